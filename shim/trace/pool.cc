@@ -1,0 +1,225 @@
+#include "pool.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cerrno>
+#include <climits>
+#include <new>
+
+namespace whyrss::trace {
+namespace {
+
+constexpr std::uint64_t align_up(std::uint64_t value, std::uint64_t to) { return (value + to - 1) / to * to; }
+
+struct Layout {
+  std::uint64_t slots, chunk_headers, chunks, total;
+};
+
+constexpr Layout layout_of(std::uint32_t chunk_count, std::uint32_t slot_count) {
+  Layout layout{};
+  layout.slots = sizeof(PoolHeader);
+  layout.chunk_headers = layout.slots + std::uint64_t{slot_count} * sizeof(ProcessSlot);
+  layout.chunks = align_up(layout.chunk_headers + std::uint64_t{chunk_count} * sizeof(ChunkHeader), 4096);
+  layout.total = layout.chunks + std::uint64_t{chunk_count} * kChunkBytes;
+  return layout;
+}
+
+PoolView view_of(void* mapping, const Layout& layout) noexcept {
+  auto* base = static_cast<std::byte*>(mapping);
+  return {.header = reinterpret_cast<PoolHeader*>(base),
+          .slots = reinterpret_cast<ProcessSlot*>(base + layout.slots),
+          .chunks = reinterpret_cast<ChunkHeader*>(base + layout.chunk_headers),
+          .data = base + layout.chunks};
+}
+
+// The free list: index + 1 in the low half, a tag against ABA in the high half.
+void push_free(PoolView pool, std::uint32_t index) noexcept {
+  ChunkHeader& chunk = pool.chunks[index];
+  std::uint64_t head = pool.header->free_head.load(std::memory_order_relaxed);
+  std::uint64_t next = 0;
+  do {
+    chunk.next_free.store(static_cast<std::uint32_t>(head), std::memory_order_relaxed);
+    next = ((head >> 32) + 1) << 32 | (index + 1);
+  } while (
+      !pool.header->free_head.compare_exchange_weak(head, next, std::memory_order_release, std::memory_order_relaxed));
+}
+
+std::uint32_t pop_free(PoolView pool) noexcept {
+  std::uint64_t head = pool.header->free_head.load(std::memory_order_acquire);
+  while (true) {
+    const auto link = static_cast<std::uint32_t>(head);
+    if (link == 0 || link > pool.header->chunk_count) return UINT32_MAX;
+    const std::uint32_t after = pool.chunks[link - 1].next_free.load(std::memory_order_relaxed);
+    const std::uint64_t next = ((head >> 32) + 1) << 32 | after;
+    if (pool.header->free_head.compare_exchange_weak(head, next, std::memory_order_acquire, std::memory_order_acquire))
+      return link - 1;
+  }
+}
+
+bool take_chunk(const Writer& writer, Lease& lease) noexcept {
+  const std::uint32_t index = pop_free(writer.pool);
+  if (index == UINT32_MAX) return false;
+  ChunkHeader& chunk = writer.pool.chunks[index];
+  chunk.pid = writer.pid;
+  chunk.tid = writer.tid;
+  chunk.start_ticks = writer.start_ticks;
+  chunk.slot = writer.slot;
+  chunk.lost_before = lease.lost;
+  chunk.committed.store(0, std::memory_order_relaxed);
+  chunk.drained.store(0, std::memory_order_relaxed);
+  chunk.lease.store(writer.pool.header->next_lease.fetch_add(1, std::memory_order_relaxed) + 1,
+                    std::memory_order_relaxed);
+  chunk.state.store(ChunkState::leased, std::memory_order_release);
+  lease = {.chunk = &chunk, .data = writer.pool.data + std::size_t{index} * kChunkBytes, .used = 0, .lost = 0};
+  return true;
+}
+
+void count_drop(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept {
+  ++lease.lost;
+  writer.pool.header->dropped_records.fetch_add(1, std::memory_order_relaxed);
+  writer.pool.header->dropped_bytes.fetch_add(size_bytes, std::memory_order_relaxed);
+  if (writer.slot < writer.pool.header->slot_count)
+    writer.pool.slots[writer.slot].dropped_records.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace
+
+std::uint64_t pool_bytes(std::uint32_t chunk_count, std::uint32_t slot_count) noexcept {
+  return layout_of(chunk_count, slot_count).total;
+}
+
+PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slot_count, SessionId session) noexcept {
+  const Layout layout = layout_of(chunk_count, slot_count);
+  const PoolView pool = view_of(mapping, layout);
+  auto* header = new (pool.header) PoolHeader{};
+  header->version = kPoolVersion;
+  header->header_bytes = sizeof(PoolHeader);
+  header->session = session;
+  header->chunk_bytes = kChunkBytes;
+  header->chunk_count = chunk_count;
+  header->slot_count = slot_count;
+  header->slots_offset = layout.slots;
+  header->chunk_headers_offset = layout.chunk_headers;
+  header->chunks_offset = layout.chunks;
+  header->total_bytes = layout.total;
+  header->large_block_bytes = kLargeBlockBytes;
+  for (std::uint32_t index = chunk_count; index > 0; --index) push_free(pool, index - 1);
+  // Last: a half-formatted pool is not a pool.
+  __atomic_store_n(reinterpret_cast<std::uint64_t*>(header->magic.data()), std::bit_cast<std::uint64_t>(kPoolMagic),
+                   __ATOMIC_RELEASE);
+  return pool;
+}
+
+PoolView open_pool(void* mapping, std::uint64_t size_bytes) noexcept {
+  if (mapping == nullptr || size_bytes < sizeof(PoolHeader)) return {};
+  const auto* header = static_cast<const PoolHeader*>(mapping);
+  if (header->magic != kPoolMagic || header->version != kPoolVersion || header->header_bytes != sizeof(PoolHeader))
+    return {};
+  const std::uint32_t chunk_count = header->chunk_count;
+  const std::uint32_t slot_count = header->slot_count;
+  if (chunk_count == 0 || chunk_count > (1U << 20) || slot_count == 0 || slot_count > (1U << 20)) return {};
+  const Layout layout = layout_of(chunk_count, slot_count);
+  const bool same = header->chunk_bytes == kChunkBytes && header->slots_offset == layout.slots &&
+                    header->chunk_headers_offset == layout.chunk_headers && header->chunks_offset == layout.chunks &&
+                    header->total_bytes == layout.total;
+  if (!same || layout.total > size_bytes) return {};
+  return view_of(mapping, layout);
+}
+
+std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_ticks) noexcept {
+  if (!pool) return kNoSlot;
+  const std::uint32_t count = pool.header->slot_count;
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t index = (pid + step) % count;
+    ProcessSlot& slot = pool.slots[index];
+    SlotState expected = SlotState::free;
+    if (!slot.state.compare_exchange_strong(expected, SlotState::claimed, std::memory_order_acquire)) {
+      const bool mine = expected == SlotState::live && slot.pid == pid && slot.start_ticks == start_ticks;
+      if (mine) return index;  // an exec keeps the process and so its slot
+      continue;
+    }
+    slot.pid = pid;
+    slot.start_ticks = start_ticks;
+    for (auto* counter :
+         {&slot.walked_rss_pages, &slot.walked_minor_faults, &slot.dropped_records, &slot.small_allocations,
+          &slot.small_allocated_bytes, &slot.small_releases, &slot.large_allocations, &slot.stacks_truncated})
+      counter->store(0, std::memory_order_relaxed);
+    slot.look_request.store(0, std::memory_order_relaxed);
+    slot.look_done.store(0, std::memory_order_relaxed);
+    slot.state.store(SlotState::live, std::memory_order_release);
+    return index;
+  }
+  pool.header->refused_slots.fetch_add(1, std::memory_order_relaxed);
+  return kNoSlot;
+}
+
+void ring_doorbell(PoolView pool) noexcept {
+  if (!pool) return;
+  const int saved_errno = errno;
+  pool.header->doorbell.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &pool.header->doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  errno = saved_errno;
+}
+
+std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept {
+  if (!writer.pool) return nullptr;
+  const std::uint32_t size = padded(size_bytes);
+  if (size_bytes > kChunkBytes) {
+    count_drop(writer, lease, size_bytes);
+    return nullptr;
+  }
+  if (lease.chunk != nullptr && lease.used + size <= kChunkBytes) return lease.data + lease.used;
+  seal(lease);
+  if (!take_chunk(writer, lease)) {
+    count_drop(writer, lease, size);
+    return nullptr;
+  }
+  return lease.data;
+}
+
+void publish(Lease& lease, std::size_t size_bytes) noexcept {
+  lease.used += padded(size_bytes);
+  lease.chunk->committed.store(lease.used, std::memory_order_release);
+}
+
+void seal(Lease& lease) noexcept {
+  if (lease.chunk == nullptr) return;
+  lease.chunk->state.store(ChunkState::sealed, std::memory_order_release);
+  lease = {.chunk = nullptr, .data = nullptr, .used = 0, .lost = lease.lost};
+}
+
+Segment next_segment(PoolView pool, std::uint32_t index) noexcept {
+  Segment segment;
+  segment.chunk_index = index;
+  const ChunkHeader& chunk = pool.chunks[index];
+  const ChunkState state = chunk.state.load(std::memory_order_acquire);
+  if (state != ChunkState::leased && state != ChunkState::sealed) return segment;
+  const std::uint32_t committed = chunk.committed.load(std::memory_order_acquire);
+  const std::uint32_t drained = chunk.drained.load(std::memory_order_relaxed);
+  if (committed > kChunkBytes || drained > committed) return segment;  // scribbled
+  segment.lease = chunk.lease.load(std::memory_order_relaxed);
+  segment.offset = drained;
+  segment.bytes = {pool.data + std::size_t{index} * kChunkBytes + drained, committed - drained};
+  segment.pid = chunk.pid;
+  segment.tid = chunk.tid;
+  segment.start_ticks = chunk.start_ticks;
+  segment.lost_before = chunk.lost_before;
+  segment.sealed = state == ChunkState::sealed;
+  return segment;
+}
+
+void finish_segment(PoolView pool, const Segment& segment, bool owner_gone) noexcept {
+  ChunkHeader& chunk = pool.chunks[segment.chunk_index];
+  const auto end = segment.offset + static_cast<std::uint32_t>(segment.bytes.size());
+  chunk.drained.store(end, std::memory_order_release);
+  if (!segment.sealed && !owner_gone) return;
+  // Sealed was read before `committed`, so nothing more can be published behind `end`.
+  if (chunk.committed.load(std::memory_order_acquire) != end) return;
+  chunk.state.store(ChunkState::free, std::memory_order_release);
+  push_free(pool, segment.chunk_index);
+}
+
+}  // namespace whyrss::trace

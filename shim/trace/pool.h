@@ -1,0 +1,167 @@
+// The shared memory between the traced process tree and its collector: one file mapping, many writers
+// (the threads of all traced processes), one reader (the collector, or `report` after a kill).
+//
+//   [PoolHeader 4 KiB][ProcessSlot x slot_count][ChunkHeader x chunk_count][chunk x chunk_count]
+//
+// Life of a chunk   free (on a LIFO list, so that a drained chunk is still in cache) -> leased by one
+//                   thread, which appends records and publishes each by a release store of
+//                   `committed` -> sealed (full, or its thread left) -> drained -> free.
+// After SIGKILL     whatever was published stays readable: of the writer, of the reader, of both. The
+//                   reader advances `drained` only after the bytes are in the recording; segments
+//                   carry (lease, offset), so what was written twice is recognised.
+// When full         the record is dropped and counted; a writer never waits, never allocates.
+// Trust             each side assumes that the other scribbles: positions are copied once and checked.
+// Ownership         the collector creates the file and removes it; the shim maps it and never unmaps.
+// Threads           PoolWriter: any thread and signal handler, but one Lease belongs to one thread.
+//                   PoolReader: one thread.
+// Space             the creator reserves all of it (posix_fallocate): a full disk never becomes SIGBUS.
+//
+// Chunks are 16 KiB, not larger: a lease costs ~0.1 us, once per ~400 records, and a process tree of a
+// thousand threads still fits into 16 MiB.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "trace_format.h"
+
+namespace whyrss::trace {
+
+inline constexpr std::array<char, 8> kPoolMagic{'w', 'h', 'y', 'p', 'o', 'o', 'l', '\n'};
+inline constexpr std::uint32_t kPoolVersion = 1;
+inline constexpr std::uint32_t kChunkBytes = 16 * 1024;
+inline constexpr std::uint32_t kDefaultChunkCount = 1024;
+inline constexpr std::uint32_t kDefaultSlotCount = 1024;
+inline constexpr std::uint64_t kReaderGoneNs = 2'000'000'000;
+inline constexpr std::uint32_t kNoSlot = 0xffffffff;
+
+struct SessionId {
+  std::uint64_t high, low;
+  friend bool operator==(const SessionId&, const SessionId&) = default;
+};
+
+struct alignas(4096) PoolHeader {
+  std::array<char, 8> magic;
+  std::uint32_t version, header_bytes;
+  SessionId session;
+  std::uint32_t chunk_bytes, chunk_count, slot_count, reserved;
+  std::uint64_t slots_offset, chunk_headers_offset, chunks_offset, total_bytes;
+  std::uint64_t large_block_bytes;                   // setting: blocks from this size are logged
+  alignas(64) std::atomic<std::uint64_t> free_head;  // tag << 32 | (chunk index + 1), 0 = empty
+  alignas(64) std::atomic<std::uint64_t> next_lease;
+  alignas(64) std::atomic<std::uint32_t> doorbell;  // futex: writers add 1 and wake the reader
+  std::atomic<std::uint32_t> reader_pid;            // 0: none
+  // CLOCK_MONOTONIC of the reader's last round (some 100 ms apart); older than kReaderGoneNs: nobody reads.
+  std::atomic<std::uint64_t> reader_beat_ns;
+  alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
+  std::atomic<std::uint64_t> dropped_bytes;
+  std::atomic<std::uint64_t> refused_slots;  // processes that found no slot
+};
+
+enum class SlotState : std::uint32_t { free = 0, claimed = 1, live = 2 };
+
+// One traced process. Written by the process, but for the fields marked (reader).
+struct alignas(128) ProcessSlot {
+  std::atomic<SlotState> state;
+  std::uint32_t pid;
+  std::uint64_t start_ticks;
+  std::atomic<std::uint32_t> look_request;         // + 1 asks for a page walk now (snapshot, exit)
+  std::atomic<std::uint32_t> look_done;            // (reader) = the request it has served; futex
+  std::atomic<std::uint64_t> walked_rss_pages;     // (reader) RSS of the last walk
+  std::atomic<std::uint64_t> walked_minor_faults;  // (reader) minor faults of the process at that walk
+  std::atomic<std::uint64_t> dropped_records;
+  std::atomic<std::uint64_t> small_allocations;  // blocks below the limit, counted only
+  std::atomic<std::uint64_t> small_allocated_bytes;
+  std::atomic<std::uint64_t> small_releases;
+  std::atomic<std::uint64_t> large_allocations;
+  std::atomic<std::uint64_t> stacks_truncated;  // distinct stacks of which deeper frames were cut off
+};
+
+enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2 };
+
+struct alignas(64) ChunkHeader {
+  std::atomic<ChunkState> state;
+  std::atomic<std::uint32_t> next_free;  // index + 1 of the next free chunk
+  std::atomic<std::uint64_t> lease;      // unique per lease, from 1
+  std::atomic<std::uint32_t> committed;  // published bytes
+  std::atomic<std::uint32_t> drained;    // (reader) bytes that are in the recording
+  std::uint32_t pid, tid;                // owner
+  std::uint64_t start_ticks;             // owner process
+  std::uint32_t lost_before;             // records this thread dropped before this lease
+  std::uint32_t slot;
+};
+
+static_assert(sizeof(PoolHeader) == 4096 && sizeof(ProcessSlot) == 128 && sizeof(ChunkHeader) == 64);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+// A mapped pool. Zero-initialised means switched off: every call on it is a no-op.
+struct PoolView {
+  PoolHeader* header = nullptr;
+  ProcessSlot* slots = nullptr;
+  ChunkHeader* chunks = nullptr;
+  std::byte* data = nullptr;
+  explicit operator bool() const { return header != nullptr; }
+};
+
+// Bytes of a pool file with this geometry.
+std::uint64_t pool_bytes(std::uint32_t chunk_count, std::uint32_t slot_count) noexcept;
+
+// Lays out a fresh (all zero) mapping of pool_bytes().
+PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slot_count, SessionId session) noexcept;
+
+// Checks an existing mapping of `size_bytes`; an empty view when it is not a pool of this version or
+// does not fit into the mapping. Never reads outside of it.
+PoolView open_pool(void* mapping, std::uint64_t size_bytes) noexcept;
+
+// Claims a slot for this process, kNoSlot when all are taken.
+std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_ticks) noexcept;
+
+// Wakes the reader. Async-signal-safe.
+void ring_doorbell(PoolView pool) noexcept;
+
+// What a thread holds: plain data, zero-initialised is "no chunk yet".
+struct Lease {
+  ChunkHeader* chunk = nullptr;
+  std::byte* data = nullptr;
+  std::uint32_t used = 0;  // = committed
+  std::uint32_t lost = 0;  // records dropped since the last successful lease
+};
+
+// Who writes; copied into every chunk it leases.
+struct Writer {
+  PoolView pool;
+  std::uint32_t pid = 0, tid = 0, slot = kNoSlot;
+  std::uint64_t start_ticks = 0;
+};
+
+// Space for one record of `size_bytes` (rounded up to 8, at most kChunkBytes), nullptr when it had to
+// be dropped (counted in the pool, the slot and lease.lost). Becomes visible only by publish().
+std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept;
+void publish(Lease& lease, std::size_t size_bytes) noexcept;
+
+// Hands the chunk over to the reader; the lease is empty afterwards.
+void seal(Lease& lease) noexcept;
+
+// Reader side: published bytes of a chunk that are not yet drained. `bytes` stays valid until
+// finish_segment; it points into the shared mapping, which the target may scribble on: copy first.
+struct Segment {
+  std::uint32_t chunk_index = 0;
+  std::uint64_t lease = 0;
+  std::uint32_t offset = 0;
+  std::span<const std::byte> bytes;
+  std::uint32_t pid = 0, tid = 0, lost_before = 0;
+  std::uint64_t start_ticks = 0;
+  bool sealed = false;
+};
+
+// The undrained part of chunk `index`; an empty span and sealed = false when there is nothing.
+Segment next_segment(PoolView pool, std::uint32_t index) noexcept;
+
+// Marks the segment as stored. A sealed chunk that is drained to its end goes back to the free list;
+// `owner_gone` seals the chunk on behalf of a dead thread first.
+void finish_segment(PoolView pool, const Segment& segment, bool owner_gone) noexcept;
+
+}  // namespace whyrss::trace

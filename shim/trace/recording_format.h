@@ -1,0 +1,160 @@
+// What a recording looks like on disk. Written by the collector only, read by every report.
+//
+//   DIR/manifest.json                          what was asked, by whom, when; state
+//   DIR/lock                                   held (flock) by the one collector of this recording
+//   DIR/collector.log                          one line per thing that went wrong
+//   DIR/<host>.<pid>.<start_ticks>/events.zst  FileHeader, then frames of kind `segment`
+//   DIR/<host>.<pid>.<start_ticks>/pages.zst   FileHeader, then frames of the other kinds
+//
+// A frame is appended with one write() and carries its own checksum, so a file cut at any byte is
+// readable up to its last whole frame, and a damaged frame costs itself only. Payloads are zstd
+// frames. Changing it: the rule of trace_format.h, same kFormatVersion.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <type_traits>
+
+#include "trace_format.h"
+
+namespace whyrss::trace {
+
+enum class FileKind : std::uint32_t { events = 1, pages = 2 };
+
+struct FileHeader {
+  std::array<char, 8> magic;  // kMagic: a text-mode copy destroys it visibly
+  std::uint32_t version;
+  FileKind kind;
+  std::uint64_t session_high, session_low;
+  std::uint32_t pid, reserved;
+  std::uint64_t start_ticks;
+  std::uint64_t reserved2;
+  std::uint64_t checksum;  // XXH3-64 of the 56 bytes before
+};
+
+inline constexpr std::uint32_t kFrameMagic = 0x314d5257;  // "WRM1"
+inline constexpr std::uint32_t kMaxFrameBytes = 64U * 1024 * 1024;
+
+enum class FrameKind : std::uint16_t {
+  segment = 1,    // SegmentHeader + records; several per payload
+  walk = 2,       // WalkHeader + VMAs with page runs
+  smaps = 3,      // TextHeader + /proc/PID/smaps as read
+  rollup = 4,     // TextHeader + /proc/PID/smaps_rollup as read
+  polls = 5,      // Poll x n
+  process = 6,    // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
+  ended = 7,      // JSON object: ended_ns, how
+  status = 8,     // TextHeader + /proc/PID/status as read
+  note = 9,       // JSON object: text
+  counters = 10,  // JSON object: the process's slot counters at that time
+  cgroup = 11,    // JSON object: path, limit_bytes, usage_bytes, peak_bytes, oom_kills
+};
+
+struct FrameHeader {
+  std::uint32_t magic;
+  FrameKind kind;
+  std::uint16_t reserved;
+  std::uint32_t stored_bytes;  // of the compressed payload that follows
+  std::uint32_t raw_bytes;     // of the payload
+  std::uint64_t time_ns;       // CLOCK_MONOTONIC when written
+  std::uint64_t checksum;      // XXH3-64 of the 24 bytes before, then of the stored payload (seeded)
+};
+
+// A stretch of one thread's records as they stood in a chunk. The same (lease, offset) may come twice
+// after a kill of the collector: the reader keeps the first.
+struct SegmentHeader {
+  std::uint64_t lease;
+  std::uint32_t offset, bytes;
+  std::uint32_t tid;
+  std::uint32_t lost_before;  // records that this thread had to drop before this lease
+};
+
+enum class WalkTrigger : std::uint32_t {
+  start = 0,
+  growth = 1,
+  fork = 2,
+  exit = 3,
+  advise = 4,
+  quiet = 5,
+  interval = 6,
+  request = 7,
+  peak = 8,
+  end = 9
+};
+
+struct WalkFlags {
+  static constexpr std::uint32_t skewed = 1;              // outside both statm readings
+  static constexpr std::uint32_t zero_pages_unknown = 2;  // no PAGEMAP_SCAN: zero pages may be counted
+  static constexpr std::uint32_t smaps_only = 4;          // no pagemap: runs are synthesised from smaps
+  static constexpr std::uint32_t partial = 8;             // the process ended during the walk
+};
+
+struct WalkHeader {
+  std::uint64_t begin_ns, end_ns;
+  std::uint64_t statm_before_pages, statm_after_pages;
+  std::uint64_t minor_faults, major_faults;  // of the process at begin_ns
+  WalkTrigger trigger;
+  std::uint32_t flags;
+  std::uint32_t vma_count;
+  std::uint32_t page_bytes;
+};
+
+// What a mapping is backed by, as the collector found out.
+enum class Backing : std::uint32_t {
+  anonymous = 0,  // no file: nameless, [heap], [stack], [anon:...]
+  file = 1,       // a file of a disk or network file system
+  shmem = 2,      // tmpfs, memfd, SysV, MAP_SHARED anonymous
+  hugetlb = 3,    // not in RSS
+  device = 4,
+  special = 5,  // [vdso], [vvar], [vsyscall]
+};
+
+struct VmaPerms {
+  static constexpr std::uint32_t read = 1, write = 2, exec = 4, shared = 8;
+};
+
+// Then: path (padded to 8), then run_count WalkRun that cover [start, end) without gaps.
+struct WalkVma {
+  std::uint64_t start, end, file_offset, inode;
+  std::uint32_t device_major, device_minor;
+  std::uint32_t perms;
+  Backing backing;
+  std::uint32_t path_bytes;
+  std::uint32_t run_count;
+};
+
+// Bits of WalkRun::bits. Counted in RSS: present and none of zero, guard, not_rss.
+struct PageBits {
+  static constexpr std::uint32_t present = 1;
+  static constexpr std::uint32_t swapped = 2;
+  static constexpr std::uint32_t file = 4;       // pagemap bit 61: page cache or shmem
+  static constexpr std::uint32_t exclusive = 8;  // pagemap bit 56: mapped once
+  static constexpr std::uint32_t zero = 16;      // the shared zero page
+  static constexpr std::uint32_t huge = 32;
+  static constexpr std::uint32_t write_tracked = 64;  // pagemap bit 57: still protected, so unwritten
+  static constexpr std::uint32_t guard = 128;
+  static constexpr std::uint32_t not_rss = 256;  // present but not in RSS: hugetlb, PFN-mapped
+};
+
+struct WalkRun {
+  std::uint32_t bits;
+  std::uint32_t page_count;
+};
+
+struct Poll {
+  std::uint64_t time_ns;
+  std::uint64_t rss_pages, shared_pages;  // statm fields 2 and 3
+  std::uint64_t minor_faults, major_faults;
+};
+
+struct TextHeader {
+  std::uint64_t time_ns;
+  std::uint32_t moment;  // WalkTrigger
+  std::uint32_t text_bytes;
+};
+
+static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(SegmentHeader) == 24);
+static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
+static_assert(sizeof(Poll) == 40 && sizeof(TextHeader) == 16);
+static_assert(std::has_unique_object_representations_v<WalkVma>);
+
+}  // namespace whyrss::trace

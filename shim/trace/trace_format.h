@@ -1,0 +1,245 @@
+// The one contract between the process under measurement and its readers: the event records that the
+// shim writes into pool chunks (pool.h) and that a recording stores unchanged (recording_format.h).
+//
+// Changing it:  new record kind          no bump (readers skip what they do not know by size_bytes)
+//               field in `reserved`      no bump if 0 means "not known"
+//               any other field          bump kFormatVersion, add a History line and a golden recording
+// History:      1  first format
+//
+// Little-endian, records 8-aligned, units in the names. Strings are raw bytes without a terminator.
+// Every record is written by one thread into its own chunk; order inside a chunk is program order,
+// order between chunks is time_ns (CLOCK_MONOTONIC). A release is stamped before the real free and
+// an allocate after the real malloc returned, so a merge by time never sees an address allocated twice.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+namespace whyrss::trace {
+
+inline constexpr std::array<char, 8> kMagic{'w', 'h', 'y', 'r', 's', 's', '\r', '\n'};
+inline constexpr std::uint32_t kFormatVersion = 1;
+inline constexpr std::uint32_t kOldestReadableVersion = 1;
+
+// Blocks of at least this many bytes are logged exactly; smaller ones are counted.
+inline constexpr std::uint64_t kLargeBlockBytes = 32 * 1024;
+
+// Stack id of an event whose stack could not be taken or stored.
+inline constexpr std::uint32_t kNoStack = 0;
+
+// Deepest stacks that are stored; the leaf side is kept, StackFlags::truncated is set.
+inline constexpr std::uint32_t kMaxNativeFrames = 256;
+inline constexpr std::uint32_t kMaxPythonFrames = 512;
+
+enum class RecordKind : std::uint16_t {
+  padding = 0,
+  attach = 1,          // AttachRecord: a program image or a forked child starts to be traced
+  module = 2,          // ModuleRecord: an ELF image that a later stack refers to
+  python = 3,          // PythonRecord: the interpreter found in this process
+  code = 4,            // CodeRecord: a Python code object that a later stack refers to
+  stack = 5,           // StackRecord: described once, then referred to by id
+  allocate = 6,        // BlockRecord: malloc family, operator new
+  release = 7,         // BlockRecord: free, operator delete, realloc before the real call
+  release_undone = 8,  // BlockRecord: the realloc announced by the last release of this address failed
+  map = 9,             // MapRecord: mmap
+  unmap = 10,          // RangeRecord: munmap, stamped before the real call
+  remap = 11,          // RemapRecord: mremap
+  protect = 12,        // RangeRecord: mprotect, argument = new PROT_ bits
+  advise = 13,         // RangeRecord: madvise, argument = MADV_
+  break_moved = 14,    // RangeRecord: brk, sbrk: address = new break, size_bytes = old break
+  fork = 15,           // ProcessRecord: in the parent, pid = the child's
+  inherited = 16,      // InheritedRecord: in the child, private pages that were resident at fork
+  exec = 17,           // TextRecord: about to replace the image by the named program
+  exec_failed = 18,    // TextRecord: the exec announced last returned
+  exit = 19,           // ProcessRecord: about to leave, status = exit code
+  thread = 20,         // ThreadRecord: a new thread's stack
+  mark = 21,           // TextRecord: user mark; argument = MarkKind
+  note = 22,           // TextRecord: why something is off or missing; shown in every report
+  spawn = 23,          // ProcessRecord: posix_spawn or vfork was called; pid = child's if known, else 0
+  teardown = 24,       // ProcessRecord: the runtime takes itself down; what is freed now says nothing
+                       // about the program, so the state before is the last of interest
+};
+
+struct RecordHeader {
+  std::uint32_t size_bytes;  // whole record with its variable part, a multiple of 8
+  RecordKind kind;
+  std::uint16_t reserved;
+  std::uint64_t time_ns;  // CLOCK_MONOTONIC at the writer
+};
+
+enum class Born : std::uint32_t { exec = 0, fork = 1 };
+
+enum class Allocator : std::uint32_t { other = 0, glibc = 1, jemalloc = 2, tcmalloc = 3, mimalloc = 4 };
+
+// First record of every image (after exec) and of every forked child. It resets the reader's picture
+// of the address space: after exec to nothing, after fork to a copy of the parent's at the parent's
+// fork record. Then: exe path, command line (NUL-separated, at most 4 KiB), path of the library that
+// serves malloc.
+struct AttachRecord {
+  RecordHeader header;
+  std::uint32_t pid, parent_pid;
+  std::uint64_t start_ticks;  // field 22 of /proc/PID/stat: with pid and host it names the process
+  Born born;
+  Allocator allocator;
+  std::uint32_t exe_bytes, command_bytes, allocator_path_bytes;
+  std::uint32_t page_bytes;
+  std::uint64_t own_start, own_end;  // the shim's own library image (cause `whyrss`)
+};
+
+// An ELF image: [start, end) as loaded, bias = address - ELF vaddr. Then: build id, path.
+struct ModuleRecord {
+  RecordHeader header;
+  std::uint64_t start, end, bias;
+  std::uint32_t build_id_bytes, path_bytes;
+};
+
+enum class PythonSupport : std::uint32_t { full = 0, unknown_version = 1, mismatch = 2, not_cpython = 3 };
+
+// The CPython found in this process. [eval_start, eval_end) is _PyEval_EvalFrameDefault, or 0.
+// Then: version text ("3.11.2").
+struct PythonRecord {
+  RecordHeader header;
+  PythonSupport support;
+  std::uint32_t version_hex;  // PY_VERSION_HEX
+  std::uint64_t eval_start, eval_end;
+  std::uint64_t runtime_start, runtime_end;  // the ELF image that holds the interpreter
+  std::uint32_t version_bytes, reserved;
+};
+
+// A Python code object. Strings are as CPython holds them: `kind` bytes per code point (1 = Latin-1,
+// 2 = UTF-16 without surrogate pairs, 4 = UTF-32). Then: file, name, qualname, line table.
+// The line table's format follows version_hex of the PythonRecord.
+struct CodeRecord {
+  RecordHeader header;
+  std::uint32_t code_id;  // from 1, unique in this process image
+  std::uint32_t first_line;
+  std::uint32_t file_bytes, name_bytes, qualname_bytes, line_table_bytes;
+  std::uint8_t file_kind, name_kind, qualname_kind, flags;
+  std::uint32_t reserved;
+};
+
+struct StackFlags {
+  static constexpr std::uint16_t truncated = 1;          // deeper frames were cut off
+  static constexpr std::uint16_t python_torn = 2;        // the Python chain was not complete
+  static constexpr std::uint16_t native_incomplete = 4;  // unwinding stopped before the thread's start
+};
+
+// Innermost first. Then: native_count u64 code addresses (return addresses, but the pc itself for
+// frames interrupted by a signal), then python_count PythonFrame.
+struct StackRecord {
+  RecordHeader header;
+  std::uint32_t stack_id;  // from 1, unique in this process image
+  std::uint16_t native_count, python_count;
+  std::uint16_t flags, reserved16;
+  std::uint32_t reserved;
+};
+
+inline constexpr std::uint16_t kNoNativeIndex = 0xffff;
+
+struct PythonFrameFlags {
+  static constexpr std::uint16_t entry = 1;       // outermost Python frame of one C eval call
+  static constexpr std::uint16_t incomplete = 2;  // not yet started: traceback does not show it
+};
+
+struct PythonFrame {
+  std::uint32_t code_id;
+  std::int32_t last_instruction_bytes;  // offset in the bytecode; < 0: before the first instruction
+  std::uint16_t native_index;           // the native frame it runs in; kNoNativeIndex: not known
+  std::uint16_t flags;
+  std::uint32_t reserved;
+};
+
+// allocate, release, release_undone. A release repeats no size; the reader knows it by address.
+struct BlockRecord {
+  RecordHeader header;
+  std::uint64_t address;
+  std::uint64_t size_bytes;  // as requested; 0 for release
+  std::uint32_t stack_id;
+  std::uint32_t tid;
+};
+
+enum class MapOrigin : std::uint32_t {
+  program = 0,   // by the innermost frame's library
+  pymalloc = 1,  // CPython's arena allocator: small-object arenas and frame stacks
+  whyrss = 2,    // the shim's own tables and the pool
+};
+
+struct MapRecord {
+  RecordHeader header;
+  std::uint64_t address, size_bytes;  // size as requested, not rounded to pages
+  std::uint64_t file_offset;
+  std::uint32_t prot, flags;
+  std::int32_t fd;  // -1: anonymous
+  MapOrigin origin;
+  std::uint32_t stack_id, tid;
+};
+
+// unmap, protect, advise, break_moved
+struct RangeRecord {
+  RecordHeader header;
+  std::uint64_t address, size_bytes;
+  std::int64_t argument;
+  std::uint32_t stack_id, tid;
+};
+
+struct RemapRecord {
+  RecordHeader header;
+  std::uint64_t old_address, old_size_bytes, new_address, new_size_bytes;
+  std::uint32_t flags, stack_id, tid, reserved;
+};
+
+// fork, exit, spawn
+struct ProcessRecord {
+  RecordHeader header;
+  std::uint32_t pid;
+  std::int32_t status;
+  std::uint32_t stack_id, tid;
+};
+
+// A run of pages that were present and private anonymous (or private copies of file pages) when the
+// child began: [start, start + page_count pages).
+struct PageRun {
+  std::uint64_t start;
+  std::uint64_t page_count;
+};
+
+// Then: run_count PageRun. A child may write several; the last has `complete` = 1.
+struct InheritedRecord {
+  RecordHeader header;
+  std::uint32_t run_count;
+  std::uint32_t complete;
+};
+
+struct ThreadRecord {
+  RecordHeader header;
+  std::uint32_t tid;
+  std::uint32_t stack_id;        // the pthread_create call
+  std::uint64_t stack_pointer;   // inside the stack's mapping, near its top
+  std::uint64_t thread_pointer;  // the TCB, in the same mapping above the stack
+};
+
+enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
+
+// exec, exec_failed, mark, note. Then: the text.
+struct TextRecord {
+  RecordHeader header;
+  std::uint32_t argument;
+  std::uint32_t text_bytes;
+};
+
+static_assert(sizeof(RecordHeader) == 16 && sizeof(AttachRecord) == 72 && sizeof(ModuleRecord) == 48);
+static_assert(sizeof(PythonRecord) == 64 && sizeof(CodeRecord) == 48 && sizeof(StackRecord) == 32);
+static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 40 && sizeof(MapRecord) == 64);
+static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(ProcessRecord) == 32);
+static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
+static_assert(sizeof(TextRecord) == 24);
+static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
+static_assert(std::has_unique_object_representations_v<MapRecord>);
+static_assert(std::has_unique_object_representations_v<StackRecord>);
+
+// Bytes that a record of `size` bytes takes in a chunk.
+constexpr std::uint32_t padded(std::size_t size) { return static_cast<std::uint32_t>((size + 7) & ~std::size_t{7}); }
+
+}  // namespace whyrss::trace
