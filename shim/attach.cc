@@ -1,0 +1,118 @@
+#include "shim/attach.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "shim/emit.h"
+#include "shim/raw_io.h"
+#include "shim/real.h"
+#include "shim/session.h"
+
+// First and last byte of this library's image, by the linker.
+extern "C" __attribute__((visibility("hidden"))) const char __ehdr_start[];  // NOLINT(readability-identifier-naming)
+extern "C" __attribute__((visibility("hidden"))) const char _end[];          // NOLINT(readability-identifier-naming)
+
+namespace whyrss::shim {
+namespace {
+
+constexpr std::size_t kPathBytes = 4096;
+constexpr std::size_t kCommandBytes = 4096;
+
+struct KnownAllocator {
+  std::string_view part;
+  trace::Allocator allocator;
+};
+constexpr KnownAllocator kKnownAllocators[] = {
+    {"jemalloc", trace::Allocator::jemalloc}, {"tcmalloc", trace::Allocator::tcmalloc},
+    {"mimalloc", trace::Allocator::mimalloc}, {"libc.so", trace::Allocator::glibc},
+    {"libc-2.", trace::Allocator::glibc},
+};
+
+void write_attach_record(ThreadState& thread, trace::Born born) noexcept {
+  constexpr std::size_t kMostBytes = sizeof(trace::AttachRecord) + 2 * kPathBytes + kCommandBytes;
+  std::byte* bytes = trace::reserve(thread.writer, thread.lease, kMostBytes);
+  if (bytes == nullptr) return;
+  auto* tail = reinterpret_cast<char*>(bytes + sizeof(trace::AttachRecord));
+  trace::AttachRecord record{};
+  record.pid = thread.writer.pid;
+  record.parent_pid = static_cast<std::uint32_t>(raw_syscall(SYS_getppid));
+  record.start_ticks = thread.writer.start_ticks;
+  record.born = born;
+  record.allocator = session().allocator;
+  record.page_bytes = 4096;
+  record.own_start = reinterpret_cast<std::uintptr_t>(__ehdr_start);
+  record.own_end = (reinterpret_cast<std::uintptr_t>(_end) + 4095) & ~std::uintptr_t{4095};
+  const long exe_bytes = raw_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(tail), kPathBytes);
+  record.exe_bytes = is_raw_error(exe_bytes) ? 0 : static_cast<std::uint32_t>(exe_bytes);
+  tail += record.exe_bytes;
+  record.command_bytes =
+      static_cast<std::uint32_t>(read_file("/proc/self/cmdline", std::span(tail, kCommandBytes)).size());
+  tail += record.command_bytes;
+  const std::string_view allocator(session().allocator_path);
+  record.allocator_path_bytes = static_cast<std::uint32_t>(std::min(allocator.size(), kPathBytes));
+  std::memcpy(tail, allocator.data(), record.allocator_path_bytes);
+  tail += record.allocator_path_bytes;
+  const auto size_bytes = static_cast<std::size_t>(reinterpret_cast<std::byte*>(tail) - bytes);
+  std::memset(tail, 0, trace::padded(size_bytes) - size_bytes);
+  record.header = header_of(trace::RecordKind::attach, size_bytes);
+  std::memcpy(bytes, &record, sizeof(record));
+  trace::publish(thread.lease, size_bytes);
+}
+
+}  // namespace
+
+void find_allocator() noexcept {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<void*>(real.malloc), &info) == 0 || info.dli_fname == nullptr) return;
+  session().allocator_path = info.dli_fname;  // the loader keeps it as long as the library is loaded
+  const std::string_view path(info.dli_fname);
+  for (const KnownAllocator& known : kKnownAllocators)
+    if (path.find(known.part) != std::string_view::npos) {
+      session().allocator = known.allocator;
+      return;
+    }
+}
+
+void start_thread(ThreadState& thread, std::uint64_t generation) noexcept {
+  thread.writer = session().control->writer;
+  thread.writer.tid = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
+  thread.lease = {};  // one that fork copied belongs to the parent
+  thread.small_allocations = thread.small_allocated_bytes = thread.small_releases = 0;
+  thread.generation = generation;
+  thread.large_limit = session().large_limit;
+  if (session().has_thread_key) pthread_setspecific(session().thread_key, &thread);
+}
+
+void attach_process(ThreadState& thread, trace::Born born) noexcept {
+  Session& self = session();
+  trace::Writer& writer = self.control->writer;
+  writer.pool = self.pool;
+  writer.pid = static_cast<std::uint32_t>(raw_syscall(SYS_getpid));
+  writer.start_ticks = process_start_ticks();
+  writer.slot = trace::claim_slot(writer.pool, writer.pid, writer.start_ticks);
+  const std::uint64_t generation = ++self.attach_count;  // fork copies the count: a child is never its parent
+  start_thread(thread, generation);
+  write_attach_record(thread, born);
+  if (writer.slot == trace::kNoSlot)
+    emit_text(thread, trace::RecordKind::note, 0, "more processes than slots: no last look at this process");
+  self.control->generation.store(generation, std::memory_order_release);
+  permit_reader();
+}
+
+void permit_reader() noexcept {
+  static constinit bool has_yama = false, asked = false;
+  if (!asked) {
+    has_yama = !is_raw_error(raw_syscall(SYS_access, as_long("/proc/sys/kernel/yama"), 0));
+    asked = true;
+  }
+  const std::uint32_t reader = session().pool.header->reader_pid.load(std::memory_order_relaxed);
+  if (has_yama && reader != 0) raw_syscall(SYS_prctl, PR_SET_PTRACER, reader);
+}
+
+}  // namespace whyrss::shim

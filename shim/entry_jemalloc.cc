@@ -1,0 +1,68 @@
+// jemalloc's sized interface. Where the next library does not have it (a program that only asks whether
+// these names exist) it is built from the standard one; flags as in jemalloc(3): the low six bits are
+// the logarithm of the alignment, 0x40 asks for zeroed memory.
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "shim/entry_allocate.h"
+#include "shim/live_blocks.h"
+#include "shim/real.h"
+
+namespace whyrss::shim {
+namespace {
+
+constexpr int kZeroed = 0x40;
+
+constexpr std::size_t alignment_of(int flags) { return std::size_t{1} << (flags & 63); }
+
+void* allocate_by_standard(std::size_t size, int flags) noexcept {
+  const std::size_t alignment = std::max<std::size_t>(alignment_of(flags), 16);
+  void* block = alignment <= 16 ? real.malloc(size) : real.memalign(alignment, size);
+  if (block != nullptr && (flags & kZeroed) != 0) std::memset(block, 0, size);
+  return block;
+}
+
+void* resize_by_standard(void* block, std::size_t size, int flags) noexcept {
+  const std::size_t old_size = real.malloc_usable_size(block);
+  void* moved = allocate_by_standard(size, flags);
+  if (moved == nullptr) return nullptr;
+  std::memcpy(moved, block, std::min(size, old_size));
+  real.free(block);
+  return moved;
+}
+
+}  // namespace
+}  // namespace whyrss::shim
+
+using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries are global C functions
+
+WHYRSS_ENTRY void* mallocx(std::size_t size, int flags) noexcept {
+  resolve_real();
+  return allocate_observed(caller_here(), size, [=] {
+    return real.mallocx != nullptr ? real.mallocx(size, flags) : allocate_by_standard(size, flags);
+  });
+}
+
+WHYRSS_ENTRY void* rallocx(void* block, std::size_t size, int flags) noexcept {
+  const Caller caller = caller_here();
+  const HeapCall call(thread_state(), caller);
+  const bool released = !call.nested() && observe_release(block);
+  void* moved = real.rallocx != nullptr ? real.rallocx(block, size, flags) : resize_by_standard(block, size, flags);
+  if (moved != nullptr && !call.nested())
+    observe_allocate(caller, moved, size);
+  else if (moved == nullptr && released)
+    observe_release_undone(block);
+  return moved;
+}
+
+WHYRSS_ENTRY void dallocx(void* block, int flags) noexcept {
+  observe_release(block);
+  real.dallocx != nullptr ? real.dallocx(block, flags) : real.free(block);
+}
+
+WHYRSS_ENTRY void sdallocx(void* block, std::size_t size, int flags) noexcept {
+  observe_release(block);
+  real.sdallocx != nullptr ? real.sdallocx(block, size, flags) : real.free(block);
+}

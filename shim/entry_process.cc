@@ -1,0 +1,89 @@
+// Calls that make, follow or end processes.
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "shim/entry_allocate.h"
+#include "shim/guard.h"
+#include "shim/observe.h"
+#include "shim/raw_io.h"
+#include "shim/real.h"
+#include "shim/session.h"
+
+namespace whyrss::shim {
+namespace {
+
+[[gnu::always_inline]] inline pid_t fork_observed(const Caller& caller, pid_t (*real_fork)()) noexcept {
+  const pid_t pid = real_fork();
+  const int saved_errno = errno;
+  if (pid == 0) {
+    ThreadState& thread = thread_state();
+    if (Busy busy(thread); busy.taken()) attach_forked_child(thread);
+  } else if (pid > 0) {
+    observe_child(caller, trace::RecordKind::fork, static_cast<std::uint32_t>(pid));
+  }
+  errno = saved_errno;
+  return pid;
+}
+
+}  // namespace
+
+extern "C" {
+// What entry_syscall.S jumps to.
+__attribute__((visibility("hidden"))) long (*whyrss_real_syscall)(long, ...) = nullptr;
+
+__attribute__((visibility("hidden")))
+pid_t (*whyrss_before_vfork(std::uint64_t ip, std::uint64_t sp, std::uint64_t bp) noexcept)() {
+  resolve_real();
+  observe_child({.ip = ip, .sp = sp, .bp = bp}, trace::RecordKind::spawn, 0);
+  return real.vfork;
+}
+}
+
+}  // namespace whyrss::shim
+
+using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries are global C functions
+
+WHYRSS_ENTRY pid_t fork() noexcept {
+  resolve_real();
+  return fork_observed(caller_here(), real.fork);
+}
+
+WHYRSS_ENTRY pid_t _Fork() noexcept {
+  resolve_real();
+  if (real._Fork == nullptr) {  // glibc < 2.34
+    errno = ENOSYS;
+    return -1;
+  }
+  return fork_observed(caller_here(), real._Fork);
+}
+
+WHYRSS_ENTRY void _exit(int status) {
+  resolve_real();
+  observe_exit(status);
+  real._exit(status);
+  __builtin_unreachable();
+}
+
+WHYRSS_ENTRY void _Exit(int status) noexcept {
+  resolve_real();
+  observe_exit(status);
+  real._Exit(status);
+  __builtin_unreachable();
+}
+
+WHYRSS_ENTRY void quick_exit(int status) noexcept {
+  resolve_real();
+  observe_exit(status);
+  real.quick_exit(status);
+  __builtin_unreachable();
+}
+
+WHYRSS_ENTRY int dlclose(void* library) noexcept {
+  resolve_real();
+  const int result = real.dlclose(library);
+  stacks_after_dlclose();
+  return result;
+}

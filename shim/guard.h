@@ -1,0 +1,52 @@
+// Keeps the shim out of its own way: while our code runs in a thread, hooks that it triggers (or that a
+// signal handler triggers on top of it) pass straight through.
+// A longjmp out of a signal handler can leave the guard behind. It remembers where on the stack it was
+// taken: when the stack is shorter than that again (and it is the same stack), its frame is gone and the
+// guard with it. A handler's alternate stack may lie just above the thread's: the kernel is asked.
+#pragma once
+
+#include <signal.h>
+#include <sys/syscall.h>
+
+#include <cstdint>
+
+#include "shim/raw_io.h"
+#include "shim/thread_state.h"
+
+namespace whyrss::shim {
+
+class Busy {
+ public:
+  [[gnu::always_inline]] explicit Busy(ThreadState& thread) noexcept : thread_(thread) {
+    const auto here = reinterpret_cast<std::uintptr_t>(this);
+    if (thread.busy_sp != 0 && !is_stale(thread.busy_sp, here)) return;
+    thread.busy_sp = here;
+    taken_ = true;
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() {
+    if (taken_) thread_.busy_sp = 0;
+  }
+  // False: our own code is below us on the stack.
+  [[nodiscard]] bool taken() const noexcept { return taken_; }
+
+ private:
+  // Frames of one stack lie within its size; 8 MiB is the usual limit.
+  static bool is_stale(std::uintptr_t guard_sp, std::uintptr_t here) noexcept {
+    return here > guard_sp && here - guard_sp < (std::uintptr_t{8} << 20) && !interrupted_from_another_stack(guard_sp);
+  }
+
+  // True in a handler on an alternate stack when the guard was taken outside that stack: it was interrupted.
+  // sigaltstack(2): SS_ONSTACK while the thread runs on it. (Not told of an SS_AUTODISARM stack.)
+  [[gnu::noinline]] static bool interrupted_from_another_stack(std::uintptr_t guard_sp) noexcept {
+    stack_t now{};
+    if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now))) || (now.ss_flags & SS_ONSTACK) == 0) return false;
+    return guard_sp - reinterpret_cast<std::uintptr_t>(now.ss_sp) >= now.ss_size;
+  }
+
+  ThreadState& thread_;
+  bool taken_ = false;
+};
+
+}  // namespace whyrss::shim

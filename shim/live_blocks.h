@@ -1,0 +1,62 @@
+// The blocks that were logged and are not released yet, so that free can tell in one byte test that a
+// block was not (the common case), and exactly when it may have been.
+//   filter  2^15 counters of one byte, by address hash; one that saturated (255) stays so.
+//   set     three tables of 8-slot buckets, two candidate buckets per address each: 32 KiB, 512 KiB,
+//           8 MiB, used in this order, so that a program with few large blocks touches few pages.
+// Lock-free, async-signal-safe; fork copies it. An address belongs to one thread between its malloc
+// and its free, so two calls never race on the same address.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace whyrss::shim {
+
+class LiveBlocks {
+ public:
+  static constexpr std::size_t kSlotsPerBucket = 8;
+  static constexpr std::array<std::uint32_t, 3> kBucketBits{9, 13, 17};
+  static constexpr std::size_t kTableBytes =
+      ((std::size_t{1} << kBucketBits[0]) + (std::size_t{1} << kBucketBits[1]) + (std::size_t{1} << kBucketBits[2])) *
+      kSlotsPerBucket * sizeof(std::uint64_t);
+
+  // Gives the set its memory: kTableBytes, zero-filled. Without it insert() always fails.
+  void use_table(void* memory) noexcept { table_ = static_cast<std::atomic<std::uint64_t>*>(memory); }
+
+  // False: certainly not logged, and not from the bootstrap arena.
+  [[nodiscard]] bool may_contain(const void* block) const noexcept {
+    return filter_[filter_index(block)].load(std::memory_order_relaxed) != 0;
+  }
+
+  // False when there was no room: the block then counts as never logged.
+  bool insert(const void* block) noexcept;
+  [[nodiscard]] bool contains(const void* block) const noexcept;
+  // True when the block was in the set.
+  bool remove(const void* block) noexcept;
+
+  // Makes may_contain() true for this address for good.
+  void mark_for_slow_release(const void* block) noexcept {
+    filter_[filter_index(block)].store(kSaturated, std::memory_order_relaxed);
+  }
+
+ private:
+  static constexpr std::uint8_t kSaturated = 255;
+  static std::uint64_t hash(const void* block) noexcept {
+    return reinterpret_cast<std::uintptr_t>(block) * 0x9e3779b97f4a7c15ULL;
+  }
+  static std::size_t filter_index(const void* block) noexcept { return hash(block) >> 49; }
+  // Calls visit(slot) for the candidate slots in order until it returns true.
+  template <class Visit>
+  bool any_slot(std::uint64_t address, Visit visit) const noexcept;
+
+  std::array<std::atomic<std::uint8_t>, std::size_t{1} << 15> filter_{};
+  std::atomic<std::uint64_t>* table_ = nullptr;
+};
+
+// The one of this process.
+extern constinit LiveBlocks g_live_blocks;
+inline LiveBlocks& live_blocks() noexcept { return g_live_blocks; }
+
+}  // namespace whyrss::shim

@@ -1,0 +1,307 @@
+#include "shim/observe.h"
+
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "shim/emit.h"
+#include "shim/guard.h"
+#include "shim/live_blocks.h"
+#include "shim/own_memory.h"
+#include "shim/raw_io.h"
+#include "shim/session.h"
+
+namespace whyrss::shim {
+namespace {
+
+// Small-block counts go to the shared slot in batches, so that the slot's cache line stays quiet.
+constexpr std::uint64_t kCountsPerFlush = 64;
+
+// How long a leaving process waits for the last look at its pages.
+constexpr std::uint64_t kExitLookNs = 50'000'000;
+// A walk of 4 KiB pages takes some 32 ns each with cold caches; nobody waits longer than this.
+constexpr std::uint64_t kLookNsPerPage = 64;
+constexpr std::uint64_t kLongestExitLookNs = 200'000'000;
+// Moves of the resident set below this are not worth a last look: 1 MiB.
+constexpr std::uint64_t kWorthLookingPages = 256;
+
+// One event: guards, enters the thread, keeps errno.
+class Observation {
+ public:
+  Observation() noexcept
+      : saved_errno_(errno), thread_(thread_state()), busy_(thread_), ready_(busy_.taken() && enter_thread(thread_)) {}
+  Observation(const Observation&) = delete;
+  Observation& operator=(const Observation&) = delete;
+  ~Observation() {
+    if (ready_) {
+      if (thread_.small_allocations + thread_.small_releases >= kCountsPerFlush) flush_counts(thread_);
+      if (thread_.ended) trace::seal(thread_.lease);
+    }
+    errno = saved_errno_;
+  }
+  explicit operator bool() const noexcept { return ready_; }
+  ThreadState& thread() noexcept { return thread_; }
+
+  std::uint32_t stack(const Caller& caller) noexcept {
+    if (!session().stacks_ready.load(std::memory_order_acquire) || thread_.ended) return trace::kNoStack;
+    if (thread_.scratch == nullptr) {
+      thread_.scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+      if (thread_.scratch == nullptr) return trace::kNoStack;
+      report_own_memory(thread_, thread_.scratch, sizeof(StackScratch));
+    }
+    return describe_stack(caller, thread_.writer, thread_.lease, *thread_.scratch);
+  }
+
+ private:
+  int saved_errno_;
+  ThreadState& thread_;
+  Busy busy_;
+  bool ready_;
+};
+
+std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+trace::ProcessSlot* slot_of(const ThreadState& thread) noexcept {
+  const trace::Writer& writer = thread.writer;
+  return writer.slot == trace::kNoSlot ? nullptr : &writer.pool.slots[writer.slot];
+}
+
+bool look_now(ThreadState& thread, std::uint64_t limit_ns) noexcept {
+  trace::ProcessSlot* slot = slot_of(thread);
+  const trace::PoolHeader* header = thread.writer.pool.header;
+  if (slot == nullptr || header->reader_pid.load(std::memory_order_relaxed) == 0) return false;
+  if (now_ns() - header->reader_beat_ns.load(std::memory_order_relaxed) > trace::kReaderGoneNs) return false;
+  const std::uint32_t wanted = slot->look_request.fetch_add(1, std::memory_order_release) + 1;
+  trace::ring_doorbell(thread.writer.pool);
+  const std::uint64_t deadline = now_ns() + limit_ns;
+  while (true) {
+    const std::uint32_t done = slot->look_done.load(std::memory_order_acquire);
+    if (static_cast<std::int32_t>(done - wanted) >= 0) return true;
+    const std::uint64_t now = now_ns();
+    if (now >= deadline) return false;
+    const timespec wait{.tv_sec = static_cast<time_t>((deadline - now) / 1'000'000'000),
+                        .tv_nsec = static_cast<long>((deadline - now) % 1'000'000'000)};
+    raw_syscall(SYS_futex, as_long(&slot->look_done), FUTEX_WAIT, done, as_long(&wait));
+  }
+}
+
+void emit_block(Observation& event, trace::RecordKind kind, std::uint32_t stack_id, const void* block,
+                std::size_t size_bytes) noexcept {
+  emit(event.thread(), kind,
+       trace::BlockRecord{.header = {},
+                          .address = number_of(block),
+                          .size_bytes = size_bytes,
+                          .stack_id = stack_id,
+                          .tid = event.thread().writer.tid});
+}
+
+// Generation of the process that has begun its teardown; a forked child has another.
+constinit std::atomic<std::uint64_t> g_torn_down{0};
+
+bool is_done(const std::atomic<std::uint64_t>& what, const ThreadState& thread) noexcept {
+  return what.load(std::memory_order_relaxed) == thread.generation;
+}
+
+// The last look at a process that is about to leave, if it would show something new.
+void look_if_moved(ThreadState& thread) noexcept {
+  const trace::ProcessSlot* slot = slot_of(thread);
+  if (slot == nullptr) return;
+  const std::uint64_t pages = resident_pages();
+  const std::uint64_t walked = slot->walked_rss_pages.load(std::memory_order_relaxed);
+  // Copies of inherited pages move no RSS, but each is a fault.
+  const std::uint64_t faults = minor_faults() - slot->walked_minor_faults.load(std::memory_order_relaxed);
+  const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages;
+  if (!moved && static_cast<std::int64_t>(faults) <= static_cast<std::int64_t>(kWorthLookingPages)) return;
+  look_now(thread, std::min(kExitLookNs + pages * kLookNsPerPage, kLongestExitLookNs));
+}
+
+}  // namespace
+
+void observe_allocate(const Caller& caller, const void* block, std::size_t size_bytes) noexcept {
+  Observation event;
+  if (!event) return;
+  ThreadState& thread = event.thread();
+  if (size_bytes < session().large_limit) {  // the first block of a thread comes here whatever its size
+    ++thread.small_allocations;
+    thread.small_allocated_bytes += size_bytes;
+    return;
+  }
+  if (!live_blocks().insert(block)) {  // its release could not be told: a false leak is worse than a gap
+    static constinit std::atomic<bool> told{false};
+    if (!told.exchange(true))
+      emit_text(thread, trace::RecordKind::note, 0,
+                "some large blocks are not followed: the table of live blocks is full");
+    return;
+  }
+  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
+    slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
+  emit_block(event, trace::RecordKind::allocate, event.stack(caller), block, size_bytes);
+}
+
+bool observe_release(const void* block) noexcept {
+  // Also while our own code runs: the address is about to be reused.
+  if (!live_blocks().remove(block)) {
+    ++thread_state().small_releases;
+    return false;
+  }
+  if (Observation event; event) emit_block(event, trace::RecordKind::release, trace::kNoStack, block, 0);
+  return true;
+}
+
+void observe_release_undone(const void* block) noexcept {
+  live_blocks().insert(block);
+  if (Observation event; event) emit_block(event, trace::RecordKind::release_undone, trace::kNoStack, block, 0);
+}
+
+void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  emit(event.thread(), trace::RecordKind::map,
+       trace::MapRecord{.header = {},
+                        .address = number_of(mapping.address),
+                        .size_bytes = mapping.size_bytes,
+                        .file_offset = mapping.file_offset,
+                        .prot = static_cast<std::uint32_t>(mapping.prot),
+                        .flags = static_cast<std::uint32_t>(mapping.flags),
+                        .fd = mapping.fd,
+                        .origin = event.thread().map_origin,
+                        .stack_id = stack_id,
+                        .tid = event.thread().writer.tid});
+}
+
+void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
+                   std::int64_t argument) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  emit(event.thread(), kind,
+       trace::RangeRecord{.header = {},
+                          .address = number_of(address),
+                          .size_bytes = size_bytes,
+                          .argument = argument,
+                          .stack_id = stack_id,
+                          .tid = event.thread().writer.tid});
+}
+
+void observe_remap(const Caller& caller, const Mapping& before, const Mapping& after) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  emit(event.thread(), trace::RecordKind::remap,
+       trace::RemapRecord{.header = {},
+                          .old_address = number_of(before.address),
+                          .old_size_bytes = before.size_bytes,
+                          .new_address = number_of(after.address),
+                          .new_size_bytes = after.size_bytes,
+                          .flags = static_cast<std::uint32_t>(after.flags),
+                          .stack_id = stack_id,
+                          .tid = event.thread().writer.tid,
+                          .reserved = 0});
+}
+
+void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  emit(event.thread(), kind,
+       trace::ProcessRecord{
+           .header = {}, .pid = pid, .status = 0, .stack_id = stack_id, .tid = event.thread().writer.tid});
+  trace::ring_doorbell(event.thread().writer.pool);
+}
+
+void observe_exec(std::string_view program) noexcept {
+  Observation event;
+  if (!event || is_borrowed_image()) return;
+  emit_text(event.thread(), trace::RecordKind::exec, 0, program);
+  flush_counts(event.thread());
+  trace::seal(event.thread().lease);
+  trace::ring_doorbell(event.thread().writer.pool);
+}
+
+void observe_exec_failed(std::string_view program) noexcept {
+  Observation event;
+  if (!event || is_borrowed_image()) return;
+  emit_text(event.thread(), trace::RecordKind::exec_failed, 0, program);
+}
+
+void observe_exit(int status) noexcept {
+  static constinit std::atomic<std::uint64_t> recorded{0};  // generation of the process that has said it
+  Observation event;
+  if (!event || is_borrowed_image()) return;
+  ThreadState& thread = event.thread();
+  if (recorded.exchange(thread.generation) == thread.generation) return;
+  flush_counts(thread);
+  if (!is_done(g_torn_down, thread)) look_if_moved(thread);
+  emit(thread, trace::RecordKind::exit,
+       trace::ProcessRecord{.header = {},
+                            .pid = thread.writer.pid,
+                            .status = status,
+                            .stack_id = trace::kNoStack,
+                            .tid = thread.writer.tid});
+  trace::seal(thread.lease);
+  trace::ring_doorbell(thread.writer.pool);
+}
+
+void observe_teardown() noexcept {
+  Observation event;
+  if (!event || is_borrowed_image()) return;
+  ThreadState& thread = event.thread();
+  if (g_torn_down.exchange(thread.generation) == thread.generation) return;
+  emit(thread, trace::RecordKind::teardown,
+       trace::ProcessRecord{
+           .header = {}, .pid = thread.writer.pid, .status = 0, .stack_id = trace::kNoStack, .tid = thread.writer.tid});
+  look_if_moved(thread);
+}
+
+std::uint32_t observe_thread_creation(const Caller& caller) noexcept {
+  Observation event;
+  return event ? event.stack(caller) : trace::kNoStack;
+}
+
+void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept {
+  Observation event;
+  if (!event) return;
+  emit(event.thread(), trace::RecordKind::thread,
+       trace::ThreadRecord{.header = {},
+                           .tid = event.thread().writer.tid,
+                           .stack_id = creation_stack_id,
+                           .stack_pointer = number_of(stack_pointer),
+                           .thread_pointer = number_of(__builtin_thread_pointer())});
+}
+
+void observe_mark(trace::MarkKind kind, std::string_view text) noexcept {
+  Observation event;
+  if (!event) return;
+  emit_text(event.thread(), trace::RecordKind::mark, static_cast<std::uint32_t>(kind), text);
+  trace::ring_doorbell(event.thread().writer.pool);
+}
+
+void observe_note(std::string_view text) noexcept {
+  if (Observation event; event) emit_text(event.thread(), trace::RecordKind::note, 0, text);
+}
+
+bool request_look(std::uint64_t limit_ns) noexcept {
+  Observation event;
+  return event && !is_borrowed_image() && look_now(event.thread(), limit_ns);
+}
+
+void report_own_memory(ThreadState& thread, const void* memory, std::size_t size_bytes) noexcept {
+  emit(thread, trace::RecordKind::map,
+       trace::MapRecord{.header = {},
+                        .address = number_of(memory),
+                        .size_bytes = size_bytes,
+                        .file_offset = 0,
+                        .prot = PROT_READ | PROT_WRITE,
+                        .flags = MAP_PRIVATE | MAP_ANONYMOUS,
+                        .fd = -1,
+                        .origin = trace::MapOrigin::whyrss,
+                        .stack_id = trace::kNoStack,
+                        .tid = thread.writer.tid});
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,63 @@
+// The seam between the entry points and the trace: one function per shape of event. The only caller of
+// the pool and of the stack capture. All are safe in any thread, in signal handlers and before main;
+// they keep errno, allocate nothing and do nothing while our own code runs below them.
+// Order: an entry calls observe_release and observe_unmap before the real function and the others after
+// it (trace_format.h says why).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "shim/stack_capture.h"
+#include "shim/thread_state.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+// A block that a heap function returned; small ones are counted, large ones logged.
+void observe_allocate(const Caller& caller, const void* block, std::size_t size_bytes) noexcept;
+// True: the block had been logged, and now its release is.
+bool observe_release(const void* block) noexcept;
+// The realloc announced by observe_release(block) failed.
+void observe_release_undone(const void* block) noexcept;
+
+struct Mapping {
+  const void* address;
+  std::size_t size_bytes;
+  int prot, flags, fd;
+  std::uint64_t file_offset;
+};
+void observe_map(const Caller& caller, const Mapping& mapping) noexcept;
+// unmap, protect, advise, break_moved (address = new break, size = old break).
+void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
+                   std::int64_t argument) noexcept;
+void observe_remap(const Caller& caller, const Mapping& before, const Mapping& after) noexcept;
+
+// In the parent: a child by fork (record kind fork), posix_spawn or vfork (spawn; pid 0 = not known).
+void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept;
+// About to replace the image; everything written so far is handed over.
+void observe_exec(std::string_view program) noexcept;
+void observe_exec_failed(std::string_view program) noexcept;
+// About to leave: the reader gets a bounded moment to look at the pages, then the exit is recorded.
+void observe_exit(int status) noexcept;
+
+// The interpreter takes itself down and is about to free what the program kept: the reader takes its last
+// look now and looks no more on its own.
+void observe_teardown() noexcept;
+
+// The stack id of the pthread_create call, and the new thread's record.
+std::uint32_t observe_thread_creation(const Caller& caller) noexcept;
+void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept;
+
+void observe_mark(trace::MarkKind kind, std::string_view text) noexcept;
+// Why something is off or missing.
+void observe_note(std::string_view text) noexcept;
+
+// Asks the reader for a page walk now and waits at most `limit_ns` for it. False: it did not come.
+bool request_look(std::uint64_t limit_ns) noexcept;
+
+// Memory of the shim itself (cause `whyrss`); the thread is entered and Busy held by the caller.
+void report_own_memory(ThreadState& thread, const void* memory, std::size_t size_bytes) noexcept;
+
+}  // namespace whyrss::shim

@@ -1,0 +1,202 @@
+// Code objects and their ids: address -> id, without locks. An entry belongs to its address until
+// CPython frees the code object (forget_code, from the wrapped tp_dealloc); code that is on a stack
+// cannot be freed, so that a lookup of code that runs never races with that.
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "shim/emit.h"
+#include "shim/observe.h"
+#include "shim/own_memory.h"
+#include "shim/python_frames.h"
+#include "shim/python_interpreter.h"
+#include "shim/raw_io.h"
+
+namespace whyrss::shim {
+namespace {
+
+// One page of slots serves one 64 KiB region of addresses first: a small program touches few pages.
+constexpr std::uint32_t kSlotCount = 1U << 16;
+constexpr std::uint32_t kSlotsPerPage = 256;
+constexpr std::uint32_t kMaxProbes = 1024;
+constexpr std::uintptr_t kFreed = 1;  // a slot whose code object is gone
+
+constexpr std::size_t kMaxTextBytes = 1024;
+constexpr std::uint8_t kCut = 1;  // CodeRecord.flags: a text or the line table was cut off
+
+struct Slot {
+  std::atomic<std::uintptr_t> address;  // 0: never used
+  std::atomic<std::uint32_t> id;        // 0: being described
+};
+static_assert(sizeof(Slot) == 16);
+constexpr std::size_t kTableBytes = kSlotCount * sizeof(Slot);
+
+constinit std::atomic<Slot*> g_slots{nullptr};
+constinit std::atomic<std::uint32_t> g_last_id{0};
+constinit std::atomic<bool> g_full_said{false};
+constinit std::atomic<bool> g_record_due{false};
+
+std::uint32_t first_slot(std::uintptr_t address) noexcept {
+  const auto page = static_cast<std::uint32_t>(((address >> 16) * 0x9e3779b97f4a7c15U) >> 56);
+  const auto within = static_cast<std::uint32_t>(((address >> 4) * 0x9e3779b97f4a7c15U) >> 56);
+  return page * kSlotsPerPage + within;
+}
+static_assert(kSlotCount / kSlotsPerPage == 256);
+
+// The slot of this address, or one claimed for it; nullptr: the table is full around here.
+Slot* find_or_claim(Slot* slots, std::uintptr_t address) noexcept {
+  Slot* reusable = nullptr;
+  const std::uint32_t first = first_slot(address);
+  for (std::uint32_t probe = 0; probe < kMaxProbes; ++probe) {
+    Slot& slot = slots[(first + probe) % kSlotCount];
+    std::uintptr_t found = slot.address.load(std::memory_order_acquire);
+    if (found == address) return &slot;
+    if (found == kFreed && reusable == nullptr) reusable = &slot;
+    if (found != 0) continue;
+    if (reusable != nullptr) break;
+    if (slot.address.compare_exchange_strong(found, address, std::memory_order_acq_rel) || found == address)
+      return &slot;
+  }
+  std::uintptr_t found = kFreed;
+  if (reusable != nullptr &&
+      (reusable->address.compare_exchange_strong(found, address, std::memory_order_acq_rel) || found == address))
+    return reusable;
+  return nullptr;
+}
+
+// A str as CPython holds it; empty when it is not a compact one.
+struct RawText {
+  const std::byte* data = nullptr;
+  std::size_t size_bytes = 0;
+  std::uint8_t kind = 1;
+};
+
+RawText text_of(const void* object) noexcept {
+  if (!is_of_type(object, g_python.unicode_type)) return {};
+  // Bits 2 to 4: bytes per character, 5: compact, 6: ASCII (struct PyASCIIObject.state).
+  const auto state = load_at<std::uint32_t>(object, kTextState);
+  const auto kind = static_cast<std::uint8_t>((state >> 2) & 7);
+  if (((state >> 5) & 1) == 0 || (kind != 1 && kind != 2 && kind != 4)) return {};
+  const bool is_ascii = ((state >> 6) & 1) != 0;
+  const std::size_t offset = is_ascii ? g_python.layout->ascii_data : g_python.layout->compact_data;
+  return {.data = static_cast<const std::byte*>(object) + offset,
+          .size_bytes = load_at<std::size_t>(object, kTextLength) * kind,
+          .kind = kind};
+}
+
+RawText line_table_of(const void* object) noexcept {
+  if (!is_of_type(object, g_python.bytes_type)) return {};
+  return {.data = static_cast<const std::byte*>(object) + kBytesData,
+          .size_bytes = load_at<std::size_t>(object, kBytesSize)};
+}
+
+std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) noexcept {
+  if (text.size_bytes > limit_bytes) {
+    text.size_bytes = limit_bytes / text.kind * text.kind;
+    flags |= kCut;
+  }
+  return static_cast<std::uint32_t>(text.size_bytes);
+}
+
+// Writes the record without publishing it; its size, 0 when there was no room.
+std::size_t write_record(const void* code, std::uint32_t id, const trace::Writer& writer,
+                         trace::Lease& lease) noexcept {
+  const PythonLayout& layout = *g_python.layout;
+  RawText file = text_of(load_at<const void*>(code, layout.code_file));
+  RawText name = text_of(load_at<const void*>(code, layout.code_name));
+  RawText qualname = layout.code_qualname != 0 ? text_of(load_at<const void*>(code, layout.code_qualname)) : RawText{};
+  RawText lines = line_table_of(load_at<const void*>(code, layout.code_line_table));
+  std::uint8_t flags = 0;
+  trace::CodeRecord record{};
+  record.code_id = id;
+  record.first_line = static_cast<std::uint32_t>(load_at<std::int32_t>(code, layout.code_first_line));
+  record.file_bytes = cut(file, kMaxTextBytes, flags);
+  record.name_bytes = cut(name, kMaxTextBytes, flags);
+  record.qualname_bytes = cut(qualname, kMaxTextBytes, flags);
+  record.line_table_bytes = cut(
+      lines, trace::kChunkBytes - sizeof(record) - 8 - file.size_bytes - name.size_bytes - qualname.size_bytes, flags);
+  record.file_kind = file.kind;
+  record.name_kind = name.kind;
+  record.qualname_kind = qualname.kind;
+  record.flags = flags;
+  const std::size_t size_bytes =
+      trace::padded(sizeof(record) + file.size_bytes + name.size_bytes + qualname.size_bytes + lines.size_bytes);
+  std::byte* bytes = trace::reserve(writer, lease, size_bytes);
+  if (bytes == nullptr) return 0;
+  record.header = header_of(trace::RecordKind::code, size_bytes);
+  __builtin_memset(bytes + size_bytes - 8, 0, 8);  // the padding at the end
+  __builtin_memcpy(bytes, &record, sizeof(record));
+  std::byte* into = bytes + sizeof(record);
+  for (const RawText& piece : {file, name, qualname, lines}) {
+    if (piece.size_bytes != 0) __builtin_memcpy(into, piece.data, piece.size_bytes);
+    into += piece.size_bytes;
+  }
+  return size_bytes;
+}
+
+void say_full() noexcept {
+  if (!g_full_said.exchange(true))
+    emit_text(thread_state(), trace::RecordKind::note, 0,
+              "python: too many code objects at once, some frames have no name");
+}
+
+}  // namespace
+
+bool map_code_table() noexcept {
+  if (g_slots.load(std::memory_order_acquire) != nullptr) return true;
+  void* memory = map_own(kTableBytes);
+  if (memory == nullptr) return false;
+  report_own_memory(thread_state(), memory, kTableBytes);
+  g_slots.store(static_cast<Slot*>(memory), std::memory_order_release);
+  return true;
+}
+
+std::uint32_t describe_code(const void* code, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  Slot* slots = g_slots.load(std::memory_order_acquire);
+  if (slots == nullptr || code == nullptr) return 0;
+  const auto address = reinterpret_cast<std::uintptr_t>(code);
+  Slot* slot = find_or_claim(slots, address);
+  // Another thread may have taken the last reusable slot meanwhile: there can be another one.
+  if (slot == nullptr) slot = find_or_claim(slots, address);
+  if (slot == nullptr) {
+    say_full();
+    return 0;
+  }
+  if (const std::uint32_t id = slot->id.load(std::memory_order_acquire); id != 0) return id;
+  if (!is_of_type(code, g_python.code_type)) return 0;
+  if (g_record_due.exchange(false)) emit_python_record(writer, lease);
+  // Two threads may describe the same code at the same time: the id that comes first stays.
+  const std::uint32_t id = g_last_id.fetch_add(1) + 1;
+  const std::size_t size_bytes = write_record(code, id, writer, lease);
+  if (size_bytes == 0) return 0;
+  std::uint32_t known = 0;
+  if (!slot->id.compare_exchange_strong(known, id, std::memory_order_acq_rel)) return known;
+  trace::publish(lease, size_bytes);
+  return id;
+}
+
+void forget_code(const void* code) noexcept {
+  Slot* slots = g_slots.load(std::memory_order_acquire);
+  if (slots == nullptr) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(code);
+  const std::uint32_t first = first_slot(address);
+  for (std::uint32_t probe = 0; probe < kMaxProbes; ++probe) {
+    Slot& slot = slots[(first + probe) % kSlotCount];
+    const std::uintptr_t found = slot.address.load(std::memory_order_acquire);
+    if (found == 0) return;
+    if (found != address) continue;  // to the end: two threads may have claimed two slots
+    slot.id.store(0, std::memory_order_relaxed);
+    slot.address.store(kFreed, std::memory_order_release);
+  }
+}
+
+void python_after_fork_in_child() noexcept {
+  g_python.forked.store(true, std::memory_order_relaxed);
+  Slot* slots = g_slots.load(std::memory_order_acquire);
+  if (slots == nullptr) return;
+  raw_syscall(SYS_madvise, as_long(slots), static_cast<long>(kTableBytes), MADV_DONTNEED);
+  g_last_id.store(0);
+  g_full_said.store(false);
+  g_record_due.store(true);
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,205 @@
+// Finds CPython in this process and checks that it is laid out as our tables say, before anything is
+// read by them. Runs in the shim's constructor: the program and the libraries it needs are relocated,
+// static type objects are in place, the interpreter is not yet initialised.
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+
+#include "shim/emit.h"
+#include "shim/observe.h"
+#include "shim/python_frames.h"
+#include "shim/python_interpreter.h"
+#include "shim/python_library.h"
+#include "shim/raw_io.h"
+
+namespace whyrss::shim {
+
+constinit Interpreter g_python{};
+
+namespace {
+
+struct ArenaAllocator {  // PyObjectArenaAllocator
+  void* context;
+  void* (*allocate)(void* context, std::size_t size);
+  void (*release)(void* context, void* address, std::size_t size);
+};
+constinit ArenaAllocator g_real_arena{};
+
+void* allocate_arena(void* context, std::size_t size) {
+  ThreadState& thread = thread_state();
+  const trace::MapOrigin before = thread.map_origin;
+  thread.map_origin = trace::MapOrigin::pymalloc;
+  void* arena = g_real_arena.allocate(context, size);
+  thread.map_origin = before;
+  return arena;
+}
+
+void deallocate_code(void* code) {
+  forget_code(code);
+  g_python.code_dealloc(code);
+}
+
+// Finalization takes the modules out of sys.modules one by one, before anything that they hold is freed
+// (finalize_modules in CPython's pylifecycle.c, PyImport_Cleanup in 3.8).
+void deallocate_module(void* module) {
+  if (g_python.is_finalizing() != 0) observe_teardown();
+  g_python.module_dealloc(module);
+}
+
+// A libpython that was loaded out of sight of the global scope (RTLD_LOCAL).
+int keep_python_library(dl_phdr_info* image, std::size_t, void* handle) {
+  if (image->dlpi_name == nullptr || __builtin_strstr(image->dlpi_name, "libpython3") == nullptr) return 0;
+  *static_cast<void**>(handle) = dlopen(image->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+  return 1;
+}
+
+Library find_library() noexcept {
+  if (dlsym(RTLD_DEFAULT, "_PyRuntime") != nullptr) return Library(RTLD_DEFAULT);
+  void* handle = nullptr;
+  dl_iterate_phdr(keep_python_library, &handle);
+  return Library(handle);  // nullptr is RTLD_DEFAULT
+}
+
+struct Image {
+  std::uint64_t inside, start, end;
+};
+
+int find_image(dl_phdr_info* image, std::size_t, void* argument) {
+  auto& wanted = *static_cast<Image*>(argument);
+  std::uint64_t start = UINT64_MAX, end = 0;
+  for (unsigned i = 0; i < image->dlpi_phnum; ++i) {
+    const ElfW(Phdr)& segment = image->dlpi_phdr[i];
+    if (segment.p_type != PT_LOAD) continue;
+    const std::uint64_t address = image->dlpi_addr + segment.p_vaddr;
+    if (address < start) start = address;
+    if (address + segment.p_memsz > end) end = address + segment.p_memsz;
+  }
+  if (wanted.inside < start || wanted.inside >= end) return 0;
+  wanted.start = start;
+  wanted.end = end;
+  return 1;
+}
+
+void describe_image(const void* inside) noexcept {
+  Image image{.inside = reinterpret_cast<std::uint64_t>(inside), .start = 0, .end = 0};
+  dl_iterate_phdr(find_image, &image);
+  g_python.record.runtime_start = image.start;
+  g_python.record.runtime_end = image.end;
+}
+
+void find_eval_range(const Library& library) noexcept {
+  const std::byte* eval = library.address("_PyEval_EvalFrameDefault");
+  Dl_info info{};
+  void* symbol = nullptr;
+  if (eval == nullptr || dladdr1(eval, &info, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return;
+  g_python.record.eval_start = reinterpret_cast<std::uint64_t>(eval);
+  g_python.record.eval_end = g_python.record.eval_start + static_cast<const ElfW(Sym)*>(symbol)->st_size;
+}
+
+bool find_functions(const Library& library, const PythonLayout& layout) noexcept {
+  library.find("PyInterpreterState_Head", g_python.first_interpreter);
+  library.find("PyInterpreterState_Next", g_python.next_interpreter);
+  g_python.code_type = library.address("PyCode_Type");
+  g_python.unicode_type = library.address("PyUnicode_Type");
+  g_python.bytes_type = library.address("PyBytes_Type");
+  const bool is_new = layout.minor >= 13;
+  return library.find("PyGILState_GetThisThreadState", g_python.this_thread_state) &&
+         library.find(is_new ? "PyThreadState_GetUnchecked" : "_PyThreadState_UncheckedGet", g_python.attached_state) &&
+         library.find(is_new ? "Py_IsFinalizing" : "_Py_IsFinalizing", g_python.is_finalizing) &&
+         g_python.bytes_type != nullptr;
+}
+
+void wrap_arenas(const Library& library) noexcept {
+  void (*get)(ArenaAllocator*) = nullptr;
+  void (*set)(ArenaAllocator*) = nullptr;
+  if (!library.find("PyObject_GetArenaAllocator", get) || !library.find("PyObject_SetArenaAllocator", set)) return;
+  get(&g_real_arena);
+  ArenaAllocator wrapped = g_real_arena;
+  wrapped.allocate = allocate_arena;
+  set(&wrapped);
+}
+
+// Puts `wrapper` before the deallocator of a static type object, which is kept in `real`.
+void wrap_dealloc(std::byte* type, Deallocator& real, Deallocator wrapper) noexcept {
+  real = load_at<Deallocator>(type, kTypeDealloc);
+  __atomic_store_n(reinterpret_cast<Deallocator*>(type + kTypeDealloc), wrapper, __ATOMIC_RELEASE);
+}
+
+std::size_t row_of(std::uint32_t version_hex) noexcept {
+  std::size_t row = 0;
+  while (row < kPythonLayouts.size() && version_hex >> 16 != (3U << 8 | kPythonLayouts[row].minor)) ++row;
+  return row;
+}
+
+// What this process has of Python; false: nothing.
+bool examine(trace::PythonSupport& support) noexcept {
+  const Library library = find_library();
+  const std::byte* runtime = library.address("_PyRuntime");  // since 3.7
+  if (runtime == nullptr) {
+    if (const std::byte* pypy = library.address("PyPy_IsInitialized"); pypy != nullptr) {
+      support = trace::PythonSupport::not_cpython;
+      describe_image(pypy);
+      return true;
+    }
+    const std::byte* old = library.address("Py_GetVersion");
+    if (old == nullptr || !find_python_version(library)) return false;
+    support = trace::PythonSupport::unknown_version;
+    describe_image(old);
+    return true;
+  }
+  describe_image(runtime);
+  find_eval_range(library);
+  support = trace::PythonSupport::unknown_version;
+  if (!find_python_version(library)) return true;
+  g_python.row = row_of(g_python.record.version_hex);
+  if (g_python.row == kPythonLayouts.size()) return true;
+  const PythonLayout& layout = kPythonLayouts[g_python.row];
+  g_python.layout = &layout;
+  support = trace::PythonSupport::mismatch;
+  if (!is_laid_out_as(library, layout) || !find_functions(library, layout)) return true;
+  support = trace::PythonSupport::full;
+  wrap_arenas(library);
+  if (std::byte* module_type = library.address("PyModule_Type"); module_type != nullptr)
+    wrap_dealloc(module_type, g_python.module_dealloc, deallocate_module);
+  return true;
+}
+
+}  // namespace
+
+void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
+  if (g_python.layout != nullptr || !examine(g_python.record.support)) return;
+  if (g_python.record.support == trace::PythonSupport::full) {
+    if (map_code_table()) {
+      wrap_dealloc(g_python.code_type, g_python.code_dealloc, deallocate_code);
+      g_python.usable.store(true, std::memory_order_release);
+    } else {
+      emit_text(thread_state(), trace::RecordKind::note, 0, "python: no frames, no memory for the code table");
+    }
+  }
+  emit_python_record(writer, lease);
+}
+
+void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexcept {
+  trace::PythonRecord record = g_python.record;
+  const std::size_t size_bytes = trace::padded(sizeof(record) + record.version_bytes);
+  std::byte* bytes = trace::reserve(writer, lease, size_bytes);
+  if (bytes == nullptr) return;
+  record.header = header_of(trace::RecordKind::python, size_bytes);
+  __builtin_memset(bytes + size_bytes - 8, 0, 8);
+  __builtin_memcpy(bytes, &record, sizeof(record));
+  __builtin_memcpy(bytes + sizeof(record), g_python.version, record.version_bytes);
+  trace::publish(lease, size_bytes);
+}
+
+void python_switch_off(const char* reason) noexcept {
+  if (!g_python.usable.exchange(false)) return;
+  Text text;
+  text.add("python: frames switched off, ").add(reason);
+  emit_text(thread_state(), trace::RecordKind::note, 0, text.view());
+}
+
+EvalRange python_eval_range() noexcept {
+  return {.start = g_python.record.eval_start, .end = g_python.record.eval_end};
+}
+
+}  // namespace whyrss::shim

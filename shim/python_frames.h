@@ -1,0 +1,40 @@
+// The Python side of a stack: finding CPython in this process, walking its frames with plain loads,
+// describing code objects once. Offsets by version in python_tables.h.
+// Source of layouts and rules: CPython's Include/internal headers, per minor version.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "shim/stack_capture.h"
+
+namespace whyrss::shim {
+
+// Looks for an interpreter (constructor time: exe and needed libraries are relocated). Emits the
+// PythonRecord when there is one. Wraps PyCode_Type.tp_dealloc and the arena allocator.
+void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept;
+
+struct PythonWalk {
+  std::uint16_t count = 0;
+  bool truncated = false;  // more frames than room
+  bool torn = false;       // the chain did not end as it should
+};
+
+// The calling thread's frames, innermost first; count 0 without a thread state. Plain loads: only from
+// hooks, where the interpreter's structures are consistent, never from signal handlers.
+PythonWalk walk_python(std::span<WalkedPythonFrame> frames) noexcept;
+
+// The id of a code object, described to the reader at first use; 0 when that was not possible.
+std::uint32_t describe_code(const void* code, const trace::Writer& writer, trace::Lease& lease) noexcept;
+
+// Forget all ids.
+void python_after_fork_in_child() noexcept;
+
+// [start, end) of _PyEval_EvalFrameDefault, 0 without Python. For 3.8 and 3.9, whose frames have no
+// place on the C stack.
+struct EvalRange {
+  std::uint64_t start, end;
+};
+EvalRange python_eval_range() noexcept;
+
+}  // namespace whyrss::shim

@@ -1,0 +1,67 @@
+// What python_find.cc found, for the walk and the code table. Written once, before `usable` is set.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/python_tables.h"
+#include "shim/trace/pool.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+using Deallocator = void (*)(void* object);
+
+struct Interpreter {
+  std::atomic<bool> usable;
+  // Whether the first capture has compared what it reads with what is known from elsewhere.
+  std::atomic<bool> verified;
+  std::atomic<bool> forked;  // this process is a forked child
+  std::size_t row;           // in kPythonLayouts
+  const PythonLayout* layout;
+
+  // Exported by CPython: no locks, no allocation, callable without the GIL.
+  // PyGILState_GetThisThreadState: this thread's state even without the GIL, nullptr: it has none.
+  const std::byte* (*this_thread_state)();
+  // _PyThreadState_UncheckedGet, PyThreadState_GetUnchecked: until 3.11 the GIL holder's state (of any
+  // thread), from 3.12 on this thread's attached state.
+  const std::byte* (*attached_state)();
+  int (*is_finalizing)();
+  const void* (*first_interpreter)();
+  const void* (*next_interpreter)(const void*);
+
+  std::byte* code_type;
+  const std::byte* unicode_type;
+  const std::byte* bytes_type;
+  Deallocator code_dealloc, module_dealloc;
+
+  trace::PythonRecord record;
+  char version[32];
+};
+
+extern constinit Interpreter g_python;
+
+// Native stacks only from now on; the reason is shown in every report.
+void python_switch_off(const char* reason) noexcept;
+
+// The PythonRecord, again in a forked child.
+void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexcept;
+
+// In python_code.cc. False: no memory for the table.
+bool map_code_table() noexcept;
+// The code object is about to be freed: its address may come back as another one.
+void forget_code(const void* code) noexcept;
+
+template <class Value>
+[[gnu::always_inline]] inline Value load_at(const void* base, std::size_t offset) noexcept {
+  Value value;
+  __builtin_memcpy(&value, static_cast<const std::byte*>(base) + offset, sizeof(Value));
+  return value;
+}
+
+inline bool is_of_type(const void* object, const std::byte* type) noexcept {
+  return object != nullptr && load_at<const std::byte*>(object, kObjectType) == type;
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,116 @@
+// The next definition of every function we interpose: one typed table, filled by dlsym(RTLD_NEXT).
+// A missing one stays nullptr (an older libc, a C program without operator new); its entry then falls
+// back to the nearest function that exists.
+// While dlsym runs it may call malloc, which is us: the bootstrap arena serves it.
+#pragma once
+
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace whyrss::shim {
+
+using Nothrow = const void*;
+using StartRoutine = void* (*)(void*);
+
+// One list: field and symbol name, result, parameters.
+#define WHYRSS_REAL_FUNCTIONS(X)                                                                                    \
+  X(malloc, void*, (std::size_t))                                                                                   \
+  X(calloc, void*, (std::size_t, std::size_t))                                                                      \
+  X(realloc, void*, (void*, std::size_t))                                                                           \
+  X(reallocarray, void*, (void*, std::size_t, std::size_t))                                                         \
+  X(free, void, (void*))                                                                                            \
+  X(posix_memalign, int, (void**, std::size_t, std::size_t))                                                        \
+  X(aligned_alloc, void*, (std::size_t, std::size_t))                                                               \
+  X(memalign, void*, (std::size_t, std::size_t))                                                                    \
+  X(valloc, void*, (std::size_t))                                                                                   \
+  X(pvalloc, void*, (std::size_t))                                                                                  \
+  X(free_sized, void, (void*, std::size_t))                                                                         \
+  X(free_aligned_sized, void, (void*, std::size_t, std::size_t))                                                    \
+  X(malloc_usable_size, std::size_t, (void*))                                                                       \
+  X(mallocx, void*, (std::size_t, int))                                                                             \
+  X(rallocx, void*, (void*, std::size_t, int))                                                                      \
+  X(dallocx, void, (void*, int))                                                                                    \
+  X(sdallocx, void, (void*, std::size_t, int))                                                                      \
+  X(_Znwm, void*, (std::size_t))                                                                                    \
+  X(_Znam, void*, (std::size_t))                                                                                    \
+  X(_ZnwmRKSt9nothrow_t, void*, (std::size_t, Nothrow))                                                             \
+  X(_ZnamRKSt9nothrow_t, void*, (std::size_t, Nothrow))                                                             \
+  X(_ZnwmSt11align_val_t, void*, (std::size_t, std::size_t))                                                        \
+  X(_ZnamSt11align_val_t, void*, (std::size_t, std::size_t))                                                        \
+  X(_ZnwmSt11align_val_tRKSt9nothrow_t, void*, (std::size_t, std::size_t, Nothrow))                                 \
+  X(_ZnamSt11align_val_tRKSt9nothrow_t, void*, (std::size_t, std::size_t, Nothrow))                                 \
+  X(_ZdlPv, void, (void*))                                                                                          \
+  X(_ZdaPv, void, (void*))                                                                                          \
+  X(_ZdlPvRKSt9nothrow_t, void, (void*, Nothrow))                                                                   \
+  X(_ZdaPvRKSt9nothrow_t, void, (void*, Nothrow))                                                                   \
+  X(_ZdlPvm, void, (void*, std::size_t))                                                                            \
+  X(_ZdaPvm, void, (void*, std::size_t))                                                                            \
+  X(_ZdlPvSt11align_val_t, void, (void*, std::size_t))                                                              \
+  X(_ZdaPvSt11align_val_t, void, (void*, std::size_t))                                                              \
+  X(_ZdlPvSt11align_val_tRKSt9nothrow_t, void, (void*, std::size_t, Nothrow))                                       \
+  X(_ZdaPvSt11align_val_tRKSt9nothrow_t, void, (void*, std::size_t, Nothrow))                                       \
+  X(_ZdlPvmSt11align_val_t, void, (void*, std::size_t, std::size_t))                                                \
+  X(_ZdaPvmSt11align_val_t, void, (void*, std::size_t, std::size_t))                                                \
+  X(mmap, void*, (void*, std::size_t, int, int, int, off_t))                                                        \
+  X(mmap64, void*, (void*, std::size_t, int, int, int, off64_t))                                                    \
+  X(munmap, int, (void*, std::size_t))                                                                              \
+  X(mremap, void*, (void*, std::size_t, std::size_t, int, ...))                                                     \
+  X(mprotect, int, (void*, std::size_t, int))                                                                       \
+  X(madvise, int, (void*, std::size_t, int))                                                                        \
+  X(posix_madvise, int, (void*, std::size_t, int))                                                                  \
+  X(brk, int, (void*))                                                                                              \
+  X(sbrk, void*, (std::intptr_t))                                                                                   \
+  X(shmat, void*, (int, const void*, int))                                                                          \
+  X(shmdt, int, (const void*))                                                                                      \
+  X(fork, pid_t, ())                                                                                                \
+  X(_Fork, pid_t, ())                                                                                               \
+  X(vfork, pid_t, ())                                                                                               \
+  X(syscall, long, (long, ...))                                                                                     \
+  X(posix_spawn, int,                                                                                               \
+    (pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*, char* const*)) \
+  X(posix_spawnp, int,                                                                                              \
+    (pid_t*, const char*, const posix_spawn_file_actions_t*, const posix_spawnattr_t*, char* const*, char* const*)) \
+  X(execve, int, (const char*, char* const*, char* const*))                                                         \
+  X(execvpe, int, (const char*, char* const*, char* const*))                                                        \
+  X(fexecve, int, (int, char* const*, char* const*))                                                                \
+  X(execveat, int, (int, const char*, char* const*, char* const*, int))                                             \
+  X(_exit, void, (int))                                                                                             \
+  X(_Exit, void, (int))                                                                                             \
+  X(quick_exit, void, (int))                                                                                        \
+  X(wait4, pid_t, (pid_t, int*, int, struct rusage*))                                                               \
+  X(waitid, int, (idtype_t, id_t, siginfo_t*, int))                                                                 \
+  X(pthread_create, int, (pthread_t*, const pthread_attr_t*, StartRoutine, void*))                                  \
+  X(dlclose, int, (void*))
+
+struct Real {
+#define WHYRSS_FIELD(name, result, parameters) result(*name) parameters = nullptr;
+  WHYRSS_REAL_FUNCTIONS(WHYRSS_FIELD)
+#undef WHYRSS_FIELD
+};
+
+// malloc and free are never nullptr: before the table is filled they fill it first.
+extern Real real;
+
+// Fills the table once. False while this thread is inside of it: serve malloc from the arena.
+bool resolve_real() noexcept;
+
+// Looks again for operator new and delete: a C program may have loaded the C++ runtime meanwhile.
+void resolve_cxx_again() noexcept;
+
+// Takes the error of failed lookups away: the program must not see it as its own. Instead of dlerror(), which
+// translates the text under the locale lock, and setlocale() calls malloc while it holds that lock.
+void drop_lookup_error() noexcept;
+
+// The bootstrap arena: bytes are never given back. nullptr when it is used up.
+void* bootstrap_allocate(std::size_t size, std::size_t alignment) noexcept;
+bool is_bootstrap(const void* block) noexcept;
+// Bytes readable from `block` to the arena's end: enough to copy a block of unknown size.
+std::size_t bootstrap_bytes_from(const void* block) noexcept;
+
+}  // namespace whyrss::shim

@@ -1,0 +1,297 @@
+#include "shim/session.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <fnmatch.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+
+#include "shim/attach.h"
+#include "shim/collector_start.h"
+#include "shim/emit.h"
+#include "shim/guard.h"
+#include "shim/inherited_pages.h"
+#include "shim/live_blocks.h"
+#include "shim/observe.h"
+#include "shim/own_memory.h"
+#include "shim/real.h"
+
+namespace whyrss::shim {
+
+constinit Session g_session;
+
+namespace {
+
+void leave_unknown() noexcept { g_session.phase.store(Phase::unknown, std::memory_order_release); }
+
+bool wants_this_program(const Settings& settings) noexcept {
+  if (settings.exe_pattern == nullptr) return true;
+  char path[PATH_MAX + 1] = {};
+  const long size = raw_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(path), PATH_MAX);
+  if (size <= 0) return true;
+  Text pattern;
+  pattern.add(std::string_view(settings.exe_pattern, settings.exe_pattern_bytes));
+  const char* slash = std::strrchr(path, '/');
+  return fnmatch(pattern.c_str(), path, 0) == 0 || (slash != nullptr && fnmatch(pattern.c_str(), slash + 1, 0) == 0);
+}
+
+// The last act of a thread, after the destructors of the program's own keys: re-armed until the last
+// of the PTHREAD_DESTRUCTOR_ITERATIONS rounds.
+void end_thread(void*) noexcept {
+  ThreadState& thread = thread_state();
+  if (++thread.exit_rounds < _POSIX_THREAD_DESTRUCTOR_ITERATIONS) {
+    pthread_setspecific(g_session.thread_key, &thread);
+    return;
+  }
+  const int saved_errno = errno;
+  if (Busy busy(thread); busy.taken() && thread.generation != 0 && enter_thread(thread)) {
+    flush_counts(thread);
+    if (thread.scratch != nullptr) {
+      emit(thread, trace::RecordKind::unmap,
+           trace::RangeRecord{.header = {},
+                              .address = reinterpret_cast<std::uintptr_t>(thread.scratch),
+                              .size_bytes = sizeof(StackScratch),
+                              .argument = 0,
+                              .stack_id = trace::kNoStack,
+                              .tid = thread.writer.tid});
+      unmap_own(thread.scratch, sizeof(StackScratch));
+      thread.scratch = nullptr;
+    }
+    trace::seal(thread.lease);
+    thread.ended = true;
+  }
+  errno = saved_errno;
+}
+
+// Maps the pool file and checks it. False: `mistake` says why; empty when the recording is just over.
+bool open_session_pool(Text& mistake) noexcept {
+  const Settings& settings = g_session.settings;
+  const RawFile file(settings.pool_path, O_RDWR);
+  if (!file) {
+    if (file.number() != -ENOENT) mistake.add("cannot open the pool ").add(settings.pool_path).add(" (tracing is off)");
+    return false;
+  }
+  const long size = raw_syscall(SYS_lseek, file.number(), 0, SEEK_END);
+  if (size <= 0) {
+    mistake.add("not a pool: ").add(settings.pool_path).add(" (tracing is off)");
+    return false;
+  }
+  const long mapping = raw_syscall(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+  if (is_raw_error(mapping)) {
+    mistake.add("the pool does not fit into the address space (ulimit -v?): ")
+        .add(settings.pool_path)
+        .add(" (tracing is off)");
+    return false;
+  }
+  raw_syscall(SYS_madvise, mapping, size, MADV_DONTDUMP);
+  g_session.pool = trace::open_pool(reinterpret_cast<void*>(mapping), static_cast<std::uint64_t>(size));
+  if (g_session.pool && g_session.pool.header->session == settings.session) return true;
+  raw_syscall(SYS_munmap, mapping, size);
+  g_session.pool = {};
+  mistake.add("not the pool of this session, or of another version: ").add(settings.pool_path).add(" (tracing is off)");
+  return false;
+}
+
+bool map_control_page() noexcept {
+  void* page = map_own(4096);
+  if (page == nullptr) return false;
+  if (is_raw_error(raw_syscall(SYS_madvise, as_long(page), 4096, MADV_WIPEONFORK))) {  // Linux < 4.14
+    unmap_own(page, 4096);
+    return false;
+  }
+  g_session.control = static_cast<Control*>(page);
+  return true;
+}
+
+void report_shared_tables(ThreadState& thread, void* table) noexcept {
+  const trace::PoolHeader* header = g_session.pool.header;
+  emit(thread, trace::RecordKind::map,
+       trace::MapRecord{.header = {},
+                        .address = reinterpret_cast<std::uintptr_t>(header),
+                        .size_bytes = header->total_bytes,
+                        .file_offset = 0,
+                        .prot = PROT_READ | PROT_WRITE,
+                        .flags = MAP_SHARED,
+                        .fd = -1,
+                        .origin = trace::MapOrigin::whyrss,
+                        .stack_id = trace::kNoStack,
+                        .tid = thread.writer.tid});
+  report_own_memory(thread, g_session.control, 4096);
+  if (table != nullptr)
+    report_own_memory(thread, table, LiveBlocks::kTableBytes);
+  else
+    emit_text(thread, trace::RecordKind::note, 0,
+              "large blocks are not logged: the table of live blocks does not fit into the address space");
+}
+
+// In the first image of the recording: what was asked for in vain.
+void note_settings_without_effect(ThreadState& thread) noexcept {
+  const trace::ChunkHeader* chunk = thread.lease.chunk;
+  if (chunk == nullptr || chunk->lease.load(std::memory_order_relaxed) != 1) return;
+  const Settings& settings = g_session.settings;
+  const auto note = [&thread](std::string_view text) { emit_text(thread, trace::RecordKind::note, 0, text); };
+  if (settings.wants_exact) note("mode exact is not in this version: recorded as sampled");
+  if (settings.wants_other_distance)
+    note("sample_bytes is not in this version: large blocks are recorded one by one, small ones counted");
+  if (settings.wants_touch) note("touch is not in this version: page faults are not sampled");
+}
+
+// Attaches with what the environment says. The caller holds Busy and has set Phase::starting.
+void attach_by_environment(ThreadState& thread, const char* const* environment, bool in_constructor) noexcept {
+  Session& self = g_session;
+  Text mistake;
+  if (!read_settings(environment, self.settings, mistake)) return switch_off(mistake.view(), {});
+  if (self.settings.pool_path == nullptr && self.settings.output == nullptr) return switch_off({}, {});
+  if (!wants_this_program(self.settings)) return switch_off({}, {});
+  if (self.settings.pool_path == nullptr && !in_constructor) return leave_unknown();  // needs the collector first
+  if (!open_session_pool(mistake)) return switch_off(mistake.view(), {});
+  if (!map_control_page()) return switch_off("no wipe-on-fork page to be had (tracing is off)", {});
+  void* table = map_own(LiveBlocks::kTableBytes);
+  live_blocks().use_table(table);
+  self.large_limit =
+      table == nullptr ? UINT64_MAX - 1 : std::max<std::uint64_t>(self.pool.header->large_block_bytes, 1);
+  find_allocator();
+  attach_process(thread, trace::Born::exec);
+  report_shared_tables(thread, table);
+  note_settings_without_effect(thread);
+  self.phase.store(Phase::live, std::memory_order_release);
+}
+
+// False: not now (no environment yet, or another thread is at it) or never.
+bool start(ThreadState& thread, const char* const* environment, bool in_constructor) noexcept {
+  if (!resolve_real() || environment == nullptr) return false;
+  Phase expected = Phase::unknown;
+  if (!g_session.phase.compare_exchange_strong(expected, Phase::starting)) return expected == Phase::live;
+  attach_by_environment(thread, environment, in_constructor);
+  return g_session.phase.load(std::memory_order_acquire) == Phase::live;
+}
+
+}  // namespace
+
+bool enter_thread(ThreadState& thread) noexcept {
+  const Phase phase = g_session.phase.load(std::memory_order_acquire);
+  if (phase == Phase::off) {
+    thread.large_limit = UINT64_MAX;
+    return false;
+  }
+  if (phase != Phase::live && !start(thread, environ, false)) return false;
+  const std::uint64_t generation = g_session.control->generation.load(std::memory_order_acquire);
+  if (generation == 0) {
+    attach_forked_child(thread);
+    return g_session.control->generation.load(std::memory_order_acquire) != 0;
+  }
+  if (thread.generation != generation) start_thread(thread, generation);
+  return true;
+}
+
+void attach_forked_child(ThreadState& thread) noexcept {
+  if (g_session.phase.load(std::memory_order_acquire) != Phase::live) return;
+  Control& control = *g_session.control;
+  if (control.generation.load(std::memory_order_acquire) != 0) return;
+  if (control.attaching.exchange(1) != 0) return;  // another thread of a raw clone child is at it
+  thread.ended = false;
+  thread.exit_rounds = 0;
+  attach_process(thread, trace::Born::fork);
+  if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child();
+  report_inherited_pages(thread);
+  trace::ring_doorbell(g_session.pool);
+}
+
+bool is_borrowed_image() noexcept {
+  if (g_session.phase.load(std::memory_order_acquire) != Phase::live) return false;
+  const Control& control = *g_session.control;
+  return control.generation.load(std::memory_order_acquire) != 0 &&
+         control.writer.pid != static_cast<std::uint32_t>(raw_syscall(SYS_getpid));
+}
+
+void flush_counts(ThreadState& thread) noexcept {
+  if (thread.writer.slot != trace::kNoSlot && thread.writer.pool) {
+    trace::ProcessSlot& slot = thread.writer.pool.slots[thread.writer.slot];
+    slot.small_allocations.fetch_add(thread.small_allocations, std::memory_order_relaxed);
+    slot.small_allocated_bytes.fetch_add(thread.small_allocated_bytes, std::memory_order_relaxed);
+    slot.small_releases.fetch_add(thread.small_releases, std::memory_order_relaxed);
+  }
+  thread.small_allocations = thread.small_allocated_bytes = thread.small_releases = 0;
+}
+
+void switch_off(std::string_view what, std::string_view detail) noexcept {
+  g_session.phase.store(Phase::off, std::memory_order_release);
+  if (!what.empty()) complain(what, detail);
+}
+
+const char* own_path() noexcept {
+  Dl_info info{};
+  const bool known = dladdr(reinterpret_cast<void*>(&own_path), &info) != 0 && info.dli_fname != nullptr;
+  return known ? info.dli_fname : "";
+}
+
+namespace {
+
+// Makes WHYRSS_OUTPUT absolute, starts the collector and puts its session into the environment, so that
+// children join. False: tracing is off.
+bool start_own_collector(const char* const* environment, const char* output) noexcept {
+  static constinit Text absolute, value, mistake;  // once, in the constructor
+  if (output[0] != '/') {
+    char directory[PATH_MAX] = {};
+    if (is_raw_error(raw_syscall(SYS_getcwd, as_long(directory), sizeof(directory)))) return false;
+    absolute.add(directory).add("/");
+  }
+  absolute.add(output);
+  if (!start_collector(absolute.c_str(), environment, value, mistake)) {
+    switch_off(mistake.view(), {});
+    return false;
+  }
+  setenv("WHYRSS_OUTPUT", absolute.c_str(), 1);
+  setenv("WHYRSS_SESSION", value.c_str(), 1);
+  return true;
+}
+
+void leave_by_exit(int status, void*) noexcept { observe_exit(status); }
+
+}  // namespace
+
+void start_session(const char* const* environment) noexcept {
+  const int saved_errno = errno;
+  ThreadState& thread = thread_state();
+  Busy busy(thread);
+  if (!busy.taken() || !resolve_real()) return;
+  Settings settings;
+  static constinit Text ignored;  // attach_by_environment reports it
+  const bool understood = read_settings(environment, settings, ignored);
+  if (understood && settings.pool_path == nullptr && settings.output != nullptr && wants_this_program(settings) &&
+      g_session.phase.load(std::memory_order_acquire) == Phase::unknown &&
+      !start_own_collector(environment, settings.output)) {
+    errno = saved_errno;
+    return;
+  }
+  pthread_key_t key = 0;
+  if (g_session.phase.load(std::memory_order_acquire) != Phase::off && pthread_key_create(&key, end_thread) == 0) {
+    g_session.thread_key = key;
+    g_session.has_thread_key = true;
+  }
+  if (start(thread, environ, true) && enter_thread(thread)) {
+    if (g_session.has_thread_key) pthread_setspecific(g_session.thread_key, &thread);
+    stacks_start(g_session.settings.use_libunwind, thread.writer, thread.lease);
+    g_session.stacks_ready.store(true, std::memory_order_release);
+    // on_exit, not a destructor: it is told the status, and registered now it runs after all others.
+    on_exit(leave_by_exit, nullptr);
+    trace::ring_doorbell(g_session.pool);
+  }
+  drop_lookup_error();
+  errno = saved_errno;
+}
+
+namespace {
+
+__attribute__((constructor)) void load_library(int, char**, char** environment) noexcept { start_session(environment); }
+
+}  // namespace
+
+}  // namespace whyrss::shim

@@ -1,0 +1,70 @@
+// The only global state of the shim: whether tracing is on, the pool, the process slot.
+//
+// Life       unknown -> (first hook with an environment, or the constructor) -> live or off.
+//            `off` is for good in this image; every hook then passes through.
+// Fork       The control page is MADV_WIPEONFORK: whoever forks, by whatever call, the child finds it
+//            zero at its next slow path and attaches as a process of its own (attach_forked_child).
+//            What the child copied of its parent (lease, counters) is dropped, never sealed.
+//            vfork and posix_spawn children share our memory and our page: they count as the parent.
+// Failure    one line on stderr, then off. Never fatal.
+// Threads    enter_thread: any thread, async-signal-safe once live. The rest: see each.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "shim/settings.h"
+#include "shim/thread_state.h"
+
+namespace whyrss::shim {
+
+// On the WIPEONFORK page.
+struct Control {
+  std::atomic<std::uint64_t> generation;  // 0: not attached (yet, or a fresh fork child)
+  std::atomic<std::uint32_t> attaching;
+  trace::Writer writer;  // tid 0; threads copy it
+};
+
+enum class Phase : std::uint32_t { unknown, starting, live, off };
+
+struct Session {
+  std::atomic<Phase> phase{Phase::unknown};
+  std::atomic<bool> stacks_ready{false};  // describe_stack may be called
+  Control* control = nullptr;
+  trace::PoolView pool{};
+  Settings settings{};
+  trace::Allocator allocator = trace::Allocator::other;
+  const char* allocator_path = "";
+  std::uint64_t large_limit = 0;
+  std::uint64_t attach_count = 0;
+  std::uint32_t thread_key = 0;
+  bool has_thread_key = false;
+};
+
+extern constinit Session g_session;
+inline Session& session() noexcept { return g_session; }
+
+// The gate of every slow path; the caller holds Busy. True: events of this thread can be written.
+bool enter_thread(ThreadState& thread) noexcept;
+
+// True when this process is not the one that attached: a vfork child, which runs in its parent's
+// memory and must leave the parent's stream alone. Costs a system call.
+bool is_borrowed_image() noexcept;
+
+// In the constructor: attaches, or starts the collector first when only WHYRSS_OUTPUT is set.
+void start_session(const char* const* environment) noexcept;
+
+// In a fork child, before the program gets it back.
+void attach_forked_child(ThreadState& thread) noexcept;
+
+// Adds this thread's small-block counts to the process slot.
+void flush_counts(ThreadState& thread) noexcept;
+
+// Switches tracing off for good in this image, with one line on stderr when `detail` is given.
+void switch_off(std::string_view what, std::string_view detail) noexcept;
+
+// The path of this library as the loader knows it; empty when unknown.
+const char* own_path() noexcept;
+
+}  // namespace whyrss::shim

@@ -1,0 +1,140 @@
+#include "shim/settings.h"
+
+#include <array>
+
+namespace whyrss::shim {
+namespace {
+
+enum class Value { mode, size, touch, on_off, unwinder, anything };
+
+struct Option {
+  std::string_view key;
+  Value value;
+};
+
+// The long options of `whyrss record`, with _ for -.
+constexpr std::array kOptions{
+    Option{"mode", Value::mode},       Option{"sample_bytes", Value::size}, Option{"touch", Value::touch},
+    Option{"liveness", Value::on_off}, Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
+    Option{"memory_max", Value::size}, Option{"exe", Value::anything},
+};
+
+bool is_count(std::string_view text) noexcept {
+  if (text.empty() || text.size() > 18) return false;
+  const std::uint64_t number = take_number(text);
+  return text.empty() && number > 0;
+}
+
+bool is_size(std::string_view text) noexcept {
+  for (const std::string_view unit : {"KiB", "MiB", "GiB", "K", "M", "G", "B"}) {
+    if (!text.ends_with(unit)) continue;
+    text.remove_suffix(unit.size());
+    break;
+  }
+  return is_count(text);
+}
+
+bool is_valid(Value kind, std::string_view text) noexcept {
+  switch (kind) {
+    case Value::mode:
+      return text == "sampled" || text == "exact";
+    case Value::size:
+      return is_size(text);
+    case Value::touch:
+      return text == "auto" || text == "off" || is_count(text);
+    case Value::on_off:
+      return text == "on" || text == "off";
+    case Value::unwinder:
+      return text == "auto" || text == "libunwind";
+    case Value::anything:
+      return !text.empty();
+  }
+  return false;
+}
+
+bool is_default_distance(std::string_view text) noexcept {
+  for (const std::string_view same : {"65536", "65536B", "64K", "64KiB"})
+    if (text == same) return true;
+  return false;
+}
+
+bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
+  const std::size_t equals = item.find('=');
+  const std::string_view key(item.data(), equals == std::string_view::npos ? item.size() : equals);
+  const std::string_view value(item.data() + key.size() + (equals == std::string_view::npos ? 0 : 1),
+                               item.size() - key.size() - (equals == std::string_view::npos ? 0 : 1));
+  for (const Option& option : kOptions) {
+    if (option.key != key) continue;
+    if (!is_valid(option.value, value)) {
+      mistake.add("bad value in WHYRSS_OPTS: ").add(item).add(" (tracing is off)");
+      return false;
+    }
+    if (key == "exe") {
+      settings.exe_pattern = value.data();
+      settings.exe_pattern_bytes = value.size();
+    }
+    if (key == "mode") settings.wants_exact = value == "exact";
+    if (key == "sample_bytes") settings.wants_other_distance = !is_default_distance(value);
+    if (key == "touch") settings.wants_touch = value != "auto" && value != "off";
+    if (key == "unwinder") settings.use_libunwind = value == "libunwind";
+    return true;
+  }
+  mistake.add("unknown key in WHYRSS_OPTS: ").add(key).add(" (tracing is off)");
+  return false;
+}
+
+bool hex_digit(char letter, std::uint64_t& digit) noexcept {
+  if (letter >= '0' && letter <= '9')
+    digit = static_cast<std::uint64_t>(letter - '0');
+  else if (letter >= 'a' && letter <= 'f')
+    digit = static_cast<std::uint64_t>(letter - 'a') + 10;
+  else
+    return false;
+  return true;
+}
+
+}  // namespace
+
+const char* environment_value(const char* const* environment, std::string_view name) noexcept {
+  if (environment == nullptr) return nullptr;
+  for (; *environment != nullptr; ++environment) {
+    const char* entry = *environment;
+    if (std::strncmp(entry, name.data(), name.size()) == 0 && entry[name.size()] == '=') return entry + name.size() + 1;
+  }
+  return nullptr;
+}
+
+bool parse_session(const char* value, trace::SessionId& session, const char*& pool_path) noexcept {
+  std::uint64_t parts[2] = {};
+  for (std::size_t index = 0; index < 32; ++index) {
+    std::uint64_t digit = 0;
+    if (!hex_digit(value[index], digit)) return false;
+    parts[index / 16] = parts[index / 16] << 4 | digit;
+  }
+  if (value[32] != ':' || value[33] != '/') return false;
+  session = {.high = parts[0], .low = parts[1]};
+  pool_path = value + 33;
+  return true;
+}
+
+bool read_settings(const char* const* environment, Settings& settings, Text& mistake) noexcept {
+  settings.output = environment_value(environment, "WHYRSS_OUTPUT");
+  if (settings.output != nullptr && *settings.output == '\0') settings.output = nullptr;
+  const char* session = environment_value(environment, "WHYRSS_SESSION");
+  if (session != nullptr && !parse_session(session, settings.session, settings.pool_path)) {
+    mistake.add("malformed WHYRSS_SESSION: ").add(session).add(" (tracing is off)");
+    return false;
+  }
+  const char* options = environment_value(environment, "WHYRSS_OPTS");
+  if (options == nullptr) return true;
+  std::string_view rest(options);
+  while (!rest.empty()) {
+    const std::size_t comma = rest.find(',');
+    const std::string_view item(rest.data(), comma == std::string_view::npos ? rest.size() : comma);
+    if (!item.empty() && !apply(item, settings, mistake)) return false;
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  }
+  return true;
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,31 @@
+// What the environment asks for. Nothing set wrongly may stop the job: the first mistake becomes one
+// line of text, and tracing stays off.
+#pragma once
+
+#include "shim/raw_io.h"
+#include "shim/trace/pool.h"
+
+namespace whyrss::shim {
+
+struct Settings {
+  bool use_libunwind = false;         // unwinder=libunwind; auto is our own, which opens no descriptors
+  const char* output = nullptr;       // WHYRSS_OUTPUT, nullptr: not set
+  trace::SessionId session{};         // WHYRSS_SESSION=<32 hex>:<path of the pool>
+  const char* pool_path = nullptr;    // nullptr: not set
+  const char* exe_pattern = nullptr;  // exe=GLOB: other programs are not traced
+  std::size_t exe_pattern_bytes = 0;
+  // Asked for, and without effect in this version: the recording says so.
+  bool wants_exact = false, wants_other_distance = false, wants_touch = false;
+};
+
+// Reads WHYRSS_OUTPUT, WHYRSS_SESSION and WHYRSS_OPTS. The pointers point into `environment`.
+// False: `mistake` says what is wrong.
+bool read_settings(const char* const* environment, Settings& settings, Text& mistake) noexcept;
+
+// The value of `name` in `environment`, nullptr when it is not set.
+const char* environment_value(const char* const* environment, std::string_view name) noexcept;
+
+// "WHYRSS_SESSION" value -> id and path. False when it is malformed.
+bool parse_session(const char* value, trace::SessionId& session, const char*& pool_path) noexcept;
+
+}  // namespace whyrss::shim

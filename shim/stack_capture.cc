@@ -1,0 +1,239 @@
+#include "shim/stack_capture.h"
+
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "shim/emit.h"
+#include "shim/observe.h"
+#include "shim/own_memory.h"
+#include "shim/python_frames.h"
+#include "shim/raw_io.h"
+#include "shim/stack_modules.h"
+#include "shim/unwind_walk.h"
+
+namespace whyrss::shim {
+namespace {
+
+// Stacks that the reader knows: 64-bit hash -> id, 64 K slots, 1 MiB touched as used. With 10 K stacks
+// two share a hash once in 3e11 runs. A stack that finds no room is described again at each use.
+constexpr std::size_t kSlots = 64 * 1024;
+constexpr std::size_t kProbes = 16;
+
+struct StackSlot {
+  std::atomic<std::uint64_t> hash;
+  std::atomic<std::uint64_t> id;  // 0: being stored; below the hash's low half, so that an id that comes
+                                  // late, after the table was emptied, is not taken for another stack's
+};
+
+constinit StackSlot* g_stacks = nullptr;
+constinit std::atomic<std::uint32_t> g_next_id{0};
+constinit std::atomic<std::uint32_t> g_epoch{1};  // + 1 when ids start anew: outdates the threads' last id
+
+using Backtrace = int (*)(void**, int);
+constinit Backtrace g_libunwind_backtrace = nullptr;
+
+struct Frames {
+  NativeWalk native;
+  PythonWalk python;
+};
+
+// libunwind knows no stack pointers and begins inside the shim: everything up to the caller is dropped.
+NativeWalk walk_with_libunwind(const Caller& caller, StackScratch& scratch) noexcept {
+  NativeWalk walk;
+  auto* addresses = reinterpret_cast<void**>(scratch.native_ip.data());
+  const int saved_errno = errno;
+  const int count = g_libunwind_backtrace(addresses, static_cast<int>(scratch.native_ip.size()));
+  errno = saved_errno;
+  const auto got = static_cast<std::size_t>(count > 0 ? count : 0);
+  std::size_t first = 0;
+  while (first < got && scratch.native_ip[first] != caller.ip) ++first;
+  if (first == got) {
+    scratch.native_ip[0] = caller.ip;
+    return {.count = 1, .truncated = false, .incomplete = true};
+  }
+  walk.count = static_cast<std::uint16_t>(got - first);
+  walk.truncated = got == scratch.native_ip.size();
+  std::memmove(scratch.native_ip.data(), scratch.native_ip.data() + first, walk.count * sizeof(std::uint64_t));
+  std::memset(scratch.native_sp.data(), 0, walk.count * sizeof(std::uint64_t));
+  return walk;
+}
+
+// Where a Python frame ran: the native frame whose stack range holds its eval call. Both lists run from
+// the innermost frame outwards, so `from` only grows.
+std::uint16_t native_index_of(std::uint64_t eval_address, const NativeWalk& native, const StackScratch& scratch,
+                              std::uint16_t& from) noexcept {
+  for (std::uint16_t i = from; i < native.count; ++i) {
+    const bool last = i + 1 == native.count;
+    if (eval_address >= scratch.native_sp[i] && !last && eval_address < scratch.native_sp[i + 1]) {
+      from = i;
+      return i;
+    }
+  }
+  return trace::kNoNativeIndex;
+}
+
+// Frames without a place on the C stack (CPython 3.8 and 3.9): one eval call each, in order. When the
+// numbers differ nothing is claimed.
+void place_by_eval_calls(const Frames& frames, StackScratch& scratch) noexcept {
+  const EvalRange eval = python_eval_range();
+  const auto runs_eval = [&](std::uint64_t ip) { return ip > eval.start && ip <= eval.end; };
+  std::size_t calls = 0;
+  for (std::uint16_t i = 0; i < frames.native.count; ++i)
+    if (runs_eval(scratch.native_ip[i])) ++calls;
+  if (calls != frames.python.count) return;
+  std::uint16_t python = 0;
+  for (std::uint16_t i = 0; i < frames.native.count; ++i)
+    if (runs_eval(scratch.native_ip[i])) scratch.python[python++].native_index = i;
+}
+
+void place_python(const Frames& frames, StackScratch& scratch, const trace::Writer& writer,
+                  trace::Lease& lease) noexcept {
+  bool placed_by_address = false;
+  std::uint16_t from = 0;
+  for (std::uint16_t i = 0; i < frames.python.count; ++i) {
+    const WalkedPythonFrame& walked = scratch.walked[i];
+    std::uint16_t native_index = trace::kNoNativeIndex;
+    if (walked.eval_address != 0) {
+      placed_by_address = true;
+      if (g_libunwind_backtrace == nullptr)
+        native_index = native_index_of(walked.eval_address, frames.native, scratch, from);
+    }
+    scratch.python[i] = {.code_id = describe_code(walked.code, writer, lease),
+                         .last_instruction_bytes = walked.last_instruction_bytes,
+                         .native_index = native_index,
+                         .flags = walked.flags,
+                         .reserved = 0};
+  }
+  if (!placed_by_address && frames.python.count > 0) place_by_eval_calls(frames, scratch);
+}
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 32);
+}
+
+std::uint64_t hash_of(const Frames& frames, const StackScratch& scratch) noexcept {
+  std::uint64_t hash = 0x243f6a8885a308d3ULL ^ frames.native.count;
+  for (std::uint16_t i = 0; i < frames.native.count; ++i) hash = mix(hash, scratch.native_ip[i]);
+  for (std::uint16_t i = 0; i < frames.python.count; ++i) {
+    const trace::PythonFrame& frame = scratch.python[i];
+    hash = mix(hash, std::uint64_t{frame.code_id} << 32 | static_cast<std::uint32_t>(frame.last_instruction_bytes));
+  }
+  return hash != 0 ? hash : 1;
+}
+
+std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, const trace::Writer& writer,
+                         trace::Lease& lease) noexcept {
+  for (std::uint16_t i = 0; i < frames.native.count; ++i) describe_module(scratch.native_ip[i] - 1, writer, lease);
+  const std::size_t native_bytes = frames.native.count * sizeof(std::uint64_t);
+  const std::size_t python_bytes = frames.python.count * sizeof(trace::PythonFrame);
+  const std::size_t size_bytes = sizeof(trace::StackRecord) + native_bytes + python_bytes;
+  std::byte* bytes = trace::reserve(writer, lease, size_bytes);
+  if (bytes == nullptr) return trace::kNoStack;
+  const std::uint32_t id = g_next_id.fetch_add(1, std::memory_order_relaxed) + 1;
+  std::uint16_t flags = 0;
+  if (frames.native.truncated || frames.python.truncated) flags |= trace::StackFlags::truncated;
+  if (frames.python.torn) flags |= trace::StackFlags::python_torn;
+  if (frames.native.incomplete) flags |= trace::StackFlags::native_incomplete;
+  const trace::StackRecord record{.header = header_of(trace::RecordKind::stack, size_bytes),
+                                  .stack_id = id,
+                                  .native_count = frames.native.count,
+                                  .python_count = frames.python.count,
+                                  .flags = flags,
+                                  .reserved16 = 0,
+                                  .reserved = 0};
+  std::memcpy(bytes, &record, sizeof record);
+  std::memcpy(bytes + sizeof record, scratch.native_ip.data(), native_bytes);
+  std::memcpy(bytes + sizeof record + native_bytes, scratch.python.data(), python_bytes);
+  trace::publish(lease, size_bytes);
+  if ((flags & trace::StackFlags::truncated) != 0 && writer.slot != trace::kNoSlot)
+    writer.pool.slots[writer.slot].stacks_truncated.fetch_add(1, std::memory_order_relaxed);
+  return id;
+}
+
+// The known id of a hash, kNoStack if there is none; `room` is where it may be stored.
+std::uint32_t find_stack(std::uint64_t hash, StackSlot*& room) noexcept {
+  room = nullptr;
+  if (g_stacks == nullptr) return trace::kNoStack;
+  for (std::size_t probe = 0; probe < kProbes; ++probe) {
+    StackSlot& slot = g_stacks[((hash >> 48) + probe) % kSlots];
+    const std::uint64_t found = slot.hash.load(std::memory_order_acquire);
+    if (found == hash) {
+      const std::uint64_t id = slot.id.load(std::memory_order_acquire);
+      return id >> 32 == (hash & UINT32_MAX) ? static_cast<std::uint32_t>(id) : trace::kNoStack;
+    }
+    if (found != 0) continue;
+    room = &slot;
+    return trace::kNoStack;
+  }
+  return trace::kNoStack;
+}
+
+}  // namespace
+
+void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  start_unwind_walk();
+  start_modules();
+  void* memory = map_own(kSlots * sizeof(StackSlot));
+  if (memory != nullptr) {
+    report_own_memory(thread_state(), memory, kSlots * sizeof(StackSlot));
+    g_stacks = static_cast<StackSlot*>(memory);
+  }
+  python_start(writer, lease);
+  if (!use_libunwind) return;
+  // Never DT_NEEDED: its _Unwind_* would then take over the program's exceptions.
+  void* library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
+  if (library != nullptr) g_libunwind_backtrace = reinterpret_cast<Backtrace>(dlsym(library, "unw_backtrace"));
+  if (g_libunwind_backtrace == nullptr)
+    emit_text(thread_state(), trace::RecordKind::note, 0, "libunwind.so.8 was not found: own unwinder used");
+}
+
+std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
+                             StackScratch& scratch) noexcept {
+  Frames frames;
+  frames.native =
+      g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
+  frames.python = walk_python(scratch.walked);
+  place_python(frames, scratch, writer, lease);
+  const std::uint64_t hash = hash_of(frames, scratch);
+  const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
+  if (hash == scratch.last_hash && epoch == scratch.last_epoch) return scratch.last_id;
+  StackSlot* room = nullptr;
+  std::uint32_t id = find_stack(hash, room);
+  if (id == trace::kNoStack) {
+    id = emit_stack(frames, scratch, writer, lease);
+    std::uint64_t expected = 0;
+    if (id != trace::kNoStack && room != nullptr &&
+        room->hash.compare_exchange_strong(expected, hash, std::memory_order_acq_rel))
+      room->id.store(hash << 32 | id, std::memory_order_release);
+  }
+  if (id != trace::kNoStack) {
+    scratch.last_hash = hash;
+    scratch.last_id = id;
+    scratch.last_epoch = epoch;
+  }
+  return id;
+}
+
+void stacks_after_fork_in_child() noexcept {
+  g_epoch.fetch_add(1, std::memory_order_relaxed);
+  g_next_id.store(0, std::memory_order_relaxed);
+  if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
+  forget_modules();
+  python_after_fork_in_child();
+}
+
+void stacks_after_dlclose() noexcept {
+  forget_unwind_rules();
+  forget_modules();
+  // The same return addresses may now be other code: every stack is described again.
+  g_epoch.fetch_add(1, std::memory_order_relaxed);
+  if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
+}
+
+}  // namespace whyrss::shim

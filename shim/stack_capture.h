@@ -1,0 +1,67 @@
+// Where in the program an event happened: the native and Python frames of the calling thread, taken
+// inside a hook, described to the reader once and referred to by a small id afterwards.
+//
+// Everything here runs inside malloc and mmap of a foreign program: no locks, no allocation, plain
+// loads only from memory that is known to be mapped, errno untouched. Any thread; one call at a time
+// per thread (the caller holds Busy).
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "shim/stack_bounds.h"
+#include "shim/trace/pool.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+// Register state of the program right after the call of our hook returns.
+struct Caller {
+  std::uint64_t ip, sp, bp;
+};
+
+// In an entry point (the shim is built with frame pointers: [rbp] = caller's rbp, [rbp + 8] = return
+// address, rbp + 16 = caller's rsp).
+[[gnu::always_inline]] inline Caller caller_here() noexcept {
+  const auto* frame = static_cast<const std::uint64_t*>(__builtin_frame_address(0));
+  return {.ip = frame[1], .sp = reinterpret_cast<std::uint64_t>(frame) + 16, .bp = frame[0]};
+}
+
+// One Python frame as walked, before its code object has an id.
+struct WalkedPythonFrame {
+  const void* code;
+  std::int32_t last_instruction_bytes;
+  std::uint16_t flags;  // trace::PythonFrameFlags
+  std::uint16_t reserved;
+  // An address inside the C stack frame of the eval call that runs it, 0: not known. The same for all
+  // frames of one eval call.
+  std::uint64_t eval_address;
+};
+
+// Per thread, zero-filled memory of the caller, too large for foreign stacks. Survives between calls.
+struct StackScratch {
+  std::array<std::uint64_t, trace::kMaxNativeFrames> native_ip;
+  std::array<std::uint64_t, trace::kMaxNativeFrames> native_sp;  // of the frame, after its call returns
+  std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
+  std::array<trace::PythonFrame, trace::kMaxPythonFrames> python;
+  KnownStack known_stack;
+  std::uint64_t last_hash;
+  std::uint32_t last_id, last_epoch;
+};
+static_assert(sizeof(StackScratch) <= 64 * 1024);
+
+// Once per image, before the first describe_stack: finds CPython, emits the PythonRecord.
+void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease& lease) noexcept;
+
+// The id of the caller's stack, kNoStack when it could not be stored. Emits what the reader does not
+// know yet: ModuleRecord, CodeRecord, StackRecord.
+std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
+                             StackScratch& scratch) noexcept;
+
+// The child describes everything again: its ids are its own.
+void stacks_after_fork_in_child() noexcept;
+
+// Code may have been unmapped: rules and modules are looked up again.
+void stacks_after_dlclose() noexcept;
+
+}  // namespace whyrss::shim

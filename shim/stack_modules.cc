@@ -1,0 +1,114 @@
+#include "shim/stack_modules.h"
+
+#include <elf.h>
+#include <sys/syscall.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <span>
+
+#include "shim/emit.h"
+#include "shim/raw_io.h"
+#include "shim/unwind_rules.h"
+
+namespace whyrss::shim {
+namespace {
+
+// A torch process maps some 300 images; beyond this many they are described again at each new stack.
+constexpr std::size_t kMaxKnown = 1024;
+constexpr std::size_t kMaxPathBytes = 4095;
+constexpr std::size_t kMaxBuildIdBytes = 32;  // 20 for SHA-1, the usual
+
+struct KnownImage {
+  std::atomic<std::uint64_t> start, end;
+};
+constinit std::array<KnownImage, kMaxKnown> g_known{};
+constinit std::atomic<std::size_t> g_known_count{0};
+constinit char g_program_path[kMaxPathBytes + 1]{};
+
+bool is_known(std::uint64_t address) noexcept {
+  const std::size_t count = std::min(g_known_count.load(std::memory_order_acquire), kMaxKnown);
+  for (std::size_t i = 0; i < count; ++i)
+    if (address >= g_known[i].start.load(std::memory_order_relaxed) &&
+        address < g_known[i].end.load(std::memory_order_acquire))
+      return true;
+  return false;
+}
+
+void remember(const LoadedImage& image) noexcept {
+  const std::size_t index = g_known_count.fetch_add(1, std::memory_order_acq_rel);
+  if (index >= kMaxKnown) {
+    g_known_count.store(kMaxKnown, std::memory_order_release);
+    return;
+  }
+  g_known[index].start.store(image.start, std::memory_order_relaxed);
+  g_known[index].end.store(image.end, std::memory_order_release);
+}
+
+// The GNU build id note of a mapped image; empty when it has none. The loader maps the headers with
+// the first segment.
+std::span<const std::uint8_t> build_id(const LoadedImage& image) noexcept {
+  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(image.start);
+  if (image.end - image.start < sizeof(Elf64_Ehdr) || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return {};
+  if (header->e_phoff + header->e_phnum * sizeof(Elf64_Phdr) > 4096) return {};
+  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(image.start + header->e_phoff);
+  for (std::size_t i = 0; i < header->e_phnum; ++i) {
+    if (segments[i].p_type != PT_NOTE) continue;
+    std::uint64_t at = image.bias + segments[i].p_vaddr;
+    const std::uint64_t end = at + segments[i].p_memsz;
+    if (at < image.start || end > image.end) continue;
+    while (at + sizeof(Elf64_Nhdr) <= end) {
+      const auto* note = reinterpret_cast<const Elf64_Nhdr*>(at);
+      const std::uint64_t name = at + sizeof(Elf64_Nhdr);
+      const std::uint64_t content = name + ((note->n_namesz + 3ULL) & ~3ULL);
+      const std::uint64_t next = content + ((note->n_descsz + 3ULL) & ~3ULL);
+      if (next > end) break;
+      if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 &&
+          std::memcmp(reinterpret_cast<const void*>(name), "GNU", 4) == 0 && note->n_descsz <= kMaxBuildIdBytes)
+        return {reinterpret_cast<const std::uint8_t*>(content), note->n_descsz};
+      at = next;
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+void start_modules() noexcept {
+  const long length =
+      raw_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(g_program_path), static_cast<long>(kMaxPathBytes));
+  g_program_path[is_raw_error(length) ? 0 : length] = 0;
+}
+
+void describe_module(std::uint64_t address, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  if (is_known(address)) return;
+  const LoadedImage image = find_image(address);
+  if (image.start == 0) return;
+  std::string_view path = image.path == nullptr ? "" : image.path;
+  if (path.empty()) path = g_program_path;
+  path = path.substr(0, kMaxPathBytes);
+  const std::span<const std::uint8_t> id = build_id(image);
+  const std::size_t size_bytes = trace::padded(sizeof(trace::ModuleRecord) + id.size() + path.size());
+  std::byte* bytes = trace::reserve(writer, lease, size_bytes);
+  if (bytes == nullptr) return;
+  const trace::ModuleRecord record{.header = header_of(trace::RecordKind::module, size_bytes),
+                                   .start = image.start,
+                                   .end = image.end,
+                                   .bias = image.bias,
+                                   .build_id_bytes = static_cast<std::uint32_t>(id.size()),
+                                   .path_bytes = static_cast<std::uint32_t>(path.size())};
+  std::memset(bytes + size_bytes - 8, 0, 8);
+  std::memcpy(bytes, &record, sizeof record);
+  if (!id.empty()) std::memcpy(bytes + sizeof record, id.data(), id.size());
+  std::memcpy(bytes + sizeof record + id.size(), path.data(), path.size());
+  trace::publish(lease, size_bytes);
+  remember(image);
+}
+
+void forget_modules() noexcept {
+  for (KnownImage& image : g_known) image.end.store(0, std::memory_order_relaxed);
+  g_known_count.store(0, std::memory_order_release);
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,50 @@
+// What the shim keeps per thread: initial-exec TLS, so that it works before any constructor, in signal
+// handlers and in threads we did not see start, at the cost of one %fs-relative load. Zero-initialised
+// means "not entered yet": large_limit 0 sends the first allocation of a thread to the slow path, which
+// enters it (session.h). No destructor: a pthread key (session.cc) ends the thread's lease.
+// Static TLS is scarce (thread stacks, dlopen): the size is asserted, big things live in `scratch`.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/trace/pool.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+struct StackScratch;  // stack_capture.h
+
+struct ThreadState {
+  // Blocks below this many bytes are only counted. 0: thread not entered, UINT64_MAX: tracing is off.
+  std::uint64_t large_limit = 0;
+  // Counted since the last flush to the process slot.
+  std::uint64_t small_allocations = 0;
+  std::uint64_t small_allocated_bytes = 0;
+  std::uint64_t small_releases = 0;
+
+  // Stack address of the guard while our own code runs (guard.h), 0: it does not.
+  std::uintptr_t busy_sp = 0;
+  // The heap entry that runs now, so that an entry called by it (operator new -> malloc) stays silent:
+  // its stack address, and the stack slot and value of its return address.
+  std::uintptr_t outer_sp = 0;
+  const std::uintptr_t* outer_return_slot = nullptr;
+  std::uintptr_t outer_return = 0;
+
+  trace::Writer writer{};
+  trace::Lease lease{};
+  std::uint64_t generation = 0;                             // of the control page that `writer` and `lease` belong to
+  StackScratch* scratch = nullptr;                          // mapped, zero-filled; nullptr: no stacks in this thread
+  trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
+  std::uint32_t exit_rounds = 0;                            // of the pthread key destructor
+  bool ended = false;                                       // sealed for good; later events seal at once
+  bool resolving = false;                                   // dlsym runs: the bootstrap arena serves malloc
+};
+
+static_assert(sizeof(ThreadState) < 512, "static TLS is scarce");
+
+extern constinit thread_local ThreadState t_thread_state;
+
+inline ThreadState& thread_state() noexcept { return t_thread_state; }
+
+}  // namespace whyrss::shim
