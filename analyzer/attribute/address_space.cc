@@ -1,0 +1,208 @@
+#include "attribute/address_space.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace whyrss {
+namespace {
+
+constexpr std::uint64_t kHighest = std::numeric_limits<std::uint64_t>::max();
+
+// glibc never maps a block below this on its own (M_MMAP_THRESHOLD's default; it only grows by itself),
+// and such a block lies 16 bytes behind the start of its mapping (malloc/malloc.c, sysmalloc_mmap).
+constexpr std::uint64_t kGlibcMapThresholdBytes = 128ULL * 1024;
+constexpr std::uint64_t kGlibcChunkHeaderBytes = 16;
+
+std::uint64_t end_of(std::uint64_t start, std::uint64_t size_bytes) {
+  return size_bytes > kHighest - start ? kHighest : start + size_bytes;
+}
+
+const std::vector<OwnedRange> kNothingOwned;
+
+}  // namespace
+
+AddressSpace AddressSpace::forked() const {
+  AddressSpace child = *this;
+  static_cast<void>(owned());
+  child.ancestor_owned_ = owned_;
+  child.owned_ = owned_;
+  child.inheritance_ = Inheritance{};
+  child.last_released_.clear();
+  child.threads_.clear();  // only the forking thread lives on; the others' stacks are inherited memory
+  return child;
+}
+
+Range AddressSpace::pages_around(std::uint64_t start, std::uint64_t size_bytes) const {
+  const std::uint64_t end = end_of(start, size_bytes);
+  const std::uint64_t mask = page_bytes_ - 1;
+  return {start & ~mask, end > kHighest - mask ? kHighest : (end + mask) & ~mask};
+}
+
+void AddressSpace::erase_blocks(std::uint64_t start, std::uint64_t end) {
+  auto at = blocks_.lower_bound(start);
+  if (at != blocks_.begin()) {
+    const auto before = std::prev(at);
+    if (end_of(before->first, before->second.size_bytes) > start) blocks_.erase(before);
+  }
+  while (at != blocks_.end() && at->first < end) at = blocks_.erase(at);
+}
+
+void AddressSpace::forget_pages(std::uint64_t start, std::uint64_t end) {
+  erase_blocks(start, end);
+  held_.erase(start, end);
+  inheritance_.drop(start, end);
+  threads_.erase(threads_.lower_bound(start), threads_.lower_bound(end));
+  owned_.reset();
+}
+
+void AddressSpace::map(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info) {
+  const Range pages = pages_around(start, size_bytes);
+  forget_pages(pages.start, pages.end);
+  mappings_.assign(pages.start, pages.end, info);
+}
+
+void AddressSpace::unmap(std::uint64_t start, std::uint64_t size_bytes) {
+  const Range pages = pages_around(start, size_bytes);
+  forget_pages(pages.start, pages.end);
+  mappings_.erase(pages.start, pages.end);
+}
+
+void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, std::uint64_t new_start,
+                         std::uint64_t new_size_bytes, StackId stack) {
+  const Range from = pages_around(old_start, old_size_bytes);
+  const Range to = pages_around(new_start, new_size_bytes);
+  const std::uint64_t kept_bytes = std::min(from.end - from.start, to.end - to.start);
+  std::vector<OwnedRange> moved;
+  mappings_.visit_within(from.start, from.start + kept_bytes,
+                         [&](std::uint64_t start, std::uint64_t end, const MappingInfo& info) {
+                           moved.push_back({start - from.start, end - from.start, info.owner, info.stack});
+                         });
+  const std::vector<ForkRange> inherited = inheritance_.within(from.start, from.start + kept_bytes);
+  unmap(from.start, from.end - from.start);
+  if (to.start != from.start) unmap(to.start, to.end - to.start);
+  for (const OwnedRange& range : moved)
+    mappings_.assign(to.start + range.start, to.start + range.end, {range.owner, range.stack});
+  for (const ForkRange& range : inherited)
+    inheritance_.restore(
+        {to.start + (range.start - from.start), to.start + (range.end - from.start), range.fork_class});
+  mappings_.assign(to.start + kept_bytes, to.end, {Owner::program, stack});
+}
+
+void AddressSpace::move_break(std::uint64_t old_break, std::uint64_t new_break, MappingInfo info) {
+  if (new_break > old_break)
+    mappings_.assign(old_break, new_break, info);
+  else
+    unmap(pages_around(new_break, 0).end, old_break - new_break);
+  owned_.reset();
+}
+
+void AddressSpace::drop_pages(std::uint64_t start, std::uint64_t size_bytes) {
+  inheritance_.drop(start, end_of(start, size_bytes));
+}
+
+void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack) {
+  const std::uint64_t end = end_of(address, size_bytes);
+  if (address >= end) return;
+  erase_blocks(address, end);
+  blocks_[address] = {size_bytes, stack};
+  const Range pages = pages_around(address, size_bytes);
+  held_.assign(pages.start, pages.end, true);
+  threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
+  // A mapping that holds a block is the allocator's, whoever seemed to make it.
+  const auto mapping = mappings_.find(address);
+  if (mapping != mappings_.end() && mapping->second.value.owner == Owner::program)
+    mapping->second.value.owner = Owner::allocator;
+  owned_.reset();
+}
+
+bool AddressSpace::is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t size_bytes) {
+  if (!glibc_heap_ || size_bytes < kGlibcMapThresholdBytes) return false;
+  if ((address & (page_bytes_ - 1)) != kGlibcChunkHeaderBytes) return false;
+  const bool in_heap = address >= heap_.start && address < heap_.end;
+  return !in_heap && mappings_.find(address) == mappings_.end();
+}
+
+void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
+  const auto found = blocks_.find(address);
+  if (found == blocks_.end()) return;
+  Released& released = last_released_[tid];
+  released = {address, found->second, {}};
+  if (is_own_mapping_of_glibc(address, found->second.size_bytes)) {
+    const Range pages = pages_around(address, found->second.size_bytes);
+    released.inherited = inheritance_.within(pages.start, pages.end);
+    inheritance_.drop(pages.start, pages.end);
+    held_.erase(pages.start, pages.end);
+  }
+  blocks_.erase(found);
+  owned_.reset();
+}
+
+void AddressSpace::undo_release(std::uint64_t address, std::uint32_t tid) {
+  const auto found = last_released_.find(tid);
+  if (found == last_released_.end() || found->second.address != address) return;
+  const Released released = std::move(found->second);
+  last_released_.erase(found);
+  allocate(address, released.block.size_bytes, released.block.stack);
+  for (const ForkRange& range : released.inherited) inheritance_.restore(range);
+}
+
+void AddressSpace::start_thread(std::uint64_t stack_pointer, std::uint64_t thread_pointer, StackId stack) {
+  threads_[stack_pointer] = {thread_pointer, stack};
+}
+
+const std::vector<OwnedRange>& AddressSpace::owned() const {
+  if (owned_ != nullptr) return *owned_;
+  std::vector<OwnedRange> ranges;
+  ranges.reserve(mappings_.intervals().size() + blocks_.size());
+  auto mapping = mappings_.intervals().begin();
+  const auto mappings_end = mappings_.intervals().end();
+  std::uint64_t done = 0;  // everything below is in `ranges`
+  const auto add_mappings_below = [&](std::uint64_t limit) {
+    for (; mapping != mappings_end && mapping->first < limit; ++mapping) {
+      const std::uint64_t start = std::max(mapping->first, done);
+      const std::uint64_t end = std::min(mapping->second.end, limit);
+      if (start < end) ranges.push_back({start, end, mapping->second.value.owner, mapping->second.value.stack});
+      if (mapping->second.end > limit) break;
+    }
+    done = limit;
+  };
+  for (const auto& [address, block] : blocks_) {
+    const std::uint64_t end = end_of(address, block.size_bytes);
+    add_mappings_below(address);
+    ranges.push_back({address, end, Owner::block, block.stack});
+    done = end;
+  }
+  add_mappings_below(kHighest);
+  owned_ = std::make_shared<const std::vector<OwnedRange>>(std::move(ranges));
+  return *owned_;
+}
+
+const std::vector<OwnedRange>& AddressSpace::ancestor_owned() const {
+  return ancestor_owned_ != nullptr ? *ancestor_owned_ : kNothingOwned;
+}
+
+std::vector<Range> AddressSpace::held_blocks() const {
+  std::vector<Range> ranges;
+  ranges.reserve(held_.intervals().size());
+  for (const auto& [start, interval] : held_.intervals()) ranges.push_back({start, interval.end});
+  return ranges;
+}
+
+std::vector<StackRange> AddressSpace::thread_stacks(const std::vector<Vma>& vmas) const {
+  std::vector<StackRange> ranges;
+  for (const auto& [stack_pointer, thread] : threads_) {
+    const auto vma = std::ranges::upper_bound(vmas, stack_pointer, {}, &Vma::end);
+    if (vma == vmas.end() || vma->start > stack_pointer || !is_private_anonymous(*vma) || vma->path == "[heap]")
+      continue;
+    // The TCB and the static TLS block end within a page or two behind the thread pointer.
+    const std::uint64_t top = thread.thread_pointer >= stack_pointer && thread.thread_pointer < vma->end
+                                  ? pages_around(thread.thread_pointer, page_bytes_).end
+                                  : pages_around(stack_pointer, 1).end;
+    const std::uint64_t start = ranges.empty() ? vma->start : std::max(vma->start, ranges.back().end);
+    const std::uint64_t end = std::min(vma->end, top);
+    if (start < end) ranges.push_back({start, end, thread.stack});
+  }
+  return ranges;
+}
+
+}  // namespace whyrss

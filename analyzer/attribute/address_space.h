@@ -1,0 +1,94 @@
+// Who owns which addresses of one process image, replayed from its events: mappings, live blocks,
+// thread stacks, what was inherited at fork. Says nothing about residency.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "attribute/evidence.h"
+#include "attribute/inheritance.h"
+#include "attribute/interval_map.h"
+
+namespace whyrss {
+
+struct MappingInfo {
+  Owner owner = Owner::program;
+  StackId stack = kEmptyStack;
+  friend bool operator==(const MappingInfo&, const MappingInfo&) = default;
+};
+
+class AddressSpace {
+ public:
+  // `glibc_heap`: malloc is glibc's, whose mmap and munmap of single large blocks no hook can see.
+  explicit AddressSpace(std::uint64_t page_bytes = 4096, bool glibc_heap = false)
+      : page_bytes_(page_bytes), glibc_heap_(glibc_heap) {}
+
+  // The picture that a fork child begins with. What it inherited is not known yet.
+  [[nodiscard]] AddressSpace forked() const;
+
+  void map(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info);
+  void unmap(std::uint64_t start, std::uint64_t size_bytes);
+  // Moved bytes keep their owner; bytes that were added belong to `stack`.
+  void remap(std::uint64_t old_start, std::uint64_t old_size_bytes, std::uint64_t new_start,
+             std::uint64_t new_size_bytes, StackId stack);
+  void move_break(std::uint64_t old_break, std::uint64_t new_break, MappingInfo info);
+  // MADV_DONTNEED and its like: the pages are gone, the mapping stays.
+  void drop_pages(std::uint64_t start, std::uint64_t size_bytes);
+
+  void allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
+  void release(std::uint64_t address, std::uint32_t tid);
+  void undo_release(std::uint64_t address, std::uint32_t tid);
+
+  void start_thread(std::uint64_t stack_pointer, std::uint64_t thread_pointer, StackId stack);
+
+  void inherit(std::uint64_t start, std::uint64_t end) { inheritance_.add(start, end); }
+  Inheritance& inheritance() { return inheritance_; }
+  [[nodiscard]] const Inheritance& inheritance() const { return inheritance_; }
+
+  // Tells what the last walk saw, so that blocks inside [heap] are not taken for mappings of their own.
+  void see_heap(Range heap) { heap_ = heap; }
+
+  // Sorted, disjoint; live blocks are cut out of the mappings that they lie in.
+  [[nodiscard]] const std::vector<OwnedRange>& owned() const;
+  [[nodiscard]] const std::vector<OwnedRange>& ancestor_owned() const;
+  [[nodiscard]] std::vector<Range> held_blocks() const;
+  // The stacks of the threads seen so far, as far as `vmas` still hold them.
+  [[nodiscard]] std::vector<StackRange> thread_stacks(const std::vector<Vma>& vmas) const;
+
+ private:
+  struct Block {
+    std::uint64_t size_bytes = 0;
+    StackId stack = kEmptyStack;
+  };
+  struct Thread {
+    std::uint64_t thread_pointer = 0;
+    StackId stack = kEmptyStack;
+  };
+  struct Released {
+    std::uint64_t address = 0;
+    Block block;
+    std::vector<ForkRange> inherited;
+  };
+
+  [[nodiscard]] Range pages_around(std::uint64_t start, std::uint64_t size_bytes) const;
+  [[nodiscard]] bool is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t size_bytes);
+  void erase_blocks(std::uint64_t start, std::uint64_t end);
+  void forget_pages(std::uint64_t start, std::uint64_t end);
+
+  std::uint64_t page_bytes_;
+  bool glibc_heap_;
+  IntervalMap<MappingInfo> mappings_;
+  std::map<std::uint64_t, Block> blocks_;
+  IntervalMap<bool> held_;
+  std::map<std::uint64_t, Thread> threads_;  // by stack pointer
+  std::map<std::uint32_t, Released> last_released_;
+  Inheritance inheritance_;
+  Range heap_;
+  std::shared_ptr<const std::vector<OwnedRange>> ancestor_owned_;
+  mutable std::shared_ptr<const std::vector<OwnedRange>> owned_;  // nullptr: to be made again
+};
+
+}  // namespace whyrss

@@ -1,0 +1,13 @@
+// Evidence in, causes out. Pure: no clock, no file, no state.
+#pragma once
+
+#include "attribute/evidence.h"
+#include "model/account.h"
+
+namespace whyrss {
+
+// Every resident byte of `evidence` gets exactly one cause: the first rule that wants it (the order of
+// Cause), else `unknown`. The slices sum to the resident bytes.
+Account attribute(const Evidence& evidence);
+
+}  // namespace whyrss

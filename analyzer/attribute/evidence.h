@@ -1,0 +1,97 @@
+// All that attribution may look at for one process at one moment: what the kernel said about its pages,
+// and what the events said about who owns which addresses. Plain data, so that a test can write it down.
+//
+// Every list is sorted by start and its ranges are disjoint and half-open. Addresses are uint64 (the
+// kernel's highest page has no room for an end in int64); sizes in bytes are int64.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/stack_table.h"
+
+namespace whyrss {
+
+struct Range {
+  std::uint64_t start = 0, end = 0;
+  friend bool operator==(const Range&, const Range&) = default;
+};
+
+enum class Backing : std::uint8_t { anonymous, file, shmem, hugetlb, device, special };
+
+struct Vma {
+  std::uint64_t start = 0, end = 0;
+  std::string path;  // or [name], "" if nameless
+  Backing backing = Backing::anonymous;
+  bool shared = false, writable = false, executable = false;
+};
+
+// Pages counted in RSS; a run lies within one VMA.
+struct ResidentRun {
+  std::uint64_t start = 0, end = 0;
+  bool file = false;       // of the page cache or shmem
+  bool exclusive = false;  // mapped once
+  friend bool operator==(const ResidentRun&, const ResidentRun&) = default;
+};
+
+enum class Owner : std::uint8_t {
+  program,    // mmap, mremap, brk or sbrk by the program
+  allocator,  // the same by the library that serves malloc
+  pymalloc,   // CPython's arena allocator
+  block,      // a live block of the malloc family
+  whyrss,
+};
+
+struct OwnedRange {
+  std::uint64_t start = 0, end = 0;
+  Owner owner = Owner::program;
+  StackId stack = kEmptyStack;
+  friend bool operator==(const OwnedRange&, const OwnedRange&) = default;
+};
+
+struct StackRange {
+  std::uint64_t start = 0, end = 0;
+  StackId stack = kEmptyStack;  // the pthread_create call
+};
+
+// What became of an inherited page.
+enum class ForkClass : std::uint8_t {
+  none,
+  shared,  // still as at fork
+  sole,    // as at fork, but nobody else maps it any more
+  copied,  // this process wrote to it
+};
+
+struct ForkRange {
+  std::uint64_t start = 0, end = 0;
+  ForkClass fork_class = ForkClass::shared;
+  friend bool operator==(const ForkRange&, const ForkRange&) = default;
+};
+
+struct Evidence {
+  double time_s = 0;
+  bool skewed = false;
+  bool traced = false;    // events of this image were seen
+  std::string pool_path;  // the file of our own shared memory
+  std::vector<Vma> vmas;
+  std::vector<ResidentRun> runs;
+  std::vector<OwnedRange> owned;
+  std::vector<Range> held_blocks;  // pages that hold, or ever held, a block
+  std::vector<StackRange> thread_stacks;
+  std::vector<ForkRange> inherited;        // fork children only
+  std::vector<OwnedRange> ancestor_owned;  // who owned the addresses when this process was forked
+};
+
+// glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by
+// its internal mmap, which no hook sees. Fragments never cross such a boundary.
+inline constexpr std::uint64_t kGlibcArenaBytes = 64ULL * 1024 * 1024;
+
+// Private memory without a file; a private mapping of /dev/zero is that too (mmap_zero in the kernel's
+// drivers/char/mem.c).
+inline bool is_private_anonymous(const Vma& vma) {
+  return !vma.shared &&
+         (vma.backing == Backing::anonymous || (vma.backing == Backing::device && vma.path == "/dev/zero"));
+}
+
+}  // namespace whyrss

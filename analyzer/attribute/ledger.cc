@@ -1,0 +1,137 @@
+#include "attribute/ledger.h"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <utility>
+
+#include "attribute/range_cursor.h"
+#include "support/result.h"
+
+namespace whyrss {
+namespace {
+
+std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
+
+std::uint64_t next_arena_boundary(std::uint64_t at) {
+  const std::uint64_t below = at - at % kGlibcArenaBytes;
+  return below > std::numeric_limits<std::uint64_t>::max() - kGlibcArenaBytes
+             ? std::numeric_limits<std::uint64_t>::max()
+             : below + kGlibcArenaBytes;
+}
+
+// Cuts the resident runs wherever any evidence changes.
+std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
+  RangeCursor vmas(evidence.vmas);
+  RangeCursor owned(evidence.owned);
+  RangeCursor ancestor(evidence.ancestor_owned);
+  RangeCursor held(evidence.held_blocks);
+  RangeCursor stacks(evidence.thread_stacks);
+  RangeCursor inherited(evidence.inherited);
+  std::vector<Fragment> fragments;
+  fragments.reserve(evidence.runs.size() + 2 * (evidence.owned.size() + evidence.held_blocks.size() +
+                                                evidence.inherited.size() + evidence.ancestor_owned.size()));
+  std::uint64_t last_end = 0;
+  for (const ResidentRun& run : evidence.runs) {
+    require(run.start < run.end && run.start >= last_end, "resident runs are not sorted");
+    last_end = run.end;
+    for (std::uint64_t at = run.start; at < run.end;) {
+      const Vma* vma = vmas.at(at);
+      require(vma != nullptr && vma->end >= run.end, "a resident run lies outside its mapping");
+      Fragment fragment{.start = at,
+                        .end = run.end,
+                        .vma_index = static_cast<std::size_t>(vma - evidence.vmas.data()),
+                        .vma = vma,
+                        .file = run.file,
+                        .exclusive = run.exclusive,
+                        .held_block = held.at(at) != nullptr,
+                        .fork_class = ForkClass::none,
+                        .owned = owned.at(at),
+                        .ancestor_owned = nullptr,
+                        .thread_stack = stacks.at(at)};
+      fragment.end = std::min({fragment.end, owned.boundary(at), held.boundary(at), stacks.boundary(at)});
+      fragment.end = std::min(fragment.end, next_arena_boundary(at));
+      const ForkRange* fork = inherited.at(at);
+      fragment.end = std::min(fragment.end, inherited.boundary(at));
+      if (fork != nullptr) {
+        fragment.fork_class = fork->fork_class;
+        fragment.ancestor_owned = ancestor.at(at);
+        fragment.end = std::min(fragment.end, ancestor.boundary(at));
+      }
+      at = fragment.end;
+      fragments.push_back(fragment);
+    }
+  }
+  return fragments;
+}
+
+}  // namespace
+
+std::size_t Ledger::SiteHash::operator()(const SiteKey& key) const {
+  const std::uint64_t word = (std::uint64_t{static_cast<std::uint32_t>(key.stack)} << 32) ^
+                             (std::uint64_t{key.mapping} << 8) ^ static_cast<std::uint64_t>(key.cause);
+  return std::hash<std::uint64_t>{}(word * 0x9e3779b97f4a7c15ULL);
+}
+
+Ledger::Ledger(const Evidence& evidence)
+    : evidence_(evidence),
+      unclaimed_(cut_into_fragments(evidence)),
+      resident_bytes_(evidence.vmas.size()),
+      claimed_bytes_(evidence.vmas.size()) {
+  for (const Fragment& fragment : unclaimed_) {
+    resident_bytes_[fragment.vma_index] += length(fragment.start, fragment.end);
+    rss_bytes_ += length(fragment.start, fragment.end);
+  }
+  std::int64_t run_bytes = 0;
+  for (const ResidentRun& run : evidence.runs) run_bytes += length(run.start, run.end);
+  require(run_bytes == rss_bytes_, "the ledger does not open with the resident bytes of the walk");
+}
+
+std::uint32_t Ledger::mapping_index(std::string_view mapping) {
+  if (!mappings_.empty() && mapping.data() == last_mapping_.data() && mapping.size() == last_mapping_.size())
+    return last_mapping_index_;
+  const auto [place, added] =
+      mapping_indices_.try_emplace(std::string(mapping), static_cast<std::uint32_t>(mappings_.size()));
+  if (added) mappings_.emplace_back(mapping);
+  last_mapping_ = mapping;  // the evidence's own text, which outlives the ledger
+  last_mapping_index_ = place->second;
+  return last_mapping_index_;
+}
+
+void Ledger::book(Cause cause, const Fragment& fragment, const Claim& claim) {
+  const std::int64_t bytes = length(fragment.start, fragment.end);
+  const SiteKey key{cause, claim.stack, mapping_index(claim.mapping)};
+  if (last_sum_ == nullptr || !(key == last_key_)) {
+    last_sum_ = &sums_[key];  // stays where it is: unordered_map never moves its elements
+    last_key_ = key;
+  }
+  last_sum_->bytes += bytes;
+  if (fragment.exclusive) last_sum_->exclusive_bytes += bytes;
+  claimed_bytes_[fragment.vma_index] += bytes;
+}
+
+void Ledger::check() const {
+  for (std::size_t i = 0; i < resident_bytes_.size(); ++i)
+    require(claimed_bytes_[i] + open_bytes_[i] == resident_bytes_[i],
+            "claimed and unclaimed bytes of a mapping are not its resident bytes");
+}
+
+Account Ledger::close() {
+  claim(Cause::unknown, [](const Fragment& fragment) { return std::optional(Claim{kEmptyStack, fragment.vma->path}); });
+  require(claimed_bytes_ == resident_bytes_, "the claims of a mapping are not its resident bytes");
+  Account account{.time_s = evidence_.time_s, .rss_bytes = rss_bytes_, .skewed = evidence_.skewed, .slices = {}};
+  std::int64_t total_bytes = 0;
+  for (const auto& [key, sum] : sums_) {
+    total_bytes += sum.bytes;
+    account.slices.push_back({.site = {.cause = key.cause, .stack = key.stack, .mapping = mappings_[key.mapping]},
+                              .bytes = sum.bytes,
+                              .exclusive_bytes = sum.exclusive_bytes});
+  }
+  require(total_bytes == rss_bytes_, "the causes do not sum to RSS");
+  std::ranges::sort(account.slices, [](const Slice& a, const Slice& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.site < b.site;
+  });
+  return account;
+}
+
+}  // namespace whyrss

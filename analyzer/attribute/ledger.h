@@ -1,0 +1,102 @@
+// The books of one page walk: every resident byte is claimed once, by the first rule that wants it;
+// what nobody wants is `unknown`.
+//
+// Invariants (required after every step, in release builds): per VMA, claimed + unclaimed = resident;
+// at close, claimed = resident per VMA, and the slices sum to RSS.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "attribute/evidence.h"
+#include "model/account.h"
+
+namespace whyrss {
+
+// A stretch of resident bytes about which all evidence says one thing.
+struct Fragment {
+  std::uint64_t start = 0, end = 0;
+  std::size_t vma_index = 0;
+  const Vma* vma = nullptr;
+  bool file = false, exclusive = false;
+  bool held_block = false;
+  ForkClass fork_class = ForkClass::none;
+  const OwnedRange* owned = nullptr;           // nullptr: no event says whose it is
+  const OwnedRange* ancestor_owned = nullptr;  // the same at the time of the fork
+  const StackRange* thread_stack = nullptr;
+
+  [[nodiscard]] bool owned_by(Owner owner) const { return owned != nullptr && owned->owner == owner; }
+};
+
+// What a rule says about a fragment that it wants.
+struct Claim {
+  StackId stack = kEmptyStack;
+  std::string_view mapping;
+};
+
+class Ledger {
+ public:
+  // Opens with every resident byte of `evidence` unclaimed. `evidence` must outlive the ledger.
+  explicit Ledger(const Evidence& evidence);
+
+  // Asks `rule(fragment) -> std::optional<Claim>` about everything that is still unclaimed.
+  template <typename Rule>
+  void claim(Cause cause, Rule rule) {
+    open_bytes_.assign(resident_bytes_.size(), 0);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < unclaimed_.size(); ++i) {
+      const Fragment& fragment = unclaimed_[i];
+      if (const std::optional<Claim> wanted = rule(fragment)) {
+        book(cause, fragment, *wanted);
+        continue;
+      }
+      open_bytes_[fragment.vma_index] += static_cast<std::int64_t>(fragment.end - fragment.start);
+      if (kept != i) unclaimed_[kept] = fragment;
+      ++kept;
+    }
+    unclaimed_.resize(kept);
+    check();
+  }
+
+  [[nodiscard]] const std::vector<Fragment>& unclaimed() const { return unclaimed_; }
+
+  // The rest becomes `unknown`.
+  Account close();
+
+ private:
+  struct SiteKey {
+    Cause cause;
+    StackId stack;
+    std::uint32_t mapping;
+    friend bool operator==(const SiteKey&, const SiteKey&) = default;
+  };
+  struct SiteHash {
+    std::size_t operator()(const SiteKey& key) const;
+  };
+  struct Sum {
+    std::int64_t bytes = 0, exclusive_bytes = 0;
+  };
+
+  void book(Cause cause, const Fragment& fragment, const Claim& claim);
+  std::uint32_t mapping_index(std::string_view mapping);
+  void check() const;
+
+  const Evidence& evidence_;
+  std::vector<Fragment> unclaimed_;
+  std::vector<std::int64_t> resident_bytes_, claimed_bytes_, open_bytes_;  // per VMA
+  std::int64_t rss_bytes_ = 0;
+  std::unordered_map<SiteKey, Sum, SiteHash> sums_;
+  SiteKey last_key_{};  // neighbours are often of one site
+  Sum* last_sum_ = nullptr;
+  std::string_view last_mapping_;
+  std::uint32_t last_mapping_index_ = 0;
+  std::map<std::string, std::uint32_t, std::less<>> mapping_indices_;
+  std::vector<std::string> mappings_;
+};
+
+}  // namespace whyrss

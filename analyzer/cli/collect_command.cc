@@ -1,0 +1,117 @@
+#include "cli/collect_command.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <array>
+#include <climits>
+#include <cstdlib>
+#include <utility>
+
+#include "collect/capabilities.h"
+#include "collect/collector.h"
+#include "collect/detach.h"
+#include "support/clock.h"
+#include "support/text.h"
+#include "support/version.h"
+
+namespace whyrss {
+namespace {
+
+trace::SessionId new_session() {
+  std::array<std::uint64_t, 2> words{};
+  if (getrandom(words.data(), sizeof words, 0) != sizeof words)
+    words = {static_cast<std::uint64_t>(clock_ns(CLOCK_REALTIME)), static_cast<std::uint64_t>(getpid())};
+  return {.high = words[0], .low = words[1]};
+}
+
+std::string first_line(const std::string& path) {
+  const auto text = read_file(path);
+  if (!text) return {};
+  std::string_view rest = *text;
+  return std::string(take_until(rest, '\n'));
+}
+
+// "mode=exact,touch=61" -> {mode: exact, touch: 61}
+std::map<std::string, std::string> parse_options(std::string_view text) {
+  std::map<std::string, std::string> options;
+  while (!text.empty()) {
+    std::string_view pair = take_until(text, ',');
+    const std::string key(take_until(pair, '='));
+    if (!key.empty()) options[key] = std::string(pair);
+  }
+  return options;
+}
+
+Manifest describe_recording(const CollectOptions& options, trace::SessionId session, const std::string& option_text) {
+  Manifest manifest;
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  gethostname(host.data(), host.size() - 1);
+  manifest.version = kVersion;
+  manifest.session = hex32(session.high, session.low);
+  manifest.host = host.data();
+  manifest.boot_id = first_line("/proc/sys/kernel/random/boot_id");
+  manifest.command = options.command;
+  if (manifest.command.empty())
+    if (const auto cmdline = read_file(fmt::format("/proc/{}/cmdline", options.target)))
+      manifest.command = split(*cmdline, '\0');
+  manifest.target_pid = options.target;
+  const std::int64_t realtime_ns = clock_ns(CLOCK_REALTIME);
+  manifest.started_ns = monotonic_ns();
+  manifest.started = rfc3339(realtime_ns);
+  manifest.options = parse_options(option_text);
+  if (const auto mode = manifest.options.find("mode"); mode != manifest.options.end()) manifest.mode = mode->second;
+  for (const Capability& capability : probe_capabilities())
+    manifest.capabilities[capability.name] = capability.works ? "yes" : capability.detail;
+  manifest.page_bytes = sysconf(_SC_PAGESIZE);
+  manifest.state = "recording";
+  manifest.collector_pid = getpid();
+  return manifest;
+}
+
+int refuse(int ready_fd, const std::string& reason) {
+  write_fully(ready_fd, "!" + reason + "\n");
+  return 1;
+}
+
+}  // namespace
+
+int run_collect(const CollectOptions& options) {
+  const char* environment = std::getenv("WHYRSS_OPTS");
+  const std::string option_text = !options.options.empty() ? options.options
+                                  : environment != nullptr ? std::string(environment)
+                                                           : std::string();
+  const std::string path = absolute_path(expand_tokens(options.output, options.target));
+  const bool from_record = options.control_fd >= 0;
+  detach_from_job({options.ready_fd, options.control_fd});
+
+  const WhenTaken when_taken = options.force ? WhenTaken::replace
+                               : from_record ? WhenTaken::refuse
+                                             : WhenTaken::choose_next;
+  auto directory = make_recording_directory(path, when_taken);
+  if (!directory) return refuse(options.ready_fd, directory.error());
+  Collector::Setup setup;
+  setup.session = new_session();
+  auto pool = PoolFile::create(setup.session, directory->path);
+  if (!pool) return refuse(options.ready_fd, pool.error());
+  setup.directory = std::move(*directory);
+  setup.pool = std::move(*pool);
+  setup.pool.view().header->reader_pid.store(static_cast<std::uint32_t>(getpid()));
+  setup.manifest = describe_recording(options, setup.session, option_text);
+  setup.manifest.pool_path = setup.pool.path();
+  setup.target = options.target;
+  setup.control_fd = options.control_fd;
+  const Status written =
+      write_file_atomically(setup.directory.path + "/manifest.json", render_manifest(setup.manifest));
+  if (!written) return refuse(options.ready_fd, written.error());
+
+  // As the environment entry that the target gets.
+  const std::string session = fmt::format("WHYRSS_SESSION={}:{}\n", setup.manifest.session, setup.manifest.pool_path);
+  write_fully(options.ready_fd, session);
+  close(options.ready_fd);
+  Collector(std::move(setup)).run();
+  return 0;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,29 @@
+// `whyrss collect` (hidden): the collector process. Started by `record`, and by the shim itself when
+// only LD_PRELOAD and WHYRSS_OUTPUT are set.
+//
+// Option names: --output DIR --target PID --ready-fd FD [--control-fd FD] [--force] [--options STR]
+// [-- CMD ARGS...]
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace whyrss {
+
+struct CollectOptions {
+  std::string output;                // directory, tokens %p %h %j %r allowed; made absolute
+  pid_t target = 0;                  // first process of the tree
+  int ready_fd = -1;                 // gets "WHYRSS_SESSION=<32 hex>:<pool path>\n" or "!reason\n", then is closed
+  int control_fd = -1;               // only from `record`: a socket, see collect/control.h
+  bool force = false;                // replace an existing recording instead of choosing DIR.1, DIR.2 ...
+  std::string options;               // what WHYRSS_OPTS holds; empty: the environment's
+  std::vector<std::string> command;  // for the manifest; empty: read from /proc
+};
+
+// Detaches from the caller's session, terminal and descriptors, and returns when the last traced
+// process has ended. 0, or 1 when it could not start (the reason went to ready_fd).
+int run_collect(const CollectOptions& options);
+
+}  // namespace whyrss

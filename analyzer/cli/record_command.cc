@@ -1,0 +1,212 @@
+#include "cli/record_command.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <filesystem>
+#include <optional>
+
+#include "cli/record_signals.h"
+#include "collect/control.h"
+#include "collect/launch.h"
+#include "collect/recording_directory.h"
+#include "collect/target_kind.h"
+#include "support/clock.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+constexpr int kCannotRecord = 125, kNotExecutable = 126, kNotFound = 127;
+constexpr std::int64_t kCollectorEndsNs = 2'000'000'000;
+
+void say(const std::string& text) { write_fully(STDERR_FILENO, "whyrss: " + text + "\n"); }
+
+int refuse(int status, const std::string& text) {
+  say(text);
+  return status;
+}
+
+std::string own_program() { return read_link("/proc/self/exe"); }
+
+// <prefix>/bin/whyrss -> <prefix>/lib/libwhyrss.so
+std::string shim_library() {
+  const auto prefix = std::filesystem::path(own_program()).parent_path().parent_path();
+  return (prefix / "lib" / "libwhyrss.so").string();
+}
+
+std::string option_text(const RecordOptions& options) {
+  std::string text =
+      fmt::format("mode={},sample_bytes={},touch={},liveness={},unwinder={}", options.mode, options.sample_bytes,
+                  options.touch, options.liveness ? "on" : "off", options.unwinder);
+  if (!options.exe.empty()) text += ",exe=" + options.exe;
+  return text;
+}
+
+// Ours first, then the allocator, then what was there.
+std::string preload_value(const std::string& library, const std::string& allocator) {
+  std::vector<std::string> libraries{library};
+  if (!allocator.empty()) libraries.push_back(allocator);
+  const char* before = std::getenv("LD_PRELOAD");
+  for (const std::string& part : split(before != nullptr ? before : "", ':'))
+    if (!part.empty() && part != library) libraries.push_back(part);
+  return join(libraries, ":");
+}
+
+Status check_options(const RecordOptions& options) {
+  if (!options.memory_max.empty()) return Error{"--memory-max is not available in this version"};
+  const std::string library = shim_library();
+  if (access(library.c_str(), R_OK) != 0)
+    return Error{fmt::format("cannot find the library {}: install it beside the program", library)};
+  if (library.find_first_of(": ") != std::string::npos)
+    return Error{fmt::format("{} cannot be preloaded: its path holds a blank or a colon", library)};
+  if (!options.preload.empty() && options.preload.find('/') != std::string::npos &&
+      access(options.preload.c_str(), R_OK) != 0)
+    return system_error("cannot preload", options.preload);
+  return Done{};
+}
+
+// Waits for the command, stops and goes on with it; other children (as PID 1) are reaped in passing.
+siginfo_t wait_for_command(pid_t pid) {
+  while (true) {
+    siginfo_t info{};
+    const int failed = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOWAIT);
+    if (failed != 0 && errno == ECHILD) return info;  // SIGCHLD is ignored: nobody can tell
+    const bool ended =
+        failed == 0 && (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED);
+    if (ended && info.si_pid == pid) stop_passing_signals();
+    if (failed == 0) {
+      siginfo_t same{};
+      waitid(P_PID, static_cast<id_t>(info.si_pid), &same, WEXITED | WSTOPPED | WNOHANG);
+    }
+    if (ended && info.si_pid == pid) return info;
+    // Asked to stop itself: then the shell must see the job stopped. SIGCONT comes to the whole group.
+    if (take_stop_request()) raise(SIGSTOP);
+  }
+}
+
+struct Ending {
+  bool complete = false;
+  std::optional<int> living;
+};
+
+// The collector ends by itself once nothing is traced any more.
+Ending wait_for_collector(int control_fd) {
+  Ending ending;
+  LineReader reader(control_fd);
+  const std::int64_t deadline_ns = monotonic_ns() + kCollectorEndsNs;
+  while (true) {
+    while (const auto line = reader.next()) {
+      std::string_view rest = *line;
+      if (take_word(rest) == "living") ending.living = parse_number<int>(take_word(rest));
+    }
+    ending.complete = reader.at_end();
+    const std::int64_t left_ns = deadline_ns - monotonic_ns();
+    if (ending.complete || ending.living || left_ns <= 0) return ending;
+    pollfd entry{.fd = control_fd, .events = POLLIN, .revents = 0};
+    poll(&entry, 1, static_cast<int>(left_ns / 1'000'000) + 1);
+  }
+}
+
+void tell(int control_fd, const std::string& line) {
+  const std::string text = line + "\n";
+  send(control_fd, text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+void report_shortly(const RecordOptions& options, const std::string& directory, const Ending& ending) {
+  if (options.quiet) return;
+  if (ending.living)
+    say(fmt::format("{} process{} of it go{} on; {} is complete when they end", *ending.living,
+                    *ending.living == 1 ? "" : "es", *ending.living == 1 ? "es" : "", directory));
+  if (options.short_verdict != nullptr) {
+    try {
+      const std::string verdict = options.short_verdict(directory);
+      write_fully(STDERR_FILENO, verdict);
+      if (!verdict.empty() && verdict.back() != '\n') write_fully(STDERR_FILENO, "\n");
+    } catch (const std::exception& error) {  // a report must never change how the command ended
+      say(fmt::format("no verdict: {}", error.what()));
+    }
+  }
+  say(fmt::format("next: whyrss report {}", directory));
+}
+
+int cannot_exec(const std::string& command, int reason) {
+  const bool missing = reason == ENOENT || reason == ENOTDIR;
+  return refuse(missing ? kNotFound : kNotExecutable, fmt::format("cannot run {}: {}", command, std::strerror(reason)));
+}
+
+// So that expand_tokens gives the text back.
+std::string without_tokens(const std::string& text) {
+  std::string escaped;
+  for (const char letter : text) escaped += letter == '%' ? "%%" : std::string(1, letter);
+  return escaped;
+}
+
+std::string default_output(const RecordOptions& options) {
+  if (!options.output.empty()) return options.output;
+  const std::string program = std::filesystem::path(options.command.front()).filename().string();
+  return fmt::format("whyrss-{}-%p", without_tokens(program));
+}
+
+}  // namespace
+
+int run_record(const RecordOptions& options) {
+  if (options.command.empty()) return refuse(kCannotRecord, "no command to record");
+  const std::string& command = options.command.front();
+  const TargetProgram program = inspect_target(command);
+  if (program.kind == TargetKind::not_found) return cannot_exec(command, ENOENT);
+  if (program.kind == TargetKind::not_executable) return cannot_exec(command, EACCES);
+  if (const Status usable = check_options(options); !usable) return refuse(kCannotRecord, usable.error());
+
+  const sigset_t mask = block_passed_signals();
+  auto target = GatedTarget::fork_child(mask);
+  if (!target) return refuse(kCannotRecord, target.error());
+  std::signal(SIGCHLD, SIG_DFL);  // after the fork: the command keeps what it was started with
+  const std::string directory = absolute_path(expand_tokens(default_output(options), target->pid()));
+  std::vector<std::string> arguments{"--output",  directory,           "--target", std::to_string(target->pid()),
+                                     "--options", option_text(options)};
+  if (options.force) arguments.emplace_back("--force");
+  auto collector = start_collector(own_program(), arguments, options.command);
+  if (!collector) {
+    target->cancel();
+    return refuse(kCannotRecord, collector.error());
+  }
+
+  if (program.kind != TargetKind::traceable && !options.quiet)
+    say(fmt::format("{} {}: its memory is explained by the kernel alone, without code lines", program.path,
+                    describe(program.kind)));
+  std::vector<std::pair<std::string, std::string>> environment;
+  if (!refuses_preload(program.kind))
+    environment = {{"LD_PRELOAD", preload_value(shim_library(), options.preload)},
+                   {"WHYRSS_OUTPUT", directory},
+                   {"WHYRSS_SESSION", collector->session},
+                   {"WHYRSS_OPTS", option_text(options)}};
+  const int control_fd = collector->control.get();
+  pass_signals_to(target->pid(), mask);
+  if (const int reason = target->exec(options.command, environment); reason != 0) {
+    stop_passing_signals();
+    tell(control_fd, "failed");
+    wait_for_collector(control_fd);
+    return cannot_exec(command, reason);
+  }
+  tell(control_fd, "started");
+
+  const siginfo_t end = wait_for_command(target->pid());
+  const bool exited = end.si_code == CLD_EXITED || end.si_code == 0;
+  tell(control_fd,
+       exited ? fmt::format("exit {}", end.si_status)
+              : fmt::format("signal SIG{}", sigabbrev_np(end.si_status) != nullptr ? sigabbrev_np(end.si_status)
+                                                                                   : std::to_string(end.si_status)));
+  report_shortly(options, directory, wait_for_collector(control_fd));
+  return exited ? end.si_status : die_by(end.si_status);
+}
+
+}  // namespace whyrss

@@ -1,0 +1,32 @@
+// `whyrss record`: runs a command with the shim preloaded and a collector beside it, and ends as the
+// command ended.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace whyrss {
+
+struct RecordOptions {
+  std::string output;            // -o; empty: whyrss-<program>-<pid> in the current directory
+  bool force = false;            // -f: replace an existing recording
+  std::string mode = "sampled";  // sampled, exact
+  std::uint64_t sample_bytes = 64 * 1024;
+  std::string touch = "auto";  // auto, off, or a number
+  bool liveness = true;
+  std::string unwinder = "auto";  // auto, libunwind
+  std::string preload;            // an allocator that is loaded behind the shim
+  std::string memory_max;         // --memory-max as given
+  std::string exe;                // --exe GLOB: which programs of the tree are traced fully; empty: all
+  bool quiet = false;
+  std::vector<std::string> command;
+
+  // Short text about a finished recording for stderr; set by main, so that this file needs no report.
+  std::string (*short_verdict)(const std::string& recording_directory) = nullptr;
+};
+
+// Returns the exit status. When the command died by a signal it does not return but dies likewise.
+int run_record(const RecordOptions& options);
+
+}  // namespace whyrss

@@ -1,0 +1,118 @@
+#include "cli/report_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "cli/fail_if.h"
+#include "ingest/load.h"
+#include "report/format.h"
+#include "report/json.h"
+#include "report/markdown.h"
+#include "report/text.h"
+#include "symbolize/symbolize.h"
+
+namespace whyrss {
+namespace {
+
+constexpr int kDone = 0, kUnreadable = 1, kUsage = 2, kFailIfHeld = 3;
+
+int complain(const std::string& message, int status) {
+  std::fprintf(stderr, "whyrss: %s\n", printable(message).c_str());
+  return status;
+}
+
+bool wants_colour(int fd) {
+  const char* no_colour = std::getenv("NO_COLOR");
+  const char* terminal = std::getenv("TERM");
+  return isatty(fd) == 1 && (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr &&
+         std::strcmp(terminal, "dumb") != 0;
+}
+
+// The view with the names of its native frames. `recording` gets the names and the notes about them.
+View named_view(RecordingAccount& recording, Interval interval, std::optional<int> pid) {
+  View view = build_view(recording, interval, pid);
+  for (std::string& note : symbolize(recording.stacks, shown_stacks(view)))
+    recording.info.notes.push_back(std::move(note));
+  return view;
+}
+
+std::string rendered(const ReportOptions& options, const View& view) {
+  const std::vector<Verdict> verdicts = find_verdicts(view);
+  if (options.format == "json") return render_json(view, verdicts, options.top.value_or(0));
+  TextStyle style;
+  if (options.top) style.top = *options.top;
+  if (options.format == "markdown") return render_markdown(view, verdicts, style);
+  style.colour = (options.output.empty() || options.output == "-") && wants_colour(STDOUT_FILENO);
+  return render_text(view, verdicts, style);
+}
+
+int write_report(const std::string& text, const std::string& output) {
+  const bool to_file = !output.empty() && output != "-";
+  std::FILE* file = to_file ? std::fopen(output.c_str(), "we") : stdout;
+  if (file == nullptr) return complain(fmt::format("cannot write {}: {}", output, std::strerror(errno)), kUnreadable);
+  bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  good = std::fflush(file) == 0 && good;
+  const int why = errno;
+  if (to_file) good = std::fclose(file) == 0 && good;
+  if (good) return kDone;
+  return complain(fmt::format("cannot write {}: {}", to_file ? output : "the report", std::strerror(why)), kUnreadable);
+}
+
+bool has_pid(const RecordingAccount& recording, int pid) {
+  for (const ProcessAccount& process : recording.processes)
+    if (process.pid == pid) return true;
+  return false;
+}
+
+std::string pids(const RecordingAccount& recording) {
+  std::string list;
+  for (const ProcessAccount& process : recording.processes)
+    list += fmt::format("{}{}", list.empty() ? "" : ", ", process.pid);
+  return list.empty() ? "none" : list;
+}
+
+}  // namespace
+
+int run_report(const ReportOptions& options) {
+  FailIf condition;
+  if (!options.fail_if.empty()) {
+    const Result<FailIf> parsed = parse_fail_if(options.fail_if);
+    if (!parsed) return complain(parsed.error(), kUsage);
+    condition = *parsed;
+  }
+  Result<RecordingAccount> recording = load_account(options.recording);
+  if (!recording) return complain(recording.error(), kUnreadable);
+  const Result<Interval> interval = parse_interval(*recording, options.from, options.to);
+  if (!interval) return complain(interval.error(), kUsage);
+  if (options.pid && !has_pid(*recording, *options.pid))
+    return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
+                    kUsage);
+  if (options.by == "touch")
+    complain("--by touch: this recording has no touch samples; lines are those that mapped or allocated", kDone);
+
+  const View view = named_view(*recording, *interval, options.pid);
+  const int written = write_report(rendered(options, view), options.output);
+  if (written != kDone || options.fail_if.empty()) return written;
+  const Result<bool> held = holds(condition, view);
+  if (!held) return complain(held.error(), kUnreadable);
+  if (!*held) return kDone;
+  return complain(fmt::format("--fail-if {}: {} grew by {}", options.fail_if, condition.name,
+                              size_text(*growth_of(condition, view))),
+                  kFailIfHeld);
+}
+
+std::string short_verdict(const std::string& recording_directory) {
+  Result<RecordingAccount> recording = load_account(recording_directory);
+  if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
+  const View view = named_view(*recording, whole_life(*recording), std::nullopt);
+  TextStyle style;
+  style.colour = wants_colour(STDERR_FILENO);
+  return render_short(view, find_verdicts(view), style);
+}
+
+}  // namespace whyrss

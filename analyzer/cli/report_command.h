@@ -1,0 +1,28 @@
+// `whyrss report REC`: what the recording says, in one of the formats.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+
+namespace whyrss {
+
+struct ReportOptions {
+  std::string recording;
+  std::string format = "text";  // text, json, markdown
+  std::string output;           // -o; empty or "-": stdout
+  std::string from, to;         // seconds or phase names; empty: the whole life
+  std::optional<int> pid;
+  std::optional<std::size_t> top;  // lines of text, sites per cause in JSON
+  std::string by = "alloc";        // alloc, touch
+  std::string fail_if;             // empty: never
+};
+
+// 0, 1 unreadable recording or output, 2 an option that does not fit the recording, 3 --fail-if held.
+int run_report(const ReportOptions& options);
+
+// The answer in a few lines, for the end of `record`: colours if stderr is a terminal that wants them.
+// When the recording cannot be read: the reason.
+std::string short_verdict(const std::string& recording_directory);
+
+}  // namespace whyrss

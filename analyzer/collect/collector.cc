@@ -1,0 +1,408 @@
+#include "collect/collector.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/kcmp.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <optional>
+
+#include "procfs/process_stat.h"
+#include "support/clock.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+using trace::RecordKind;
+using trace::WalkTrigger;
+
+constexpr std::int64_t kTickNs = 100'000'000;
+constexpr std::int64_t kTickPerProcessNs = 1'000'000;  // a large tree is polled more slowly
+constexpr std::int64_t kYoungNs = 100'000'000;
+constexpr std::int64_t kFlushNs = 1'000'000'000;
+constexpr std::int64_t kCountersNs = 10'000'000'000;
+constexpr std::int64_t kChildrenNs = 500'000'000;
+constexpr std::int64_t kManyThreads = 16;
+constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on storing what an ended process left, when nothing else runs
+constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+
+// A vfork or posix_spawn child before its exec runs on its parent's memory, which is not its own.
+bool shares_memory(pid_t a, pid_t b) { return syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0; }
+
+}  // namespace
+
+Collector::Collector(Setup setup)
+    : setup_(std::move(setup)),
+      context_{.directory = setup_.directory.path,
+               .host = setup_.manifest.host,
+               .session = setup_.session,
+               .methods = probe_walk_methods(),
+               .resolver = &resolver_,
+               .log = [this](const std::string& line) { log(line); }},
+      doorbell_(setup_.pool.view()),
+      drain_(setup_.pool.view()),
+      control_(setup_.control_fd),
+      budget_(monotonic_ns()),
+      started_(setup_.control_fd < 0) {}
+
+void Collector::run() {
+  write_manifest();
+  const std::int64_t first_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
+  while (true) {
+    wait(next_tick_ns_);
+    const std::int64_t now_ns = monotonic_ns();
+    setup_.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(now_ns));
+    doorbell_.clear();
+    read_control();
+    if (abandoned_) break;
+    drain(now_ns, {}, false);
+    handle_happenings();
+    find_new_slots();
+    follow_target();
+    serve_looks();
+    if (now_ns >= next_tick_ns_) tick(now_ns);
+    budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns);
+    walk_families();
+    finish_ended();
+    tell_living();
+    if (started_ && followed_.empty()) break;
+  }
+  close_recording();
+}
+
+void Collector::wait(std::int64_t deadline_ns) {
+  std::vector<pollfd> entries{{.fd = doorbell_.fd(), .events = POLLIN, .revents = 0}};
+  if (setup_.control_fd >= 0 && !control_.at_end())
+    entries.push_back({.fd = setup_.control_fd, .events = POLLIN, .revents = 0});
+  for (const auto& [key, followed] : followed_)
+    if (!followed.has_ended && followed.process->pidfd() >= 0)
+      entries.push_back({.fd = followed.process->pidfd(), .events = POLLIN, .revents = 0});
+  for (const auto& [family, due] : due_families_) deadline_ns = std::min(deadline_ns, due.at_ns);
+  const std::int64_t left_ms = (deadline_ns - monotonic_ns() + 999'999) / 1'000'000;
+  poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 100)));
+}
+
+void Collector::read_control() {
+  if (setup_.control_fd < 0) return;
+  while (const auto line = control_.next()) {
+    std::string_view rest = *line;
+    const std::string_view verb = take_word(rest);
+    const std::string_view value = take_word(rest);
+    if (verb == "started") started_ = true;
+    if (verb == "failed") abandoned_ = true;
+    if (verb == "exit") setup_.manifest.exit_code = parse_number<int>(value);
+    if (verb == "signal") setup_.manifest.exit_signal = std::string(value);
+    if (verb == "exit" || verb == "signal") owes_living_ = true;
+  }
+  // record was killed before it could tell: the target is followed if it is there.
+  if (control_.at_end() && !started_) started_ = true;
+}
+
+// `key` as the pool has it. Only what has ended for certain is gone: its chunks are taken from it.
+bool Collector::is_gone(ProcessKey key, std::uint32_t tid) {
+  const auto pid = names_.pid_of(key, monotonic_ns());
+  if (!pid) return false;
+  if (*pid == 0) return true;
+  const ProcessKey own = names_.own_key(key);
+  if (const auto found = followed_.find(own); found != followed_.end() && found->second.process->has_ended())
+    return true;
+  if (own != key) return false;  // its thread ids are not ours: its chunks come back at its end
+  return access(fmt::format("/proc/{}/task/{}", *pid, tid).c_str(), F_OK) != 0 && errno == ENOENT;
+}
+
+Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, const Followed* parent) {
+  if (const auto found = followed_.find(key); found != followed_.end()) return &found->second;
+  if (ended_.contains(key)) return nullptr;
+  auto process = ProcessFollow::begin(context_, key, pid);
+  if (!process) {
+    const std::int64_t now_ns = monotonic_ns();
+    if (drain_complained_ns_ == 0 || now_ns - drain_complained_ns_ > kComplaintGapNs) log(process.error());
+    drain_complained_ns_ = now_ns;
+    return nullptr;
+  }
+  Followed followed;
+  followed.process = std::make_unique<ProcessFollow>(std::move(*process));
+  ProcessFollow& fresh = *followed.process;
+  bool exec = false;
+  followed.image_seen_ns = monotonic_ns();
+  fresh.poll(followed.image_seen_ns, exec);
+  const bool forked = parent != nullptr && parent->process->start_stack() == fresh.start_stack() &&
+                      parent->process->start_code() == fresh.start_code();
+  followed.family = forked ? parent->family : next_family_++;
+  const trace::PoolView pool = setup_.pool.view();
+  const std::set<ProcessKey> names = names_.names_of(key);
+  for (std::uint32_t slot = 0; slot < pool.header->slot_count; ++slot)
+    if (pool.slots[slot].state.load(std::memory_order_acquire) == trace::SlotState::live &&
+        names.contains({.pid = pool.slots[slot].pid, .start_ticks = pool.slots[slot].start_ticks}))
+      followed.slot = slot;
+  fresh.write_process(followed.slot != trace::kNoSlot);
+  Followed& stored = followed_.emplace(key, std::move(followed)).first->second;
+  if (pid > 0) {
+    by_pid_[pid] = key;
+    if (forked) {
+      owe_look(stored.family, WalkTrigger::fork);
+    } else if (pid == setup_.target) {
+      look_at(stored, WalkTrigger::start);
+    }
+    if (pid == setup_.target) stored.process->write_cgroup();
+  }
+  return &stored;
+}
+
+void Collector::exec_seen(Followed& followed) {
+  followed.family = next_family_++;
+  followed.process->write_process(followed.slot != trace::kNoSlot);
+  followed.image_seen_ns = monotonic_ns();
+  followed.process->policy().forget();
+  if (followed.slot != trace::kNoSlot) setup_.pool.view().slots[followed.slot].walked_rss_pages.store(0);
+  // Most programs that a job starts on the way are short: they are looked at when they are still there at
+  // a tick, and when they ask for it at their end.
+  if (followed.process->pid() == setup_.target) look_at(followed, WalkTrigger::start);
+}
+
+void Collector::find_new_slots() {
+  const trace::PoolView pool = setup_.pool.view();
+  for (std::uint32_t index = 0; index < pool.header->slot_count; ++index) {
+    const trace::ProcessSlot& slot = pool.slots[index];
+    if (slot.state.load(std::memory_order_acquire) != trace::SlotState::live) continue;
+    const ProcessKey name{.pid = slot.pid, .start_ticks = slot.start_ticks};
+    const auto followed = followed_.find(names_.own_key(name));
+    if (followed != followed_.end() && followed->second.slot == index) continue;
+    const auto known_pid = names_.pid_of(name, monotonic_ns());
+    if (!known_pid) continue;
+    const pid_t pid = *known_pid;
+    const ProcessKey key = names_.own_key(name);
+    const auto found = followed_.find(key);
+    if (found == followed_.end()) {
+      if (ended_.contains(key)) continue;
+      const auto stat = pid > 0 ? read_file(fmt::format("/proc/{}/stat", pid)) : Result<std::string>(std::string());
+      const auto parsed = stat ? parse_process_stat(*stat) : std::nullopt;
+      const auto parent = by_pid_.find(parsed ? static_cast<pid_t>(parsed->parent_pid) : -1);
+      follow(key, pid, parent == by_pid_.end() ? nullptr : &followed_.at(parent->second));
+    } else if (found->second.slot == trace::kNoSlot) {
+      found->second.slot = index;
+      found->second.process->write_process(true);
+    }
+  }
+}
+
+// Once, so that also one without the shim is there before the first look at who still lives.
+void Collector::follow_target() {
+  if (!started_ || target_sought_) return;
+  target_sought_ = true;
+  const auto ticks = start_ticks_of(setup_.target);
+  if (ticks) follow({.pid = static_cast<std::uint32_t>(setup_.target), .start_ticks = *ticks}, setup_.target, nullptr);
+}
+
+void Collector::handle_happenings() {
+  for (const Happening& happening : drain_.take_happenings()) {
+    const ProcessKey own = names_.own_key(happening.process);
+    const auto found = followed_.find(own);
+    if (found == followed_.end()) continue;
+    Followed& followed = found->second;
+    switch (happening.kind) {
+      case RecordKind::attach: {
+        bool exec = false;
+        followed.process->poll(monotonic_ns(), exec);
+        if (exec) exec_seen(followed);
+        break;
+      }
+      case RecordKind::exit:
+        followed.exit_status = happening.status;
+        break;
+      case RecordKind::teardown:
+        followed.teardown_ns = monotonic_ns();
+        break;
+      case RecordKind::fork:
+      case RecordKind::spawn: {
+        // From a nested namespace the number means another process here: its slot will tell.
+        const pid_t child = own == happening.process ? static_cast<pid_t>(happening.pid) : 0;
+        const auto ticks = child > 0 ? start_ticks_of(child) : std::nullopt;
+        if (ticks && !shares_memory(child, followed.process->pid()))
+          follow({.pid = happening.pid, .start_ticks = *ticks}, child, &followed);
+        if (happening.kind == RecordKind::fork) owe_look(followed.family, WalkTrigger::fork);
+        break;
+      }
+      case RecordKind::advise:
+        owe_look(followed.family, WalkTrigger::advise);
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void Collector::scan_children(Followed& followed, std::int64_t now_ns) {
+  // A traced process announces its children itself, but not those that it starts by raw system calls.
+  const bool rarely = followed.slot != trace::kNoSlot || followed.process->thread_count() > kManyThreads;
+  if (rarely && now_ns - followed.children_scanned_ns < kChildrenNs) return;
+  followed.children_scanned_ns = now_ns;
+  const pid_t pid = followed.process->pid();
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), error)) {
+    const auto text = read_file(task.path().string() + "/children");
+    if (!text) continue;
+    for (std::string_view rest = *text; !rest.empty();) {
+      const auto child = parse_number<pid_t>(take_word(rest));
+      if (!child) break;
+      if (*child == getpid()) continue;  // where the target is PID 1 or a subreaper, we are its child
+      if (const auto known = by_pid_.find(*child); known != by_pid_.end() && followed_.contains(known->second))
+        continue;
+      const auto ticks = start_ticks_of(*child);
+      if (!ticks || shares_memory(*child, pid)) continue;
+      follow({.pid = static_cast<std::uint32_t>(*child), .start_ticks = *ticks}, *child, &followed);
+    }
+  }
+}
+
+void Collector::tick(std::int64_t now_ns) {
+  const auto count = static_cast<std::int64_t>(followed_.size());
+  next_tick_ns_ = now_ns + std::max(kTickNs, count * kTickPerProcessNs);
+  const bool flush = now_ns >= next_flush_ns_;
+  const bool counters = now_ns >= next_counters_ns_;
+  if (flush) next_flush_ns_ = now_ns + kFlushNs;
+  if (counters) next_counters_ns_ = now_ns + kCountersNs;
+  std::vector<ProcessKey> keys;
+  for (const auto& [key, followed] : followed_) keys.push_back(key);
+  for (const ProcessKey key : keys) {
+    Followed& followed = followed_.at(key);
+    ProcessFollow& process = *followed.process;
+    bool exec = false;
+    if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) continue;
+    if (exec) exec_seen(followed);
+    const bool young = now_ns - followed.image_seen_ns < kYoungNs;
+    if (const auto trigger = process.policy().observe(process.poll_point());
+        trigger && !(young && trigger == WalkTrigger::start))
+      owe_look(followed.family, *trigger);
+    if (process.wants_peak_smaps(now_ns) && budget_.allows(now_ns, process.policy().expected_cpu_ns())) {
+      budget_.spend(process.write_smaps(WalkTrigger::peak), false);
+      process.write_status(WalkTrigger::peak);
+    }
+    if (flush) process.flush_polls();
+    if (counters && followed.slot != trace::kNoSlot) process.write_counters(setup_.pool.view().slots[followed.slot]);
+    scan_children(followed, now_ns);
+  }
+  if (counters) write_manifest();
+}
+
+void Collector::finish_ended() {
+  const std::int64_t now_ns = monotonic_ns();
+  std::set<ProcessKey> ended;
+  for (auto& [key, followed] : followed_) {
+    if (!followed.has_ended && followed.process->has_ended()) {
+      followed.has_ended = true;
+      followed.ended_ns = now_ns;
+    }
+    if (followed.has_ended) ended.insert(key);
+  }
+  if (ended.empty()) return;
+  std::set<ProcessKey> names;
+  for (const ProcessKey key : ended) names.merge(names_.names_of(key));
+  const bool stored = drain(now_ns, names, false);
+  handle_happenings();
+  const bool all_ended = ended.size() == followed_.size();
+  for (const ProcessKey key : ended) {
+    Followed& followed = followed_.at(key);
+    // On a full disk: as long as other processes run there is time to try again.
+    if (!stored && !(all_ended && now_ns - followed.ended_ns > kGiveUpNs)) continue;
+    lost_at_end_ = lost_at_end_ || !stored;
+    finish(followed);
+    owe_look(followed.family, WalkTrigger::exit);
+    by_pid_.erase(followed.process->pid());
+    followed_.erase(key);
+    ended_.insert(key);
+  }
+}
+
+// record waits for the end of the recording, or for this word that it comes later.
+void Collector::tell_living() {
+  if (!owes_living_ || followed_.empty() || by_pid_.contains(setup_.target)) return;
+  owes_living_ = false;
+  setup_.manifest.state = "incomplete: still running";
+  write_manifest();
+  const std::string line = fmt::format("living {}\n", followed_.size());
+  send(setup_.control_fd, line.data(), line.size(), MSG_NOSIGNAL);
+}
+
+void Collector::finish(Followed& followed) {
+  ProcessFollow& process = *followed.process;
+  process.flush_polls();
+  if (followed.slot != trace::kNoSlot) {
+    trace::ProcessSlot& slot = setup_.pool.view().slots[followed.slot];
+    process.write_counters(slot);
+    if (names_.names_of(process.key()).contains({.pid = slot.pid, .start_ticks = slot.start_ticks}))
+      slot.state.store(trace::SlotState::free, std::memory_order_release);
+  }
+  if (process.has_cgroup() || followed_.size() == 1) process.write_cgroup();
+  process.write_ended(followed.exit_status ? "exit" : "gone", followed.exit_status);
+  if (process.pid() == setup_.target && followed.exit_status && !setup_.manifest.exit_code &&
+      !setup_.manifest.exit_signal && setup_.control_fd < 0)
+    setup_.manifest.exit_code = *followed.exit_status;
+}
+
+bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
+  const auto target = [this](ProcessKey key) -> ProcessFollow* {
+    // A process that has just ended is not in /proc any more, but its events still have a place.
+    const auto known = followed_.find(names_.own_key(key));
+    if (known != followed_.end()) return known->second.process.get();
+    const auto pid = names_.pid_of(key, monotonic_ns());
+    Followed* followed = pid ? follow(names_.own_key(key), *pid, nullptr) : nullptr;
+    return followed == nullptr ? nullptr : followed->process.get();
+  };
+  const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
+  const Status status = drain_.round(now_ns, ended, everything, target, gone);
+  if (!status && (drain_complained_ns_ == 0 || now_ns - drain_complained_ns_ > kComplaintGapNs)) {
+    drain_complained_ns_ = now_ns;
+    log(status.error());
+  }
+  return status.ok();
+}
+
+void Collector::log(const std::string& line) {
+  const std::string path = setup_.directory.path + "/collector.log";
+  const Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (fd) write_fully(fd.get(), fmt::format("{} {}\n", rfc3339(clock_ns(CLOCK_REALTIME)), line));
+}
+
+void Collector::write_manifest() {
+  Manifest& manifest = setup_.manifest;
+  const trace::PoolHeader& header = *setup_.pool.view().header;
+  manifest.dropped_records = static_cast<std::int64_t>(header.dropped_records.load());
+  manifest.dropped_bytes = static_cast<std::int64_t>(header.dropped_bytes.load());
+  manifest.refused_slots = static_cast<std::int64_t>(header.refused_slots.load());
+  manifest.collector_cpu_s = static_cast<double>(clock_ns(CLOCK_PROCESS_CPUTIME_ID)) / 1e9;
+  const auto elapsed_s = static_cast<double>(monotonic_ns() - manifest.started_ns) / 1e9;
+  manifest.collector_share = elapsed_s > 0 ? manifest.collector_cpu_s / elapsed_s : 0;
+  const Status written = write_file_atomically(setup_.directory.path + "/manifest.json", render_manifest(manifest));
+  if (!written) log(written.error());
+}
+
+void Collector::close_recording() {
+  if (abandoned_) {
+    std::error_code error;
+    std::filesystem::remove_all(setup_.directory.path, error);
+    return;
+  }
+  // record reaps the target after we saw it end: its word on how comes a moment later.
+  const std::int64_t deadline_ns = monotonic_ns() + kGiveUpNs;
+  while (setup_.control_fd >= 0 && !control_.at_end() && !setup_.manifest.exit_code && !setup_.manifest.exit_signal &&
+         monotonic_ns() < deadline_ns) {
+    wait(deadline_ns);
+    read_control();
+  }
+  drain(monotonic_ns(), {}, true);
+  setup_.manifest.ended_ns = monotonic_ns();
+  setup_.manifest.state =
+      lost_at_end_ ? "incomplete: the last events could not be written, see collector.log" : "complete";
+  write_manifest();
+}
+
+}  // namespace whyrss

@@ -1,0 +1,108 @@
+// The collector: follows a process tree and writes its recording until the last process has ended.
+#pragma once
+
+#include <sys/types.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "collect/control.h"
+#include "collect/doorbell.h"
+#include "collect/drain.h"
+#include "collect/pool_file.h"
+#include "collect/process_follow.h"
+#include "collect/process_names.h"
+#include "collect/recording_directory.h"
+#include "recording/manifest.h"
+
+namespace whyrss {
+
+class Collector {
+ public:
+  struct Setup {
+    RecordingDirectory directory;
+    trace::SessionId session;
+    PoolFile pool;
+    Manifest manifest;
+    pid_t target = 0;
+    int control_fd = -1;  // -1: not started by record, the target runs already
+  };
+
+  explicit Collector(Setup setup);
+
+  // Until the last traced process has ended. The directory is left as `complete`, or removed when record
+  // says that the command never started.
+  void run();
+
+ private:
+  struct Followed {
+    std::unique_ptr<ProcessFollow> process;
+    std::uint32_t slot = trace::kNoSlot;
+    int family = 0;                           // forked from each other without an exec
+    std::optional<std::int32_t> exit_status;  // from its exit record
+    std::int64_t teardown_ns = 0;             // when its teardown record was seen
+    std::int64_t image_seen_ns = 0;           // first sight of the program that it runs
+    std::uint32_t look_served = 0;
+    std::int64_t children_scanned_ns = 0;
+    bool has_ended = false;
+    std::int64_t ended_ns = 0;
+  };
+
+  // A look that is owed to a family.
+  struct Due {
+    trace::WalkTrigger trigger;
+    std::int64_t at_ns, latest_ns;
+  };
+
+  void wait(std::int64_t deadline_ns);
+  void read_control();
+  void find_new_slots();
+  void follow_target();
+  void serve_looks();
+  void scan_children(Followed& followed, std::int64_t now_ns);
+  void handle_happenings();
+  void tick(std::int64_t now_ns);
+  void look_at(Followed& followed, trace::WalkTrigger trigger);
+  void note_other_cgroup(ProcessFollow& process);
+  void owe_look(int family, trace::WalkTrigger trigger);
+  void walk_families();
+  [[nodiscard]] static bool is_leaving(const Followed& followed);
+  [[nodiscard]] bool has_relatives(const Followed& followed) const;
+  void finish_ended();
+  void tell_living();
+  void finish(Followed& followed);
+  bool drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
+  Followed* follow(ProcessKey key, pid_t pid, const Followed* parent);
+  void exec_seen(Followed& followed);
+  [[nodiscard]] bool is_gone(ProcessKey key, std::uint32_t tid);
+  void log(const std::string& line);
+  void write_manifest();
+  void close_recording();
+
+  Setup setup_;
+  FollowContext context_;
+  BackingResolver resolver_;
+  Doorbell doorbell_;
+  Drain drain_;
+  ProcessNames names_;
+  LineReader control_;
+  WalkBudget budget_;
+  std::map<ProcessKey, Followed> followed_;
+  std::map<pid_t, ProcessKey> by_pid_;
+  std::set<ProcessKey> ended_;  // their files are closed: late segments have no home
+  std::map<int, Due> due_families_;
+  int next_family_ = 1;
+  bool started_ = false;  // the target's own image runs
+  bool target_sought_ = false;
+  bool abandoned_ = false;
+  bool owes_living_ = false;  // record waits for the number of processes that go on
+  bool lost_at_end_ = false;
+  std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
+  std::int64_t drain_complained_ns_ = 0;
+};
+
+}  // namespace whyrss

@@ -1,0 +1,156 @@
+// The collector's looks at processes: when they are due, what each reads, what it may cost.
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+
+#include "collect/collector.h"
+#include "support/clock.h"
+
+namespace whyrss {
+namespace {
+
+using trace::WalkTrigger;
+
+// smaps and its rollup hold the target's mmap lock for a whole VMA: 7 ms per GiB.
+constexpr std::uint64_t kRollupPages = 512ULL * 1024 * 1024 / 4096;
+constexpr std::uint64_t kQuickSmapsPages = 128ULL * 1024 * 1024 / 4096;
+
+// A process that takes itself down is not looked at while it does, so that its last walk shows what the
+// program held. One that still lives after this long goes on (an embedded interpreter).
+constexpr std::int64_t kTeardownNs = 2'000'000'000;
+
+// Below these a look is so small that it is left out, or needs no company.
+constexpr std::uint64_t kSmapsPages = 16ULL * 1024 * 1024 / 4096;
+constexpr std::uint64_t kTotalsPages = 4ULL * 1024 * 1024 / 4096;
+
+// A pool of workers is forked, and ends, in one go: one look after the last of them tells it all.
+constexpr std::int64_t kGatherNs = 20'000'000;
+constexpr std::int64_t kGatherLongestNs = 100'000'000;
+constexpr std::int64_t kAskAgainNs = 100'000'000;
+
+bool of_family(WalkTrigger trigger) { return trigger == WalkTrigger::fork || trigger == WalkTrigger::exit; }
+bool must_happen(WalkTrigger trigger) {
+  return of_family(trigger) || trigger == WalkTrigger::start || trigger == WalkTrigger::request;
+}
+
+}  // namespace
+
+bool Collector::is_leaving(const Followed& followed) {
+  return followed.exit_status.has_value() || followed.teardown_ns != 0;
+}
+
+bool Collector::has_relatives(const Followed& followed) const {
+  return std::ranges::any_of(followed_, [&](const auto& entry) {
+    return &entry.second != &followed && entry.second.family == followed.family;
+  });
+}
+
+void Collector::look_at(Followed& followed, WalkTrigger trigger) {
+  ProcessFollow& process = *followed.process;
+  const std::int64_t now_ns = monotonic_ns();
+  const bool must = must_happen(trigger);
+  const bool first = trigger == WalkTrigger::start;
+  const bool leaving = trigger == WalkTrigger::exit && is_leaving(followed);
+  const bool asked = trigger == WalkTrigger::request || leaving;
+  const bool is_target = process.pid() == setup_.target;
+  // Thousands of short programs must not cost more than what they do.
+  if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
+  const std::int64_t cost_ns = process.walk(trigger);
+  budget_.spend(cost_ns, must);
+  if (followed.slot != trace::kNoSlot) {
+    trace::ProcessSlot& slot = setup_.pool.view().slots[followed.slot];
+    slot.walked_rss_pages.store(process.walked_rss_pages());
+    slot.walked_minor_faults.store(process.walked_minor_faults());
+  }
+  if (first || asked) process.write_status(trigger);
+  if (first && !is_target) note_other_cgroup(process);
+  if (first && is_target) {
+    if (!process.has_smaps()) budget_.spend(process.write_smaps(trigger), true);
+    return;
+  }
+  const bool affordable = process.rss_pages() < kRollupPages && process.wants_rollup(now_ns) &&
+                          process.rss_pages() >= kTotalsPages && budget_.allows(now_ns, cost_ns * 2);
+  const bool worth = process.rss_pages() >= kTotalsPages || has_relatives(followed);
+  if ((of_family(trigger) && !leaving) || (must ? worth : affordable))
+    budget_.spend(process.write_rollup(trigger), must);
+}
+
+// What the main process tells about its group is true for all in it.
+void Collector::note_other_cgroup(ProcessFollow& process) {
+  const auto main = by_pid_.find(setup_.target);
+  if (main != by_pid_.end() && followed_.at(main->second).process->cgroup_name() == process.cgroup_name()) return;
+  process.write_cgroup();
+}
+
+void Collector::serve_looks() {
+  const trace::PoolView pool = setup_.pool.view();
+  for (auto& [key, followed] : followed_) {
+    if (followed.slot == trace::kNoSlot) continue;
+    trace::ProcessSlot& slot = pool.slots[followed.slot];
+    const std::uint32_t request = slot.look_request.load(std::memory_order_acquire);
+    if (request == followed.look_served) continue;
+    followed.look_served = request;
+    ProcessFollow& process = *followed.process;
+    bool exec = false;
+    process.poll(monotonic_ns(), exec);
+    const WalkTrigger trigger = is_leaving(followed) ? WalkTrigger::exit : WalkTrigger::request;
+    // The whole of smaps, as a second opinion, only of the main process: its sums are in the rollup.
+    const bool with_smaps = process.pid() == setup_.target && process.rss_pages() >= kSmapsPages;
+    look_at(followed, trigger);
+    const bool quick = process.rss_pages() < kQuickSmapsPages;
+    if (with_smaps && quick) budget_.spend(process.write_smaps(trigger), true);
+    slot.look_done.store(request, std::memory_order_release);
+    syscall(SYS_futex, &slot.look_done, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    if (with_smaps && !quick) budget_.spend(process.write_smaps(trigger), true);
+  }
+}
+
+void Collector::owe_look(int family, WalkTrigger trigger) {
+  const std::int64_t now_ns = monotonic_ns();
+  Due& due = due_families_
+                 .try_emplace(family, Due{.trigger = trigger, .at_ns = now_ns, .latest_ns = now_ns + kGatherLongestNs})
+                 .first->second;
+  if (!of_family(trigger)) return;
+  due.trigger = trigger;
+  due.at_ns = std::min(now_ns + kGatherNs, due.latest_ns);
+}
+
+void Collector::walk_families() {
+  const std::int64_t now_ns = monotonic_ns();
+  for (auto due = due_families_.begin(); due != due_families_.end();) {
+    if (now_ns < due->second.at_ns) {
+      ++due;
+      continue;
+    }
+    std::int64_t expected_ns = 0;
+    std::vector<Followed*> members;
+    for (auto& [key, followed] : followed_) {
+      const bool leaves = followed.teardown_ns != 0 && now_ns - followed.teardown_ns < kTeardownNs;
+      if (followed.family == due->first && !followed.has_ended && !leaves && followed.process->pid() > 0) {
+        members.push_back(&followed);
+        expected_ns += followed.process->policy().expected_cpu_ns();
+      }
+    }
+    const WalkTrigger trigger = due->second.trigger;
+    const bool allowed = must_happen(trigger) ? budget_.allows_overdraft(now_ns) : budget_.allows(now_ns, expected_ns);
+    if (allowed) {
+      std::int64_t together_ns = 0;
+      for (Followed* member : members) {
+        look_at(*member, trigger);
+        together_ns += member->process->policy().expected_cpu_ns();
+      }
+      for (Followed* member : members) member->process->policy().walked_together(together_ns);
+    }
+    // What must happen waits for its turn; all else comes up again at the next poll.
+    if (allowed || members.empty() || !must_happen(trigger)) {
+      due = due_families_.erase(due);
+    } else {
+      due++->second.at_ns = now_ns + kAskAgainNs;
+    }
+  }
+}
+
+}  // namespace whyrss

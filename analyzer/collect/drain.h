@@ -1,0 +1,66 @@
+// Moves what the traced processes published from the pool into the recording.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "collect/process_follow.h"
+#include "shim/trace/pool.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss {
+
+// Things seen in passing that call for a look at a process; the records themselves are not interpreted.
+struct Happening {
+  ProcessKey process;
+  trace::RecordKind kind{};
+  std::uint32_t pid = 0;  // fork, spawn: the child
+  std::int32_t status = 0;
+};
+
+class Drain {
+ public:
+  // Where a process's segments go; null: it cannot be stored now.
+  using Target = std::function<ProcessFollow*(ProcessKey)>;
+  // True when the thread has ended for certain, so that its chunk can be taken back.
+  using ThreadGone = std::function<bool(ProcessKey, std::uint32_t tid)>;
+
+  explicit Drain(trace::PoolView pool);
+
+  // Looks at everything published since the last call. Bytes are stored when their chunk is sealed, when
+  // they are a second old, when the pool gets full, or for the processes in `ended` (for all with
+  // `everything`); only then are they taken off the pool. An error leaves them there, to be tried again.
+  Status round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
+               const ThreadGone& thread_gone);
+
+  // What the last round saw.
+  std::vector<Happening> take_happenings() { return std::exchange(happenings_, {}); }
+  [[nodiscard]] std::uint64_t stored_bytes() const { return stored_bytes_; }
+
+ private:
+  struct Chunk {  // what we know of each chunk of the pool
+    std::uint64_t lease = 0;
+    std::uint32_t looked = 0;  // bytes searched for happenings
+    std::int64_t first_seen_ns = 0;
+    std::int64_t owner_checked_ns = 0;
+  };
+  struct Pending {
+    trace::Segment segment;
+    bool owner_gone;
+  };
+
+  void look(const trace::Segment& segment, std::span<const std::byte> bytes, Chunk& chunk);
+  void note_record(const trace::Segment& segment, std::span<const std::byte> record, trace::RecordKind kind);
+  Status store(std::int64_t now_ns, std::vector<Pending>& segments, ProcessFollow& process);
+
+  trace::PoolView pool_;
+  std::vector<Chunk> chunks_;
+  std::map<ProcessKey, std::uint64_t> newest_image_;  // lease of the last exec's first record
+  std::vector<Happening> happenings_;
+  std::uint64_t stored_bytes_ = 0;
+};
+
+}  // namespace whyrss

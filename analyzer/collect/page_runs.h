@@ -1,0 +1,36 @@
+// Run-length page classes of VMAs, read from an open /proc/PID/pagemap.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collect/page_walk.h"
+
+namespace whyrss {
+
+inline constexpr std::uint64_t kPageBytes = 4096;  // x86-64
+
+// Appends pages to the runs of one VMA, joining equal neighbours.
+class RunBuilder {
+ public:
+  RunBuilder(std::vector<trace::WalkRun>& runs, std::uint64_t page_count) : runs_(&runs), left_(page_count) {}
+  // Takes at most what is left of the VMA.
+  void add(std::uint32_t bits, std::uint64_t page_count);
+  // Fills the rest with absent pages.
+  void finish() { add(0, left_); }
+
+ private:
+  std::vector<trace::WalkRun>* runs_;
+  std::uint64_t left_;
+};
+
+// Both fill the runs of all VMAs; false when the process ended meanwhile.
+// With PAGEMAP_SCAN, looking only at populated regions:
+bool scan_runs(int pagemap_fd, bool with_guards, std::vector<WalkedVma>& vmas, const std::vector<KnownPages>& known);
+// Without it, reading an entry for every page; zero pages look like inherited ones.
+bool read_runs(int pagemap_fd, std::vector<WalkedVma>& vmas);
+
+// True when the kernel knows PAGEMAP_SCAN (with its guard category) on this process's own pagemap.
+bool has_pagemap_scan(int pagemap_fd, bool with_guards);
+
+}  // namespace whyrss

@@ -1,0 +1,62 @@
+// One look at every page of a process: which are resident, and what the kernel says of each.
+//
+// Reads /proc/PID/maps, asks PAGEMAP_SCAN for the populated regions (at most 8 MiB of pages per call, so
+// that the target's own mmap calls never wait long) and reads pagemap only there. Counted pages equal
+// smaps' Rss and statm to the page when the process stands still.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "collect/backing.h"
+#include "shim/trace/recording_format.h"
+#include "support/result.h"
+
+namespace whyrss {
+
+// What the kernel offers; each false has its fallback (WalkFlags say so).
+struct WalkMethods {
+  bool pagemap = true;
+  bool scan = true;         // PAGEMAP_SCAN, Linux 6.7
+  bool scan_guards = true;  // and its guard category, 6.15
+};
+WalkMethods probe_walk_methods();
+
+struct WalkedVma {
+  trace::WalkVma vma{};
+  std::string path;
+  std::vector<trace::WalkRun> runs;  // cover the VMA without gaps
+};
+
+struct PageWalk {
+  trace::WalkHeader header{};
+  std::vector<WalkedVma> vmas;
+  std::uint64_t counted_pages = 0;  // in RSS
+};
+
+// True for a run that RSS counts.
+bool is_counted(std::uint32_t bits);
+
+// What an earlier walk said about pages of mapped files that nobody can have a private copy of. Such a
+// page stays what it is as long as it is mapped, but for whether others map it too: pages found there
+// again are not looked up again, which is three quarters of what a walk costs.
+struct KnownPages {
+  std::uint64_t start, end;
+  std::uint64_t inode, file_offset;
+  std::uint32_t device_major, device_minor;
+  std::vector<trace::WalkRun> runs;
+};
+std::vector<KnownPages> known_pages(const PageWalk& walk);
+
+// Fails when the process cannot be looked at at all (ended, another user's, not dumpable).
+Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMethods& methods,
+                            BackingResolver& resolver, const std::vector<KnownPages>& known = {});
+
+// The payload of a walk frame.
+std::vector<std::byte> encode_walk(const PageWalk& walk);
+
+}  // namespace whyrss

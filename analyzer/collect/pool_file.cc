@@ -1,0 +1,93 @@
+#include "collect/pool_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+// File systems on which a store into reserved space neither blocks nor fails (linux/magic.h).
+constexpr std::array<std::uint64_t, 3> kSafeFileSystems{0xEF53 /* ext4 */, 0x58465342 /* xfs */,
+                                                        0x01021994 /* tmpfs */};
+
+// Less when the job's limits or the container's /dev/shm (often 64 MiB) leave no room for the default.
+constexpr std::array<std::uint32_t, 3> kChunkCounts{trace::kDefaultChunkCount, 256, 64};
+
+bool is_safe_file_system(const std::string& directory) {
+  struct statfs info {};
+  if (statfs(directory.c_str(), &info) != 0) return false;
+  for (const std::uint64_t magic : kSafeFileSystems)
+    if (static_cast<std::uint64_t>(info.f_type) == magic) return true;
+  return false;
+}
+
+bool reserve_space(int fd, std::uint64_t size_bytes) {
+  errno = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
+  return errno == 0;
+}
+
+}  // namespace
+
+Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& recording_directory) {
+  const std::string name = hex32(session.high, session.low);
+  std::string last_error = "no place for it";
+  for (const std::uint32_t chunk_count : kChunkCounts) {
+    const std::uint64_t size_bytes = trace::pool_bytes(chunk_count, trace::kDefaultSlotCount);
+    for (const std::string& directory : {std::string("/dev/shm"), recording_directory, std::string()}) {
+      PoolFile pool;
+      if (directory.empty()) {
+        pool.fd_ = Fd(memfd_create("whyrss:pool", MFD_CLOEXEC));
+        pool.path_ = fmt::format("/proc/{}/fd/{}", getpid(), pool.fd_.get());
+      } else {
+        if (!is_safe_file_system(directory)) continue;
+        pool.path_ = directory == recording_directory ? directory + "/pool" : directory + "/whyrss." + name;
+        pool.fd_ = Fd(open(pool.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+        pool.unlink_ = static_cast<bool>(pool.fd_);
+      }
+      if (!pool.fd_ || !reserve_space(pool.fd_.get(), size_bytes)) {
+        last_error = system_error("cannot reserve", pool.path_).message;
+        continue;
+      }
+      auto mapping = Mapping::of(pool.fd_, size_bytes, pool.path_);
+      if (!mapping) {
+        last_error = mapping.error();
+        continue;
+      }
+      pool.mapping_ = std::move(*mapping);
+      pool.view_ = format_pool(pool.mapping_.address(), chunk_count, trace::kDefaultSlotCount, session);
+      return pool;
+    }
+  }
+  return Error{fmt::format("no shared memory for the event pool: {}", last_error)};
+}
+
+PoolFile::PoolFile(PoolFile&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      mapping_(std::move(other.mapping_)),
+      view_(std::exchange(other.view_, {})),
+      path_(std::move(other.path_)),
+      unlink_(std::exchange(other.unlink_, false)) {}
+
+PoolFile& PoolFile::operator=(PoolFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(view_, other.view_);
+  std::swap(path_, other.path_);
+  std::swap(unlink_, other.unlink_);
+  return *this;
+}
+
+PoolFile::~PoolFile() {
+  if (unlink_) unlink(path_.c_str());
+}
+
+}  // namespace whyrss

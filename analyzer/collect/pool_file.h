@@ -1,0 +1,37 @@
+// The file behind the pool (trace/pool.h): where it may lie, and its life.
+#pragma once
+
+#include <string>
+
+#include "shim/trace/pool.h"
+#include "support/file.h"
+#include "support/result.h"
+
+namespace whyrss {
+
+// Removes the file when it goes. After a kill it stays, so that `report` finds what was not drained.
+class PoolFile {
+ public:
+  PoolFile() = default;
+  // /dev/shm; else in `recording_directory`, where its file system never blocks or fails a store (ext4,
+  // xfs, tmpfs); else anonymous memory named by /proc/<our pid>/fd. All space is reserved.
+  static Result<PoolFile> create(trace::SessionId session, const std::string& recording_directory);
+  PoolFile(PoolFile&& other) noexcept;
+  PoolFile& operator=(PoolFile&& other) noexcept;
+  PoolFile(const PoolFile&) = delete;
+  PoolFile& operator=(const PoolFile&) = delete;
+  ~PoolFile();
+
+  [[nodiscard]] trace::PoolView view() const { return view_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] std::size_t size_bytes() const { return mapping_.size_bytes(); }
+
+ private:
+  Fd fd_;
+  Mapping mapping_;
+  trace::PoolView view_;
+  std::string path_;
+  bool unlink_ = false;
+};
+
+}  // namespace whyrss

@@ -1,0 +1,114 @@
+// One followed process: its two files in the recording and everything that is read about it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "collect/cgroup.h"
+#include "collect/page_walk.h"
+#include "collect/walk_policy.h"
+#include "recording/frame_file.h"
+#include "shim/trace/pool.h"
+#include "support/file.h"
+
+namespace whyrss {
+
+// A process as the pool names it. `pid` is as the process itself sees it.
+struct ProcessKey {
+  std::uint32_t pid = 0;
+  std::uint64_t start_ticks = 0;
+  friend auto operator<=>(const ProcessKey&, const ProcessKey&) = default;
+};
+
+// What all followed processes share.
+struct FollowContext {
+  std::string directory;  // of the recording
+  std::string host;
+  trace::SessionId session;
+  WalkMethods methods;
+  BackingResolver* resolver = nullptr;
+  std::function<void(const std::string& line)> log;
+};
+
+class ProcessFollow {
+ public:
+  static Result<ProcessFollow> begin(const FollowContext& context, ProcessKey key, pid_t pid);
+
+  [[nodiscard]] ProcessKey key() const { return key_; }
+  [[nodiscard]] pid_t pid() const { return pid_; }  // 0: it had ended before it was first seen
+  [[nodiscard]] int pidfd() const { return pidfd_.get(); }
+  [[nodiscard]] std::uint64_t rss_pages() const { return last_poll_.rss_pages; }
+  [[nodiscard]] std::uint64_t walked_rss_pages() const { return walked_rss_pages_; }
+  [[nodiscard]] std::uint64_t walked_minor_faults() const { return walked_minor_faults_; }
+  [[nodiscard]] bool has_walk() const { return has_walk_; }
+  [[nodiscard]] std::uint64_t start_code() const { return start_code_; }
+  [[nodiscard]] std::uint64_t start_stack() const { return start_stack_; }
+  [[nodiscard]] std::int64_t thread_count() const { return thread_count_; }
+  [[nodiscard]] WalkPolicy& policy() { return policy_; }
+  [[nodiscard]] bool has_ended() const;
+
+  // Reads statm and stat; false when the process is gone. `exec_seen` is set when it runs another image
+  // than at the last poll.
+  bool poll(std::int64_t now_ns, bool& exec_seen);
+  [[nodiscard]] PollPoint poll_point() const { return last_poll_; }
+
+  // Each returns the CPU time that it took. What cannot be read is left out.
+  std::int64_t walk(trace::WalkTrigger trigger);
+  std::int64_t write_smaps(trace::WalkTrigger moment);
+  std::int64_t write_rollup(trace::WalkTrigger moment);
+  void write_status(trace::WalkTrigger moment);
+  void write_cgroup();
+  [[nodiscard]] bool has_cgroup() const { return cgroup_.has_value(); }
+  // The group that it is in, as /proc/PID/cgroup names it.
+  [[nodiscard]] std::string cgroup_name() const;
+  [[nodiscard]] bool wants_rollup(std::int64_t now_ns) const;
+  void write_process(bool traced_fully);
+  void write_counters(const trace::ProcessSlot& slot);
+  void write_note(const std::string& text);
+  void write_ended(const std::string& how, std::optional<int> status);
+  void flush_polls();
+
+  [[nodiscard]] bool has_smaps() const { return smaps_rss_pages_ > 0; }
+  // True for the moment of a peak: RSS is a tenth above the last smaps, and that, or our first sight of the
+  // process, is 30 s ago.
+  [[nodiscard]] bool wants_peak_smaps(std::int64_t now_ns) const;
+
+  Status append_segments(std::int64_t now_ns, std::span<const std::byte> payload);
+
+ private:
+  ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
+  void append(trace::FrameKind kind, std::span<const std::byte> payload);
+  void append_json(trace::FrameKind kind, const std::string& text);
+  std::int64_t write_text(trace::FrameKind kind, const char* file, trace::WalkTrigger moment);
+  [[nodiscard]] std::string proc(const char* file) const;
+
+  const FollowContext* context_;
+  ProcessKey key_;
+  pid_t pid_;
+  Fd pidfd_;
+  FrameWriter events_, pages_;
+  WalkPolicy policy_;
+  PollPoint last_poll_;
+  std::vector<KnownPages> known_;
+  std::int64_t known_ns_ = 0;  // when all of it was looked up
+  std::vector<trace::Poll> polls_;
+  std::int64_t thread_count_ = 1;
+  std::uint64_t start_code_ = 0, start_stack_ = 0;
+  std::optional<CgroupMemory> cgroup_;
+  std::uint64_t walked_rss_pages_ = 0, walked_minor_faults_ = 0;
+  bool has_walk_ = false;
+  std::uint64_t smaps_rss_pages_ = 0;
+  std::int64_t smaps_ns_ = 0, totals_ns_ = 0;
+  std::int64_t complained_ns_ = 0;
+};
+
+// Reads /proc/PID/stat; nothing when there is no such process.
+std::optional<std::uint64_t> start_ticks_of(pid_t pid);
+
+}  // namespace whyrss

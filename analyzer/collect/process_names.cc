@@ -1,0 +1,67 @@
+#include "collect/process_names.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "support/file.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::int64_t kSearchGapNs = 100'000'000;
+
+// The pid in its innermost namespace: the last word of status' NSpid.
+std::optional<std::uint32_t> innermost_pid(pid_t pid) {
+  const auto status = read_file(fmt::format("/proc/{}/status", pid));
+  if (!status) return std::nullopt;
+  for (std::string_view rest = *status; !rest.empty();) {
+    std::string_view line = take_until(rest, '\n');
+    if (take_until(line, ':') != "NSpid") continue;
+    std::string_view last;
+    for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) last = word;
+    return parse_number<std::uint32_t>(last);
+  }
+  return std::nullopt;
+}
+
+std::optional<pid_t> search_nested(ProcessKey key) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const auto pid = parse_number<pid_t>(entry.path().filename().string());
+    if (pid && start_ticks_of(*pid) == key.start_ticks && innermost_pid(*pid) == key.pid) return pid;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+ProcessKey ProcessNames::own_key(ProcessKey key) const {
+  const auto nested = nested_.find(key);
+  return nested == nested_.end() ? key : nested->second;
+}
+
+std::set<ProcessKey> ProcessNames::names_of(ProcessKey own) const {
+  std::set<ProcessKey> names{own};
+  for (const auto& [name, meant] : nested_)
+    if (meant == own) names.insert(name);
+  return names;
+}
+
+std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns) {
+  const ProcessKey own = own_key(key);
+  const auto pid = static_cast<pid_t>(own.pid);
+  if (start_ticks_of(pid) == own.start_ticks) return pid;
+  if (own != key || ended_.contains(key)) return 0;
+  if (now_ns - searched_ns_ < kSearchGapNs) return std::nullopt;
+  searched_ns_ = now_ns;
+  if (const auto nested = search_nested(key)) {
+    nested_[key] = {.pid = static_cast<std::uint32_t>(*nested), .start_ticks = key.start_ticks};
+    return *nested;
+  }
+  ended_.insert(key);
+  return 0;
+}
+
+}  // namespace whyrss

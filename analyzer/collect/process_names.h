@@ -1,0 +1,32 @@
+// Which process a key of the pool means. Processes in a nested pid namespace know themselves by another
+// pid than we do; their start time is the same.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "collect/process_follow.h"
+
+namespace whyrss {
+
+class ProcessNames {
+ public:
+  // Its pid here; 0: it has ended; nothing: not known yet, ask again soon (looking through all processes
+  // is done at most ten times a second).
+  std::optional<pid_t> pid_of(ProcessKey key, std::int64_t now_ns);
+  // The key under our own pid; the same key for all but nested processes.
+  [[nodiscard]] ProcessKey own_key(ProcessKey key) const;
+  // All names of a process.
+  [[nodiscard]] std::set<ProcessKey> names_of(ProcessKey own) const;
+
+ private:
+  std::map<ProcessKey, ProcessKey> nested_;  // as the pool names it -> as we do
+  std::set<ProcessKey> ended_;
+  std::int64_t searched_ns_ = 0;
+};
+
+}  // namespace whyrss

@@ -1,0 +1,116 @@
+#include "collect/recording_directory.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <filesystem>
+#include <optional>
+
+namespace whyrss {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kMaxSuffix = 100'000;
+
+std::string first_of_environment(std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const char* value = std::getenv(name); value != nullptr && *value != '\0') return value;
+  return "0";
+}
+
+std::string host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  gethostname(name.data(), name.size() - 1);
+  return name.data();
+}
+
+// Nothing when somebody else holds it.
+std::optional<Fd> lock_directory(const std::string& path) {
+  Fd lock(open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock) return std::nullopt;
+  // A file system without locks (some NFS mounts) gives ENOLCK: then the mkdir alone has to do.
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
+  return lock;
+}
+
+Status clear_old_recording(const std::string& path) {
+  std::error_code error;
+  if (!fs::exists(path + "/manifest.json", error))
+    return Error{fmt::format("{} is not empty and is no whyrss recording: not replaced; choose another -o", path)};
+  if (!lock_directory(path))
+    return Error{fmt::format("{} is a recording that is still being written: choose another -o", path)};
+  for (const auto& entry : fs::directory_iterator(path, error)) fs::remove_all(entry.path(), error);
+  if (error) return Error{fmt::format("cannot replace {}: {}", path, error.message())};
+  return Done{};
+}
+
+}  // namespace
+
+std::string expand_tokens(const std::string& pattern, pid_t pid) {
+  std::string result;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char token = pattern[i] == '%' && i + 1 < pattern.size() ? pattern[i + 1] : '\0';
+    if (token == 'p') {
+      result += std::to_string(pid);
+    } else if (token == 'h') {
+      result += host_name();
+    } else if (token == 'j') {
+      result += first_of_environment({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "JOB_ID"});
+    } else if (token == 'r') {
+      result += first_of_environment({"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "RANK"});
+    } else if (token == '%') {
+      result += '%';
+    } else {
+      result += pattern[i];
+      continue;
+    }
+    ++i;
+  }
+  return result;
+}
+
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  fs::path absolute = fs::absolute(path, error).lexically_normal();
+  if (absolute.has_parent_path() && !absolute.has_filename()) absolute = absolute.parent_path();  // "dir/"
+  return error ? path : absolute.string();
+}
+
+Result<RecordingDirectory> make_recording_directory(const std::string& path, WhenTaken when_taken) {
+  std::error_code error;
+  const fs::path parent = fs::path(path).parent_path();
+  if (!parent.empty()) fs::create_directories(parent, error);
+  std::string candidate = path;
+  for (int suffix = 1; suffix < kMaxSuffix; ++suffix) {
+    if (mkdir(candidate.c_str(), 0777) != 0 && errno != EEXIST)
+      return system_error("cannot create the output directory", candidate);
+    if (!fs::is_directory(candidate, error))
+      return Error{fmt::format("{} is not a directory: choose another -o", candidate)};
+    const bool empty = fs::is_empty(candidate, error);
+    if (error) return Error{fmt::format("cannot use the output directory {}: {}", candidate, error.message())};
+    if (!empty && when_taken == WhenTaken::refuse)
+      return Error{fmt::format("{} exists already: replace it with -f, or choose another -o", candidate)};
+    if (!empty && when_taken == WhenTaken::replace) {
+      if (const Status cleared = clear_old_recording(candidate); !cleared) return Error{cleared.error()};
+    }
+    if (empty || when_taken == WhenTaken::replace) {
+      if (access(candidate.c_str(), W_OK | X_OK) != 0)
+        return system_error("cannot write to the output directory", candidate);
+      if (auto lock = lock_directory(candidate)) return RecordingDirectory{.path = candidate, .lock = std::move(*lock)};
+      if (when_taken != WhenTaken::choose_next)
+        return Error{fmt::format("{} is being used by another whyrss: choose another -o", candidate)};
+    }
+    candidate = fmt::format("{}.{}", path, suffix);
+  }
+  return Error{fmt::format("{}.1 to {}.{} all exist: clean up or choose another directory", path, path, kMaxSuffix)};
+}
+
+}  // namespace whyrss

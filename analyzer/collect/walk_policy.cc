@@ -1,0 +1,55 @@
+#include "collect/walk_policy.h"
+
+#include <algorithm>
+
+namespace whyrss {
+namespace {
+
+std::uint64_t distance(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : b - a; }
+
+std::uint64_t movement(const PollPoint& a, const PollPoint& b) {
+  return std::max(distance(a.rss_pages, b.rss_pages), distance(a.faults, b.faults));
+}
+
+}  // namespace
+
+void WalkBudget::fill(std::int64_t now_ns) {
+  const auto earned = static_cast<std::int64_t>(static_cast<double>(now_ns - filled_ns_) * kShare);
+  filled_ns_ = now_ns;
+  must_ns_ += earned / 2;
+  growth_ns_ += earned - earned / 2;
+  const std::int64_t must_over = std::max<std::int64_t>(must_ns_ - kBurstNs, 0);
+  const std::int64_t growth_over = std::max<std::int64_t>(growth_ns_ - kBurstNs, 0);
+  must_ns_ = std::min(must_ns_ - must_over + growth_over, kBurstNs);
+  growth_ns_ = std::min(growth_ns_ - growth_over + must_over, kBurstNs);
+}
+
+bool WalkBudget::allows(std::int64_t now_ns, std::int64_t expected_cpu_ns) {
+  fill(now_ns);
+  return growth_ns_ > 0 && growth_ns_ >= expected_cpu_ns / 2;
+}
+
+bool WalkBudget::allows_overdraft(std::int64_t now_ns) {
+  fill(now_ns);
+  return must_ns_ > -kBurstNs;
+}
+
+std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
+  if (!has_walk_) return trace::WalkTrigger::start;
+  if (movement(point, last_change_) > kNoisePages) last_change_ = point;
+  if (point.time_ns - last_walk_.time_ns < last_look_ns_ * kCostsBetween) return std::nullopt;
+  const std::uint64_t moved = movement(point, last_walk_);
+  if (moved > std::max(kMovePages, last_walk_.rss_pages / 100)) return trace::WalkTrigger::growth;
+  if (moved > 0 && last_change_.time_ns > last_walk_.time_ns && point.time_ns - last_change_.time_ns >= kQuietNs)
+    return trace::WalkTrigger::quiet;
+  if (point.time_ns - last_walk_.time_ns >= kIntervalNs) return trace::WalkTrigger::interval;
+  return std::nullopt;
+}
+
+void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns) {
+  last_walk_ = last_change_ = point;
+  has_walk_ = true;
+  last_cpu_ns_ = last_look_ns_ = cpu_ns;
+}
+
+}  // namespace whyrss

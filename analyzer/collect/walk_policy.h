@@ -1,0 +1,74 @@
+// When a process is walked: pure bookkeeping over polls, no clock and no /proc of its own.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "shim/trace/recording_format.h"
+
+namespace whyrss {
+
+// What the collector may take of a core, measured in its own CPU time: with the burst it stays below 1 % of
+// a job of 30 s. Half of it is for each of two
+// purses: looks that must happen (start, fork, exit, request), which may overdraw theirs, and those that
+// follow growth. So a storm of short programs cannot blind us for the one that grows. What one purse has
+// no room for goes to the other.
+class WalkBudget {
+ public:
+  static constexpr double kShare = 0.006;
+  static constexpr std::int64_t kBurstNs = 60'000'000;  // in each purse at the start, and at most
+
+  explicit WalkBudget(std::int64_t now_ns) : filled_ns_(now_ns) {}
+  void spend(std::int64_t cpu_ns, bool must_happen) {
+    (must_happen ? must_ns_ : growth_ns_) -= cpu_ns;
+    spent_ns_ += cpu_ns;
+  }
+  // Of `total_cpu_ns` since the start, what no look was charged with is for what had to happen.
+  void settle(std::int64_t total_cpu_ns) {
+    if (total_cpu_ns > spent_ns_) spend(total_cpu_ns - spent_ns_, true);
+  }
+  // True when half of what the look will probably cost is there.
+  [[nodiscard]] bool allows(std::int64_t now_ns, std::int64_t expected_cpu_ns);
+  // For what must happen: false only when more than another burst is owed.
+  [[nodiscard]] bool allows_overdraft(std::int64_t now_ns);
+
+ private:
+  void fill(std::int64_t now_ns);
+  std::int64_t filled_ns_;
+  std::int64_t spent_ns_ = 0;
+  std::int64_t must_ns_ = kBurstNs, growth_ns_ = kBurstNs;
+};
+
+struct PollPoint {
+  std::int64_t time_ns = 0;
+  std::uint64_t rss_pages = 0;
+  std::uint64_t faults = 0;  // minor + major
+};
+
+// One per process.
+class WalkPolicy {
+ public:
+  static constexpr std::uint64_t kMovePages = 256;  // 1 MiB
+  static constexpr std::int64_t kQuietNs = 200'000'000;
+  static constexpr std::int64_t kIntervalNs = 10'000'000'000;
+  // Idle programs touch a few pages now and then; that is not movement.
+  static constexpr std::uint64_t kNoisePages = 8;
+  // Also while the purse is full, following the growth of one family takes at most 2 % of a core.
+  static constexpr std::int64_t kCostsBetween = 50;
+
+  // Why a walk is due at this poll, if it is.
+  std::optional<trace::WalkTrigger> observe(const PollPoint& point);
+  void walked(const PollPoint& point, std::int64_t cpu_ns);
+  // Its family was walked with it, for this much together.
+  void walked_together(std::int64_t cpu_ns) { last_look_ns_ = cpu_ns; }
+  // It runs another program now: what was walked says nothing about it.
+  void forget() { has_walk_ = false; }
+  [[nodiscard]] std::int64_t expected_cpu_ns() const { return last_cpu_ns_; }
+
+ private:
+  PollPoint last_walk_, last_change_;
+  bool has_walk_ = false;
+  std::int64_t last_cpu_ns_ = 0, last_look_ns_ = 0;
+};
+
+}  // namespace whyrss

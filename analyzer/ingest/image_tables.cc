@@ -1,0 +1,273 @@
+#include "ingest/image_tables.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "ingest/line_table.h"
+
+namespace whyrss {
+namespace {
+
+using trace::PythonFrame;
+using trace::RecordKind;
+
+constexpr std::uint64_t kAnyTime = std::numeric_limits<std::uint64_t>::max();
+
+std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
+
+bool is_own_library(std::string_view path) { return base_name(path).starts_with("libwhyrss.so"); }
+
+std::vector<std::string> words_of(std::string_view command) {
+  std::vector<std::string> words;
+  while (!command.empty()) {
+    const std::size_t end = std::min(command.find('\0'), command.size());
+    words.emplace_back(command.substr(0, end));
+    command.remove_prefix(std::min(end + 1, command.size()));
+  }
+  return words;
+}
+
+}  // namespace
+
+void ImageTables::inherit(ImageTables& parent, std::uint64_t fork_ns) {
+  if (&parent == this) return;
+  parent_ = &parent;
+  fork_ns_ = fork_ns;
+  if (exe_.empty()) exe_ = parent.exe_;
+  if (command_.empty()) command_ = parent.command_;
+}
+
+bool ImageTables::define(const EventRecord& record) {
+  switch (record.kind) {
+    case RecordKind::attach:
+      return define_attach(record);
+    case RecordKind::module:
+      return define_module(record);
+    case RecordKind::python:
+      return define_python(record);
+    case RecordKind::code:
+      return define_code(record);
+    case RecordKind::stack:
+      return define_stack(record);
+    default:
+      return true;
+  }
+}
+
+bool ImageTables::define_attach(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  if (!reader.take(attach_)) return false;
+  exe_ = reader.take_text(attach_.exe_bytes);
+  command_ = words_of(as_text(reader.take_bytes(attach_.command_bytes)));
+  allocator_path_ = reader.take_text(attach_.allocator_path_bytes);
+  return !reader.bad();
+}
+
+// glibc maps its own memory where no hook sees it, and a program that brings its allocator along maps
+// other things too: in both cases the caller's library says nothing.
+bool ImageTables::serves_malloc(const std::string& path) const {
+  return !path.empty() && path == allocator_path_ && path != exe_ && attach_.allocator != trace::Allocator::glibc;
+}
+
+bool ImageTables::define_module(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::ModuleRecord module{};
+  if (!reader.take(module)) return false;
+  const std::string build_id = reader.take_text(module.build_id_bytes);
+  const std::string path = reader.take_text(module.path_bytes);
+  if (reader.bad() || module.start >= module.end) return false;
+  modules_.push_back({.time_ns = record.time_ns,
+                      .start = module.start,
+                      .end = module.end,
+                      .bias = module.bias,
+                      .id = table_->intern(Module{path, build_id}),
+                      .own = is_own_library(path),
+                      .allocator = serves_malloc(path)});
+  return true;
+}
+
+bool ImageTables::define_python(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::PythonRecord python{};
+  if (!reader.take(python)) return false;
+  const std::string version = reader.take_text(python.version_bytes);
+  if (reader.bad()) return false;
+  python_ = python;
+  python_version_ = version;
+  return true;
+}
+
+bool ImageTables::define_code(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::CodeRecord code{};
+  if (!reader.take(code)) return false;
+  const Bytes file = reader.take_bytes(code.file_bytes);
+  const Bytes name = reader.take_bytes(code.name_bytes);
+  const Bytes qualname = reader.take_bytes(code.qualname_bytes);
+  const Bytes line_table = reader.take_bytes(code.line_table_bytes);
+  if (reader.bad()) return false;
+  codes_.try_emplace(
+      code.code_id,
+      Code{.time_ns = record.time_ns,
+           .file = python_text(file, code.file_kind),
+           .function = qualname.empty() ? python_text(name, code.name_kind) : python_text(qualname, code.qualname_kind),
+           .first_line = static_cast<int>(std::min<std::uint32_t>(code.first_line, 1U << 30)),
+           .line_table = line_table});
+  return true;
+}
+
+bool ImageTables::define_stack(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::StackRecord stack{};
+  if (!reader.take(stack)) return false;
+  reader.take_bytes(stack.native_count * sizeof(std::uint64_t) + stack.python_count * sizeof(PythonFrame));
+  if (reader.bad()) return false;
+  stacks_.try_emplace(stack.stack_id, Stack{record.time_ns, record.bytes, std::nullopt});
+  return true;
+}
+
+const std::string& ImageTables::python_version() const {
+  return python_version_.empty() && parent_ != nullptr ? parent_->python_version() : python_version_;
+}
+
+const trace::PythonRecord* ImageTables::python() const {
+  for (const ImageTables* image = this; image != nullptr; image = image->parent_)
+    if (image->python_.header.size_bytes != 0) return &image->python_;
+  return nullptr;
+}
+
+ImageTables::Stack* ImageTables::find_stack(std::uint32_t id, std::uint64_t until_ns) {
+  const auto found = stacks_.find(id);
+  return found != stacks_.end() && found->second.time_ns <= until_ns ? &found->second : nullptr;
+}
+
+const ImageTables::Code* ImageTables::find_code(std::uint32_t id, std::uint64_t until_ns) const {
+  for (const ImageTables* image = this; image != nullptr; image = image->parent_) {
+    const auto found = image->codes_.find(id);
+    if (found != image->codes_.end() && found->second.time_ns <= until_ns) return &found->second;
+    until_ns = std::min(until_ns, image->fork_ns_);
+  }
+  return nullptr;
+}
+
+const ImageTables::LoadedModule* ImageTables::find_module(std::uint64_t address, std::uint64_t until_ns) const {
+  // The last one that was loaded there: an address is used again after dlclose.
+  for (const ImageTables* image = this; image != nullptr; image = image->parent_) {
+    for (auto module = image->modules_.rbegin(); module != image->modules_.rend(); ++module)
+      if (address >= module->start && address < module->end && module->time_ns <= until_ns) return &*module;
+    until_ns = std::min(until_ns, image->fork_ns_);
+  }
+  return nullptr;
+}
+
+ResolvedStack ImageTables::resolve(std::uint32_t stack_id) {
+  if (stack_id == trace::kNoStack) return {};
+  std::uint64_t until_ns = kAnyTime;
+  for (ImageTables* image = this; image != nullptr; image = image->parent_) {
+    if (Stack* stack = image->find_stack(stack_id, until_ns)) {
+      if (!stack->resolved) stack->resolved = image->resolve(*stack);
+      return *stack->resolved;
+    }
+    until_ns = std::min(until_ns, image->fork_ns_);
+  }
+  return {};
+}
+
+bool ImageTables::is_interpreter(const NativeFrame& frame) const {
+  const trace::PythonRecord* found = python();
+  return found != nullptr && frame.address >= found->runtime_start && frame.address < found->runtime_end;
+}
+
+// For each native frame the Python frames that replace it, innermost first. Frames that do not say where
+// they run go to the calls of the eval loop, one C call per `entry` flag, counted from the outermost.
+std::vector<std::vector<PythonFrame>> ImageTables::place(const std::vector<NativeFrame>& native,
+                                                         const PythonFrames& python_frames,
+                                                         PythonFrames& unplaced) const {
+  std::vector<std::vector<PythonFrame>> placed(native.size());
+  std::vector<std::vector<PythonFrame>> calls;
+  bool call_ended = true;
+  for (const PythonFrame& frame : python_frames) {
+    if (frame.native_index < native.size()) {
+      placed[frame.native_index].push_back(frame);
+      continue;
+    }
+    if (call_ended) calls.emplace_back();
+    calls.back().push_back(frame);
+    call_ended = (frame.flags & trace::PythonFrameFlags::entry) != 0;
+  }
+  const trace::PythonRecord* found = python();
+  std::size_t at = native.size();
+  while (!calls.empty() && found != nullptr && found->eval_start < found->eval_end && at > 0) {
+    --at;
+    if (native[at].address < found->eval_start || native[at].address >= found->eval_end || !placed[at].empty())
+      continue;
+    placed[at] = std::move(calls.back());
+    calls.pop_back();
+  }
+  for (const auto& call : calls) unplaced.insert(unplaced.end(), call.begin(), call.end());
+  return placed;
+}
+
+void ImageTables::push_python(const PythonFrames& frames, std::uint64_t until_ns, std::vector<FrameId>& out) {
+  const trace::PythonRecord* found = python();
+  const std::uint32_t version_hex = found != nullptr ? found->version_hex : 0;
+  for (const PythonFrame& frame : frames) {
+    if ((frame.flags & trace::PythonFrameFlags::incomplete) != 0) continue;
+    const Code* code = find_code(frame.code_id, until_ns);
+    Frame line{.kind = FrameKind::python, .function = {}, .file = {}, .line = 0};
+    if (code != nullptr) {
+      line.function = code->function;
+      line.file = code->file;
+      line.line = python_line(version_hex, code->line_table, code->first_line, frame.last_instruction_bytes);
+    }
+    out.push_back(table_->intern(line));
+  }
+}
+
+ResolvedStack ImageTables::resolve(const Stack& stack) {
+  ByteReader reader(stack.bytes);
+  trace::StackRecord record{};
+  reader.take(record);
+  std::vector<NativeFrame> native(record.native_count);
+  for (NativeFrame& frame : native) {
+    std::uint64_t return_address = 0;
+    reader.take(return_address);
+    frame.address = return_address - 1;
+    // Module records may follow the stacks of the same moment, so the time limit is only for reuse.
+    frame.module = find_module(frame.address, stack.time_ns);
+    if (frame.module == nullptr) frame.module = find_module(frame.address, kAnyTime);
+  }
+  PythonFrames python_frames(record.python_count);
+  for (PythonFrame& frame : python_frames) reader.take(frame);
+
+  PythonFrames unplaced;
+  const auto placed = place(native, python_frames, unplaced);
+  ResolvedStack result;
+  std::vector<FrameId> frames;
+  push_python(unplaced, kAnyTime, frames);
+  bool innermost = true;
+  for (std::size_t i = 0; i < native.size(); ++i) {
+    const NativeFrame& frame = native[i];
+    const bool own = (frame.address >= attach_.own_start && frame.address < attach_.own_end) ||
+                     (frame.module != nullptr && frame.module->own);
+    if (own) continue;
+    if (innermost) result.from_allocator = frame.module != nullptr && frame.module->allocator;
+    innermost = false;
+    if (!placed[i].empty()) {
+      push_python(placed[i], kAnyTime, frames);
+      continue;
+    }
+    if (record.python_count > 0 && is_interpreter(frame)) continue;
+    const std::uint64_t bias = frame.module != nullptr ? frame.module->bias : 0;
+    frames.push_back(table_->intern(Frame{.kind = FrameKind::native,
+                                          .function = {},
+                                          .file = {},
+                                          .line = 0,
+                                          .module = frame.module != nullptr ? frame.module->id : kNoModule,
+                                          .address = frame.address - bias}));
+  }
+  result.id = table_->intern(frames);
+  return result;
+}
+
+}  // namespace whyrss

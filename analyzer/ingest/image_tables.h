@@ -1,0 +1,97 @@
+// What one program image (from exec or fork to the next) calls by number: stacks, code objects,
+// modules. Turns a stack id into a stack of code lines.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ingest/event_stream.h"
+#include "model/stack_table.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss {
+
+struct ResolvedStack {
+  StackId id = kEmptyStack;
+  bool from_allocator = false;  // the innermost native frame is in the library that serves malloc
+};
+
+class ImageTables {
+ public:
+  // `table` must outlive this.
+  explicit ImageTables(StackTable& table) : table_(&table) {}
+
+  // A fork child knows its ancestor's stacks up to the fork. `parent` must outlive this.
+  void inherit(ImageTables& parent, std::uint64_t fork_ns);
+
+  // Takes in an attach, module, python, code or stack record. False when it is damaged.
+  bool define(const EventRecord& record);
+
+  // The empty stack when nobody defined `stack_id`.
+  ResolvedStack resolve(std::uint32_t stack_id);
+
+  [[nodiscard]] bool attached() const { return attach_.header.size_bytes != 0; }
+  [[nodiscard]] const trace::AttachRecord& attach() const { return attach_; }
+  [[nodiscard]] const std::string& exe() const { return exe_; }
+  [[nodiscard]] const std::vector<std::string>& command() const { return command_; }
+  [[nodiscard]] const std::string& python_version() const;  // "" without one
+
+ private:
+  struct LoadedModule {
+    std::uint64_t time_ns, start, end, bias;
+    ModuleId id;
+    bool own, allocator;
+  };
+  struct Code {
+    std::uint64_t time_ns = 0;
+    std::string file, function;
+    int first_line = 0;
+    Bytes line_table;
+  };
+  struct Stack {
+    std::uint64_t time_ns = 0;
+    Bytes bytes;
+    std::optional<ResolvedStack> resolved;
+  };
+  struct NativeFrame {
+    const LoadedModule* module;
+    std::uint64_t address;  // of the call: return address - 1
+  };
+  using PythonFrames = std::vector<trace::PythonFrame>;
+
+  [[nodiscard]] bool serves_malloc(const std::string& path) const;
+  bool define_attach(const EventRecord& record);
+  bool define_module(const EventRecord& record);
+  bool define_python(const EventRecord& record);
+  bool define_code(const EventRecord& record);
+  bool define_stack(const EventRecord& record);
+
+  [[nodiscard]] Stack* find_stack(std::uint32_t id, std::uint64_t until_ns);
+  [[nodiscard]] const Code* find_code(std::uint32_t id, std::uint64_t until_ns) const;
+  [[nodiscard]] const LoadedModule* find_module(std::uint64_t address, std::uint64_t until_ns) const;
+  [[nodiscard]] const trace::PythonRecord* python() const;
+
+  ResolvedStack resolve(const Stack& stack);
+  [[nodiscard]] std::vector<std::vector<trace::PythonFrame>> place(const std::vector<NativeFrame>& native,
+                                                                   const PythonFrames& python_frames,
+                                                                   PythonFrames& unplaced) const;
+  void push_python(const PythonFrames& frames, std::uint64_t until_ns, std::vector<FrameId>& out);
+  [[nodiscard]] bool is_interpreter(const NativeFrame& frame) const;
+
+  StackTable* table_;
+  ImageTables* parent_ = nullptr;
+  std::uint64_t fork_ns_ = 0;
+  trace::AttachRecord attach_{};
+  std::string exe_, allocator_path_;
+  std::vector<std::string> command_;
+  trace::PythonRecord python_{};
+  std::string python_version_;
+  std::vector<LoadedModule> modules_;
+  std::unordered_map<std::uint32_t, Code> codes_;
+  std::unordered_map<std::uint32_t, Stack> stacks_;
+};
+
+}  // namespace whyrss

@@ -1,0 +1,153 @@
+#include "ingest/load.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <filesystem>
+#include <memory>
+#include <vector>
+
+#include "ingest/build.h"
+#include "ingest/pool_leftovers.h"
+#include "ingest/process_input.h"
+#include "recording/manifest.h"
+#include "support/file.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+namespace fs = std::filesystem;
+using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
+
+Result<Manifest> read_manifest(const std::string& directory) {
+  struct stat status {};
+  if (stat(directory.c_str(), &status) != 0) return system_error("cannot open the recording", directory);
+  if (!S_ISDIR(status.st_mode))
+    return Error{fmt::format("{} is no whyrss recording: it is not a directory", directory)};
+  const std::string path = directory + "/manifest.json";
+  const auto text = read_file(path);
+  if (!text) {
+    std::error_code error;
+    if (!fs::exists(path, error) && !error)
+      return Error{fmt::format("{} is no whyrss recording: it has no manifest.json", directory)};
+    return Error{text.error()};
+  }
+  return parse_manifest(*text, path);
+}
+
+// One of the two files of a process; what cannot be read becomes a note.
+void read_frames(const std::string& path, const Manifest& manifest, trace::FileKind kind, FrameFile& file,
+                 std::vector<std::string>& notes) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) {
+    notes.push_back(fmt::format("{} is missing", path));
+    return;
+  }
+  const auto text = read_file(path);
+  if (!text) {
+    notes.push_back(text.error());
+    return;
+  }
+  auto parsed = parse_frame_file(std::as_bytes(std::span(*text)), path);
+  if (!parsed) {
+    notes.push_back(parsed.error());
+    return;
+  }
+  const trace::SessionId& session = parsed->identity.session;
+  if (parsed->identity.kind != kind || hex32(session.high, session.low) != manifest.session) {
+    notes.push_back(fmt::format("{} does not belong to this recording and was left out", path));
+    return;
+  }
+  file = std::move(*parsed);
+}
+
+// "<host>.<pid>.<start_ticks>"; the host may hold dots.
+bool parse_process_name(const std::string& name, std::uint32_t& pid, std::uint64_t& start_ticks) {
+  const auto parts = split(name, '.');
+  if (parts.size() < 3) return false;
+  const auto ticks = parse_number<std::uint64_t>(parts[parts.size() - 1]);
+  const auto number = parse_number<std::uint32_t>(parts[parts.size() - 2]);
+  if (!ticks || !number || *number == 0 || *number > INT_MAX) return false;
+  pid = *number;
+  start_ticks = *ticks;
+  return true;
+}
+
+Result<Inputs> read_processes(const std::string& directory, const Manifest& manifest) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (auto entry = fs::directory_iterator(directory, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
+    std::error_code of_entry;
+    if (entry->is_directory(of_entry)) names.push_back(entry->path().filename().string());
+  }
+  if (error) return Error{fmt::format("cannot list {}: {}", directory, error.message())};
+  std::ranges::sort(names);
+  Inputs inputs;
+  for (const std::string& name : names) {
+    auto input = std::make_unique<ProcessInput>();
+    if (!parse_process_name(name, input->pid, input->start_ticks)) continue;
+    const std::string base = directory + "/" + name;
+    read_frames(base + "/events.zst", manifest, trace::FileKind::events, input->events, input->notes);
+    read_frames(base + "/pages.zst", manifest, trace::FileKind::pages, input->pages, input->notes);
+    inputs.push_back(std::move(input));
+  }
+  return inputs;
+}
+
+bool is_this_boot(const Manifest& manifest) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0 || manifest.host != host.data()) return false;
+  const auto boot_id = read_file("/proc/sys/kernel/random/boot_id");
+  return boot_id && boot_id->substr(0, boot_id->find('\n')) == manifest.boot_id;
+}
+
+// Only a living collector holds the lock. Asking takes it for a moment, shared, and never waits.
+bool collector_lives(const std::string& directory) {
+  const Fd lock(open((directory + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  return lock && flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+}  // namespace
+
+Result<RecordingAccount> load_account(const std::string& recording_dir) {
+  const auto manifest = read_manifest(recording_dir);
+  if (!manifest) return Error{manifest.error()};
+  const bool this_boot = is_this_boot(*manifest);
+  const bool closed = manifest->state == "complete";
+  const bool running = !closed && this_boot && collector_lives(recording_dir);
+  auto inputs = read_processes(recording_dir, *manifest);
+  if (!inputs) return Error{inputs.error()};
+
+  // While the collector lives it recycles chunks under our hands, and stores them within a second.
+  std::optional<PoolCopy> pool;
+  std::uint64_t leftover_bytes = 0;
+  if (!closed && this_boot && !running) {
+    pool = PoolCopy::read(manifest->pool_path, manifest->session);
+    if (pool) leftover_bytes = pool->add_to(*inputs);
+  }
+  RecordingAccount recording = build_account(*manifest, *inputs);
+  RecordingInfo& info = recording.info;
+  info.path = recording_dir;
+  if (leftover_bytes > 0)
+    info.notes.push_back(fmt::format("{} bytes of events were read from {}", leftover_bytes, manifest->pool_path));
+  if (running)
+    info.incomplete_why = "still running";
+  else if (manifest->state == "recording" && this_boot)
+    info.incomplete_why = "the collector was killed";
+  else if (manifest->state == "recording")
+    info.incomplete_why = fmt::format("it was never closed (recorded on {})", manifest->host);
+  else if (!closed && info.incomplete_why.empty())
+    info.incomplete_why = manifest->state.empty() ? "its state is not known" : manifest->state;
+  return recording;
+}
+
+}  // namespace whyrss

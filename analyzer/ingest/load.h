@@ -1,0 +1,17 @@
+// A recording directory to its account.
+#pragma once
+
+#include <string>
+
+#include "model/account.h"
+#include "support/result.h"
+
+namespace whyrss {
+
+// Reads what is there, also while it is being written, and after the collector, the target or both were
+// killed: then info.incomplete_why says so, and what the shared memory still holds is read too. Damage
+// inside of it is counted and noted. Fails, with one line, only when `recording_dir` is no recording
+// that this version can read.
+Result<RecordingAccount> load_account(const std::string& recording_dir);
+
+}  // namespace whyrss

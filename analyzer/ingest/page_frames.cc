@@ -1,0 +1,220 @@
+#include "ingest/page_frames.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "ingest/bytes.h"
+#include "procfs/process_stat.h"
+#include "procfs/smaps.h"
+#include "shim/trace/recording_format.h"
+
+namespace whyrss {
+namespace {
+
+using nlohmann::json;
+
+constexpr std::uint64_t kMostPages = std::uint64_t{1} << 48;
+constexpr double kSameMomentS = 0.25;
+
+std::optional<std::int64_t> integer(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
+  return found->get<std::int64_t>();
+}
+
+std::string text(const json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
+}
+
+class Reader {
+ public:
+  explicit Reader(std::uint64_t origin_ns) : origin_ns_(origin_ns) {}
+
+  void read(const RawFrame& frame) {
+    out_.last_ns = std::max(out_.last_ns, frame.time_ns);
+    if (!read_payload(frame)) ++out_.damaged_frames;
+  }
+
+  PageFrames finish() {
+    std::ranges::stable_sort(out_.account.polls, {}, &RssPoint::time_s);
+    std::ranges::stable_sort(out_.account.totals, {}, &KernelTotals::time_s);
+    return std::move(out_);
+  }
+
+ private:
+  bool read_payload(const RawFrame& frame) {
+    using enum trace::FrameKind;
+    switch (frame.kind) {
+      case polls:
+        return read_polls(frame.payload);
+      case smaps:
+      case rollup:
+      case status:
+        return read_text(frame);
+      case process:
+      case ended:
+      case note:
+      case counters:
+      case cgroup:
+        return read_json(frame);
+      default:
+        return true;  // walks are read elsewhere; kinds of later versions are skipped
+    }
+  }
+
+  bool read_polls(Bytes payload) {
+    ByteReader reader(payload);
+    while (!reader.rest().empty()) {
+      trace::Poll poll{};
+      if (!reader.take(poll) || poll.rss_pages > kMostPages) return false;
+      out_.account.polls.push_back(
+          {seconds_since(origin_ns_, poll.time_ns), static_cast<std::int64_t>(poll.rss_pages) * page_bytes_});
+    }
+    return true;
+  }
+
+  KernelTotals& totals_at(double time_s) {
+    auto& totals = out_.account.totals;
+    for (auto at = totals.rbegin(); at != totals.rend(); ++at)
+      if (std::abs(at->time_s - time_s) < kSameMomentS) return *at;
+    totals.emplace_back().time_s = time_s;
+    return totals.back();
+  }
+
+  static void put_smaps(const SmapsEntry& sums, KernelTotals& totals) {
+    totals.rss_bytes = sums.rss_bytes;
+    totals.pss_bytes = sums.pss_bytes;
+    totals.uss_bytes = sums.uss_bytes();
+    totals.swap_bytes = sums.swap_bytes;
+    totals.hugetlb_bytes = sums.hugetlb_bytes;
+  }
+
+  static SmapsEntry sum_of(const std::vector<SmapsEntry>& entries) {
+    SmapsEntry sum;
+    for (const SmapsEntry& entry : entries) {
+      sum.rss_bytes += entry.rss_bytes;
+      sum.pss_bytes += entry.pss_bytes;
+      sum.private_clean_bytes += entry.private_clean_bytes;
+      sum.private_dirty_bytes += entry.private_dirty_bytes;
+      sum.swap_bytes += entry.swap_bytes;
+      sum.hugetlb_bytes += entry.hugetlb_bytes;
+    }
+    return sum;
+  }
+
+  bool read_text(const RawFrame& frame) {
+    ByteReader reader(frame.payload);
+    trace::TextHeader header{};
+    if (!reader.take(header)) return false;
+    const std::string content = reader.take_text(header.text_bytes);
+    if (reader.bad()) return false;
+    const double time_s = seconds_since(origin_ns_, header.time_ns);
+    if (frame.kind == trace::FrameKind::status) {
+      read_status(content, time_s);
+    } else if (frame.kind == trace::FrameKind::rollup) {
+      if (const auto sums = parse_smaps_rollup(content)) put_smaps(*sums, totals_at(time_s));
+    } else if (const auto entries = parse_smaps(content); !entries.empty()) {
+      KernelTotals& totals = totals_at(time_s);
+      if (!totals.pss_bytes) put_smaps(sum_of(entries), totals);
+    }
+    return true;
+  }
+
+  // Fields of status are in kB.
+  void read_status(const std::string& content, double time_s) {
+    constexpr std::int64_t kKilo = 1024, kMostKilos = std::int64_t{1} << 50;
+    const auto bytes = [&](const char* name) -> std::optional<std::int64_t> {
+      const auto value = status_value(content, name);
+      if (!value || *value < 0 || *value > kMostKilos) return std::nullopt;
+      return *value * kKilo;
+    };
+    if (const auto peak = bytes("VmHWM"))
+      out_.account.high_water_bytes = std::max(out_.account.high_water_bytes, *peak);
+    const auto tables = bytes("VmPTE");
+    const auto swap = bytes("VmSwap");
+    const auto hugetlb = bytes("HugetlbPages");
+    if (!tables && !swap && !hugetlb) return;
+    KernelTotals& totals = totals_at(time_s);
+    totals.page_table_bytes = tables;
+    if (!totals.swap_bytes) totals.swap_bytes = swap;
+    if (!totals.hugetlb_bytes) totals.hugetlb_bytes = hugetlb;
+  }
+
+  bool read_json(const RawFrame& frame) {
+    const json object = json::parse(as_text(frame.payload), nullptr, false);
+    if (!object.is_object()) return false;
+    using enum trace::FrameKind;
+    switch (frame.kind) {
+      case process:
+        read_process(object);
+        break;
+      case ended:
+        if (const auto time_ns = integer(object, "ended_ns")) out_.ended_ns = static_cast<std::uint64_t>(*time_ns);
+        out_.how_ended = text(object, "how");
+        break;
+      case note:
+        if (const std::string said = text(object, "text"); !said.empty()) out_.account.notes.push_back(said);
+        break;
+      case counters:
+        read_counters(object);
+        break;
+      default:
+        read_cgroup(object);
+        break;
+    }
+    return true;
+  }
+
+  void read_process(const json& object) {
+    ProcessAccount& account = out_.account;
+    if (const auto parent = integer(object, "parent"); parent && !account.parent && *parent > 0 && *parent < INT32_MAX)
+      account.parent = static_cast<int>(*parent);
+    if (const auto born = integer(object, "born_ns"); born && !out_.born_ns)
+      out_.born_ns = static_cast<std::uint64_t>(*born);
+    if (const std::string exe = text(object, "exe"); !exe.empty()) account.exe = exe;
+    const auto command = object.find("command");
+    if (command == object.end() || !command->is_array() || command->empty()) return;
+    account.command.clear();
+    for (const json& word : *command)
+      if (word.is_string()) account.command.push_back(word.get<std::string>());
+  }
+
+  void read_counters(const json& object) {
+    for (const auto& [name, value] : object.items()) {
+      if (!value.is_number_integer()) continue;
+      if (name == "dropped_records")
+        out_.dropped_records = std::max(out_.dropped_records, value.get<std::int64_t>());
+      else
+        out_.account.counters[name] = value.get<std::int64_t>();
+    }
+  }
+
+  void read_cgroup(const json& object) {
+    CgroupFacts& facts = out_.cgroup;
+    if (const auto limit = integer(object, "limit_bytes")) facts.limit_bytes = limit;
+    const auto peak = integer(object, "peak_bytes");
+    const auto usage = integer(object, "usage_bytes");
+    for (const auto& value : {peak, usage})
+      if (value) facts.peak_bytes = std::max(facts.peak_bytes.value_or(0), *value);
+    if (const auto kills = integer(object, "oom_kills")) {
+      if (!facts.oom_kills_first) facts.oom_kills_first = kills;
+      facts.oom_kills_last = kills;
+    }
+  }
+
+  std::uint64_t origin_ns_;
+  std::int64_t page_bytes_ = 4096;
+  PageFrames out_;
+};
+
+}  // namespace
+
+PageFrames read_page_frames(const std::vector<RawFrame>& frames, std::uint64_t origin_ns) {
+  Reader reader(origin_ns);
+  for (const RawFrame& frame : frames) reader.read(frame);
+  return reader.finish();
+}
+
+}  // namespace whyrss

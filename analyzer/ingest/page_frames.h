@@ -1,0 +1,35 @@
+// Everything in pages.zst but the walks: polls, totals of the kernel, what the collector wrote down.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/account.h"
+#include "recording/frame_file.h"
+
+namespace whyrss {
+
+struct CgroupFacts {
+  std::optional<std::int64_t> limit_bytes, peak_bytes, oom_kills_first, oom_kills_last;
+};
+
+struct PageFrames {
+  ProcessAccount account;  // born_s, ended_s: only if told
+  std::optional<std::uint64_t> born_ns, ended_ns;
+  std::string how_ended;
+  std::int64_t dropped_records = 0;
+  CgroupFacts cgroup;
+  std::uint64_t last_ns = 0;       // of any frame
+  std::size_t damaged_frames = 0;  // unreadable payloads
+};
+
+// `origin_ns` is 0 s.
+PageFrames read_page_frames(const std::vector<RawFrame>& frames, std::uint64_t origin_ns);
+
+inline double seconds_since(std::uint64_t origin_ns, std::uint64_t time_ns) {
+  return static_cast<double>(static_cast<std::int64_t>(time_ns - origin_ns)) / 1e9;
+}
+
+}  // namespace whyrss

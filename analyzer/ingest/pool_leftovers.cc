@@ -1,0 +1,65 @@
+#include "ingest/pool_leftovers.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <new>
+
+#include "support/file.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::align_val_t kPoolAlignment{alignof(trace::PoolHeader)};
+constexpr std::int64_t kMostPoolBytes = 4LL * 1024 * 1024 * 1024;
+
+}  // namespace
+
+void PoolCopy::Free::operator()(std::byte* bytes) const { ::operator delete(bytes, kPoolAlignment); }
+
+std::optional<PoolCopy> PoolCopy::read(const std::string& path, const std::string& session) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status {};
+  if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
+  if (status.st_size < static_cast<off_t>(sizeof(trace::PoolHeader)) || status.st_size > kMostPoolBytes)
+    return std::nullopt;
+  const auto size_bytes = static_cast<std::size_t>(status.st_size);
+  PoolCopy copy;
+  copy.bytes_.reset(static_cast<std::byte*>(::operator new(size_bytes, kPoolAlignment)));
+  std::size_t used = 0;
+  while (used < size_bytes) {
+    const ssize_t got = pread(fd.get(), copy.bytes_.get() + used, size_bytes - used, static_cast<off_t>(used));
+    if (got <= 0) return std::nullopt;
+    used += static_cast<std::size_t>(got);
+  }
+  copy.pool_ = trace::open_pool(copy.bytes_.get(), size_bytes);
+  if (!copy.pool_) return std::nullopt;
+  const trace::SessionId& id = copy.pool_.header->session;
+  if (hex32(id.high, id.low) != session) return std::nullopt;
+  return copy;
+}
+
+std::uint64_t PoolCopy::add_to(std::vector<std::unique_ptr<ProcessInput>>& inputs) const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t i = 0; i < pool_.header->chunk_count; ++i) {
+    const trace::Segment segment = trace::next_segment(pool_, i);
+    if (segment.bytes.empty()) continue;
+    auto owner = std::ranges::find_if(inputs, [&](const auto& input) {
+      return input->pid == segment.pid && input->start_ticks == segment.start_ticks;
+    });
+    if (owner == inputs.end()) {
+      auto added = std::make_unique<ProcessInput>();
+      added->pid = segment.pid;
+      added->start_ticks = segment.start_ticks;
+      owner = inputs.insert(inputs.end(), std::move(added));
+    }
+    (*owner)->stream.add_segment(segment.lease, segment.offset, segment.lost_before, segment.bytes);
+    bytes += segment.bytes.size();
+  }
+  return bytes;
+}
+
+}  // namespace whyrss

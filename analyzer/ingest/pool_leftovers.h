@@ -1,0 +1,33 @@
+// What a pool still holds after its collector was killed.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ingest/process_input.h"
+#include "shim/trace/pool.h"
+
+namespace whyrss {
+
+// A private copy of a pool file, aligned as its layout wants it.
+class PoolCopy {
+ public:
+  // Nothing when there is no such file, or it is no pool of this session.
+  static std::optional<PoolCopy> read(const std::string& path, const std::string& session);
+
+  // The bytes that the collector has not taken, for the processes of the recording; processes of which
+  // nothing was stored are added. The inputs point into this copy. Returns the number of bytes.
+  std::uint64_t add_to(std::vector<std::unique_ptr<ProcessInput>>& inputs) const;
+
+ private:
+  struct Free {
+    void operator()(std::byte* bytes) const;
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
+  trace::PoolView pool_;
+};
+
+}  // namespace whyrss

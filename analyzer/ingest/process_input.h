@@ -1,0 +1,24 @@
+// The bytes of one process of a recording, as they were found: files and what the pool still held.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ingest/event_stream.h"
+#include "recording/frame_file.h"
+
+namespace whyrss {
+
+struct ProcessInput {
+  std::uint32_t pid = 0;
+  std::uint64_t start_ticks = 0;
+  FrameFile events, pages;
+  std::vector<std::string> notes;  // what could not be read
+  EventStream stream;              // points into `events` and into the pool's copy
+
+  // Feeds the segments of `events` into `stream`.
+  void open_events();
+};
+
+}  // namespace whyrss

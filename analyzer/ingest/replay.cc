@@ -1,0 +1,215 @@
+#include "ingest/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <queue>
+
+#include "ingest/page_frames.h"
+#include "ingest/replay_process.h"
+#include "shim/trace/recording_format.h"
+
+namespace whyrss {
+
+using trace::RecordKind;
+
+Replay::Replay(ReplaySettings settings, StackTable& stacks) : settings_(std::move(settings)), stacks_(stacks) {}
+Replay::~Replay() = default;
+
+void Replay::add(ProcessInput& input, ProcessAccount& account) {
+  auto process = std::make_unique<Process>();
+  process->input = &input;
+  process->account = &account;
+  for (const RawFrame& frame : input.pages.frames) {
+    if (frame.kind != trace::FrameKind::walk) continue;
+    if (const auto time_ns = walk_end_ns(frame.payload))
+      process->walks.push_back({*time_ns, frame.payload});
+    else
+      ++process->damaged_walks;
+  }
+  std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
+  load_records(*process);
+  processes_.push_back(std::move(process));
+}
+
+void Replay::load_records(Process& process) {
+  process.records = process.input->stream.records();
+  std::size_t damaged = process.input->stream.damaged_records();
+  ImageTables* image = nullptr;
+  for (const EventRecord& record : process.records) {
+    if (record.kind == RecordKind::attach) {
+      image = process.images.emplace_back(std::make_unique<ImageTables>(stacks_)).get();
+      process.attach_ns = std::min(process.attach_ns, record.time_ns);
+    }
+    if (image != nullptr && !image->define(record)) ++damaged;
+  }
+  if (damaged > 0) process.account->notes.push_back(fmt::format("{} event records are damaged", damaged));
+  if (const std::uint64_t missing = process.input->stream.missing_bytes(); missing > 0)
+    process.account->notes.push_back(fmt::format("{} bytes of events are missing", missing));
+}
+
+std::optional<std::uint64_t> Replay::first_event_ns(std::size_t index) const {
+  const auto& records = processes_.at(index)->records;
+  return records.empty() ? std::nullopt : std::optional(records.front().time_ns);
+}
+
+void Replay::run() {
+  using Entry = std::pair<std::uint64_t, std::size_t>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  for (std::size_t i = 0; i < processes_.size(); ++i)
+    if (!processes_[i]->done()) queue.emplace(processes_[i]->next_ns(), i);
+  while (!queue.empty()) {
+    const std::size_t index = queue.top().second;
+    queue.pop();
+    Process& process = *processes_[index];
+    const std::uint64_t limit_ns = queue.empty() ? std::numeric_limits<std::uint64_t>::max() : queue.top().first;
+    do {  // go on with this process as long as it is the earliest
+      const bool record_first =
+          process.next_record < process.records.size() &&
+          (process.next_walk == process.walks.size() ||
+           process.records[process.next_record].time_ns <= process.walks[process.next_walk].time_ns);
+      if (record_first)
+        on_record(process, process.records[process.next_record++]);
+      else
+        on_walk(process, process.walks[process.next_walk++]);
+    } while (!process.done() && process.next_ns() <= limit_ns);
+    if (!process.done()) queue.emplace(process.next_ns(), index);
+  }
+  for (const auto& process : processes_) {
+    settle_own_copies(*process);
+    for (const auto& [name, from_ns] : process->open_phases)
+      phases_.push_back({name, seconds_since(settings_.origin_ns, from_ns),
+                         process->account->ended_s.value_or(seconds_since(settings_.origin_ns, last_ns_))});
+    if (process->damaged_walks > 0)
+      process->account->notes.push_back(fmt::format("{} page walks are damaged", process->damaged_walks));
+    std::ranges::stable_sort(process->account->copies, {}, &CowSlice::time_s);
+  }
+  std::ranges::stable_sort(phases_, {}, &Phase::from_s);
+}
+
+Replay::Process* Replay::find_parent(const Process& child, std::uint32_t parent_pid) {
+  Process* best = nullptr;
+  for (const auto& process : processes_) {
+    const bool fits = process.get() != &child && process->input->pid == parent_pid && process->attached;
+    if (fits && (best == nullptr || process->attach_ns > best->attach_ns)) best = process.get();
+  }
+  return best;
+}
+
+void Replay::on_attach(Process& process, const EventRecord& record) {
+  if (process.next_image >= process.images.size()) return;
+  ImageTables& image = *process.images[process.next_image++];
+  const trace::AttachRecord& attach = image.attach();
+  process.exec_pending = false;
+  const bool by_fork = attach.born == trace::Born::fork;
+  const std::uint64_t page_bytes = std::max<std::uint64_t>(attach.page_bytes, 4096);
+  const bool usable_page = (page_bytes & (page_bytes - 1)) == 0 && page_bytes <= 64 * 1024;
+  process.page_bytes = usable_page ? page_bytes : 4096;
+  AddressSpace fresh(process.page_bytes, attach.allocator == trace::Allocator::glibc);
+  if (Process* parent = by_fork ? find_parent(process, attach.parent_pid) : nullptr) {
+    if (process.fork_snapshot != nullptr)
+      process.space = std::move(*process.fork_snapshot);
+    else
+      process.space = parent->space.forked();
+    if (parent->image != nullptr) image.inherit(*parent->image, record.time_ns);
+    process.parent = parent;
+    parent->children.push_back(&process);
+  } else {
+    note_release_of_family_pages(process);  // exec gave back what was inherited
+    process.space = std::move(fresh);
+  }
+  process.fork_snapshot.reset();
+  process.needs_inheritance_from_walk = by_fork;
+  process.image = &image;
+  process.attached = true;
+  process.has_last_walk = false;
+  process.last_faults = by_fork ? 0 : process.last_faults;
+  if (attach.own_start < attach.own_end)
+    process.space.map(attach.own_start, attach.own_end - attach.own_start, {Owner::whyrss, kEmptyStack});
+
+  ProcessAccount& account = *process.account;
+  account.traced = true;
+  account.born_by_fork = by_fork;
+  if (attach.parent_pid > 0 && attach.parent_pid < INT32_MAX) account.parent = static_cast<int>(attach.parent_pid);
+  if (!image.exe().empty()) account.exe = image.exe();
+  if (!image.command().empty()) account.command = image.command();
+  constexpr const char* kAllocators[] = {"other", "glibc", "jemalloc", "tcmalloc", "mimalloc"};
+  const auto allocator = static_cast<std::size_t>(attach.allocator);
+  account.allocator = allocator < std::size(kAllocators) ? kAllocators[allocator] : "other";
+  if (const std::string& version = image.python_version(); !version.empty())
+    account.python = version;
+  else
+    account.python.reset();
+}
+
+void Replay::on_fork(Process& process, const EventRecord& record) {
+  trace::ProcessRecord fork{};
+  if (!read_record(record, fork)) return;
+  Process* child = nullptr;
+  for (const auto& candidate : processes_) {
+    if (candidate->input->pid != fork.pid || candidate->attached || candidate->images.empty()) continue;
+    if (candidate->images.front()->attach().parent_pid != process.input->pid) continue;
+    if (candidate->images.front()->attach().born != trace::Born::fork) continue;
+    if (child == nullptr || candidate->attach_ns < child->attach_ns) child = candidate.get();
+  }
+  if (child != nullptr) child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
+}
+
+void Replay::note_release_of_family_pages(const Process& process) {
+  if (process.parent != nullptr) process.parent->family_page_released = true;
+}
+
+void Replay::on_text(Process& process, const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::TextRecord text{};
+  if (!reader.take(text)) return;
+  const std::string content = reader.take_text(text.text_bytes);
+  if (reader.bad()) return;
+  if (record.kind == RecordKind::note) {
+    auto& notes = process.account->notes;
+    if (std::ranges::find(notes, content) == notes.end()) notes.push_back(content);
+    return;
+  }
+  const auto kind = static_cast<trace::MarkKind>(text.argument);
+  if (kind == trace::MarkKind::phase_begin) process.open_phases.emplace_back(content, record.time_ns);
+  if (kind != trace::MarkKind::phase_end) return;
+  auto& open = process.open_phases;
+  const auto begun =
+      std::find_if(open.rbegin(), open.rend(), [&](const auto& phase) { return phase.first == content; });
+  if (begun == open.rend()) return;
+  phases_.push_back(
+      {content, seconds_since(settings_.origin_ns, begun->second), seconds_since(settings_.origin_ns, record.time_ns)});
+  open.erase(std::next(begun).base());
+}
+
+void Replay::on_record(Process& process, const EventRecord& record) {
+  last_ns_ = std::max(last_ns_, record.time_ns);
+  switch (record.kind) {
+    case RecordKind::attach:
+      on_attach(process, record);
+      break;
+    case RecordKind::fork:
+      on_fork(process, record);
+      break;
+    case RecordKind::mark:
+    case RecordKind::note:
+      on_text(process, record);
+      break;
+    case RecordKind::exec:
+      process.exec_pending = true;
+      note_release_of_family_pages(process);
+      break;
+    case RecordKind::exec_failed:
+      process.exec_pending = false;
+      break;
+    case RecordKind::exit:
+      note_release_of_family_pages(process);
+      break;
+    default:
+      if (process.image != nullptr) on_memory_record(process, record);
+  }
+}
+
+}  // namespace whyrss

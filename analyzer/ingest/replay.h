@@ -1,0 +1,67 @@
+// Plays the events and walks of all processes of a recording in time order: what each address space
+// looked like at each walk, and what the walk's bytes were for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "attribute/address_space.h"
+#include "ingest/image_tables.h"
+#include "ingest/page_walk_reader.h"
+#include "ingest/process_input.h"
+#include "model/account.h"
+
+namespace whyrss {
+
+struct ReplaySettings {
+  std::uint64_t origin_ns = 0;
+  std::string pool_path;
+};
+
+class Replay {
+ public:
+  Replay(ReplaySettings settings, StackTable& stacks);
+  ~Replay();
+
+  // `input` must outlive the replay; `account` gets accounts, copies, notes and names.
+  void add(ProcessInput& input, ProcessAccount& account);
+
+  void run();
+
+  // Of the process that was added as number `index`.
+  [[nodiscard]] std::optional<std::uint64_t> first_event_ns(std::size_t index) const;
+
+  [[nodiscard]] const std::vector<Phase>& phases() const { return phases_; }
+  [[nodiscard]] std::uint64_t last_ns() const { return last_ns_; }
+
+ private:
+  struct Process;
+  struct Walk {
+    std::uint64_t time_ns;
+    Bytes payload;
+  };
+
+  void load_records(Process& process);
+  void on_record(Process& process, const EventRecord& record);
+  void on_memory_record(Process& process, const EventRecord& record);
+  void on_attach(Process& process, const EventRecord& record);
+  void on_fork(Process& process, const EventRecord& record);
+  void on_text(Process& process, const EventRecord& record);
+  void on_walk(Process& process, const Walk& walk);
+  void observe_copies(Process& process, const WalkedPages& pages, double time_s);
+  void settle_own_copies(Process& process);
+  void note_release_of_family_pages(const Process& process);
+  Process* find_parent(const Process& child, std::uint32_t parent_pid);
+  MappingInfo mapping_of(Process& process, std::uint32_t stack_id) const;
+
+  ReplaySettings settings_;
+  StackTable& stacks_;
+  std::vector<std::unique_ptr<Process>> processes_;
+  std::vector<Phase> phases_;
+  std::uint64_t last_ns_ = 0;
+};
+
+}  // namespace whyrss

@@ -1,0 +1,197 @@
+// Replay's other half: records that change an address space, and walks.
+#include <fmt/format.h>
+#include <sys/mman.h>
+
+#include "attribute/attribute.h"
+#include "attribute/own_copies.h"
+#include "ingest/page_frames.h"
+#include "ingest/replay_process.h"
+
+namespace whyrss {
+
+using trace::RecordKind;
+
+namespace {
+
+Owner owner_of(trace::MapOrigin origin, bool from_allocator) {
+  if (origin == trace::MapOrigin::pymalloc) return Owner::pymalloc;
+  if (origin == trace::MapOrigin::whyrss) return Owner::whyrss;
+  return from_allocator ? Owner::allocator : Owner::program;
+}
+
+// Half-open page ranges of an InheritedRecord; false when it is damaged.
+template <typename Visit>
+bool visit_inherited(const EventRecord& record, std::uint64_t page_bytes, bool& complete, Visit visit) {
+  ByteReader reader(record.bytes);
+  trace::InheritedRecord inherited{};
+  if (!reader.take(inherited)) return false;
+  complete = inherited.complete == 1;
+  for (std::uint32_t i = 0; i < inherited.run_count; ++i) {
+    trace::PageRun run{};
+    if (!reader.take(run)) return false;
+    const std::uint64_t most_pages = (std::numeric_limits<std::uint64_t>::max() - run.start) / page_bytes;
+    if (run.start % page_bytes != 0 || run.page_count > most_pages) return false;
+    visit(run.start, run.start + run.page_count * page_bytes);
+  }
+  return true;
+}
+
+}  // namespace
+
+MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {
+  const ResolvedStack stack = process.image->resolve(stack_id);
+  return {owner_of(trace::MapOrigin::program, stack.from_allocator), stack.id};
+}
+
+void Replay::on_memory_record(Process& process, const EventRecord& record) {
+  AddressSpace& space = process.space;
+  switch (record.kind) {
+    case RecordKind::allocate:
+    case RecordKind::release:
+    case RecordKind::release_undone: {
+      trace::BlockRecord block{};
+      if (!read_record(record, block)) return;
+      if (record.kind == RecordKind::allocate)
+        space.allocate(block.address, block.size_bytes, process.image->resolve(block.stack_id).id);
+      else if (record.kind == RecordKind::release)
+        space.release(block.address, block.tid);
+      else
+        space.undo_release(block.address, block.tid);
+      return;
+    }
+    case RecordKind::map: {
+      trace::MapRecord map{};
+      if (!read_record(record, map)) return;
+      const ResolvedStack stack = process.image->resolve(map.stack_id);
+      space.map(map.address, map.size_bytes, {owner_of(map.origin, stack.from_allocator), stack.id});
+      return;
+    }
+    case RecordKind::unmap:
+    case RecordKind::advise:
+    case RecordKind::break_moved: {
+      trace::RangeRecord range{};
+      if (!read_record(record, range)) return;
+      if (record.kind == RecordKind::unmap)
+        space.unmap(range.address, range.size_bytes);
+      else if (record.kind == RecordKind::break_moved)
+        space.move_break(range.size_bytes, range.address, mapping_of(process, range.stack_id));
+      else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE)
+        space.drop_pages(range.address, range.size_bytes);
+      return;
+    }
+    case RecordKind::remap: {
+      trace::RemapRecord remap{};
+      if (!read_record(record, remap)) return;
+      const StackId stack = process.image->resolve(remap.stack_id).id;
+      space.remap(remap.old_address, remap.old_size_bytes, remap.new_address, remap.new_size_bytes, stack);
+      constexpr std::uint32_t kDontUnmap = 4;  // MREMAP_DONTUNMAP, Linux 5.7: the old range stays, empty
+      if ((remap.flags & kDontUnmap) != 0 && remap.old_address != remap.new_address)
+        space.map(remap.old_address, remap.old_size_bytes, {Owner::program, stack});
+      return;
+    }
+    case RecordKind::inherited: {
+      bool complete = false;
+      const bool whole = visit_inherited(record, process.page_bytes, complete,
+                                         [&](std::uint64_t start, std::uint64_t end) { space.inherit(start, end); });
+      if (whole && complete) process.needs_inheritance_from_walk = false;
+      return;
+    }
+    case RecordKind::thread: {
+      trace::ThreadRecord thread{};
+      if (!read_record(record, thread)) return;
+      space.start_thread(thread.stack_pointer, thread.thread_pointer, process.image->resolve(thread.stack_id).id);
+      return;
+    }
+    default:
+      return;  // protect changes nobody's ownership; definitions were read before
+  }
+}
+
+void Replay::on_walk(Process& process, const Walk& walk) {
+  last_ns_ = std::max(last_ns_, walk.time_ns);
+  std::optional<WalkedPages> pages = read_walk(walk.payload);
+  if (!pages) {
+    ++process.damaged_walks;
+    return;
+  }
+  // A process that ended meanwhile shows less than it held; better the walk before.
+  if (pages->partial && !process.account->accounts.empty()) return;
+  const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
+  const bool traced = process.image != nullptr && !process.exec_pending;
+  if (traced && !pages->smaps_only && !pages->partial) observe_copies(process, *pages, time_s);
+
+  Evidence evidence{.time_s = time_s,
+                    .skewed = pages->skewed || pages->partial,
+                    .traced = traced,
+                    .pool_path = settings_.pool_path,
+                    .vmas = std::move(pages->vmas),
+                    .runs = std::move(pages->runs),
+                    .owned = {},
+                    .held_blocks = {},
+                    .thread_stacks = {},
+                    .inherited = {},
+                    .ancestor_owned = {}};
+  if (traced) {
+    AddressSpace& space = process.space;
+    for (const Vma& vma : evidence.vmas)
+      if (vma.path == "[heap]") space.see_heap({vma.start, vma.end});
+    evidence.owned = space.owned();
+    evidence.held_blocks = space.held_blocks();
+    evidence.thread_stacks = space.thread_stacks(evidence.vmas);
+    if (!pages->smaps_only) evidence.inherited = space.inheritance().ranges();
+    if (!evidence.inherited.empty()) evidence.ancestor_owned = space.ancestor_owned();
+  }
+  process.account->accounts.push_back(attribute(evidence));
+}
+
+void Replay::observe_copies(Process& process, const WalkedPages& pages, double time_s) {
+  Inheritance& inheritance = process.space.inheritance();
+  if (process.needs_inheritance_from_walk) {
+    process.needs_inheritance_from_walk = false;
+    process.account->notes.emplace_back("what it inherited was not told: taken from its first page walk");
+    for (const AnonymousRun& run : pages.anonymous)
+      if (!run.exclusive && inheritance.within(run.start, run.end).empty()) inheritance.add(run.start, run.end);
+  }
+  const std::uint64_t faults = pages.minor_faults - std::min(pages.minor_faults, process.last_faults);
+  const auto copied = inheritance.observe(pages.anonymous, faults, pages.page_bytes);
+  for (const StackBytes& sum : bytes_by_stack(copied, process.space.ancestor_owned()))
+    process.account->copies.push_back({.time_s = time_s, .allocated_at = sum.stack, .copied_bytes = sum.bytes});
+
+  settle_own_copies(process);
+  if (process.has_last_walk && !process.children.empty() && !process.family_page_released) {
+    const std::uint64_t grown = pages.resident_pages - std::min(pages.resident_pages, process.last_resident_pages);
+    process.pending = Process::PendingCopies{.from_s = process.last_walk_s,
+                                             .time_s = time_s,
+                                             .before = std::move(process.last_anonymous),
+                                             .now = pages.anonymous,
+                                             .most_pages = faults - std::min(faults, grown),
+                                             .page_bytes = pages.page_bytes};
+  }
+  process.last_anonymous = pages.anonymous;
+  process.last_faults = pages.minor_faults;
+  process.last_resident_pages = pages.resident_pages;
+  process.last_walk_s = time_s;
+  process.has_last_walk = true;
+  process.family_page_released = false;
+}
+
+void Replay::settle_own_copies(Process& process) {
+  if (!process.pending) return;
+  const Process::PendingCopies pending = std::move(*process.pending);
+  process.pending.reset();
+  IntervalMap<bool> elsewhere;
+  for (const ForkRange& range : process.space.inheritance().ranges()) elsewhere.assign(range.start, range.end, true);
+  for (const Process* child : process.children) {
+    const auto ended_s = child->account->ended_s;
+    if (ended_s && *ended_s >= pending.from_s && *ended_s <= pending.time_s) return;  // it gave pages back
+    for (const ForkRange& range : child->space.inheritance().ranges())
+      if (range.fork_class == ForkClass::copied) elsewhere.assign(range.start, range.end, true);
+  }
+  std::vector<Range> taken;
+  for (const auto& [start, interval] : elsewhere.intervals()) taken.push_back({start, interval.end});
+  const auto copied = own_copies(pending.before, pending.now, taken, pending.most_pages, pending.page_bytes);
+  for (const StackBytes& sum : bytes_by_stack(copied, process.space.owned()))
+    process.account->copies.push_back({.time_s = pending.time_s, .allocated_at = sum.stack, .copied_bytes = sum.bytes});
+}
+
+}  // namespace whyrss

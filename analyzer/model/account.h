@@ -1,0 +1,110 @@
+// What the analyzer concludes about a recording, and all that verdicts and reports may read.
+//
+// Invariants (required in release builds when an Account is closed):
+//   the slices of an Account sum to its rss_bytes; every slice is > 0.
+// Times are seconds since the recording began; sizes are bytes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cause.h"
+#include "stack_table.h"
+
+namespace whyrss {
+
+// Where a slice of resident memory comes from. Equal sites are the same place in the program.
+struct Site {
+  Cause cause = Cause::unknown;
+  StackId stack = kEmptyStack;  // who mapped or allocated it; empty: nobody was seen to
+  std::string mapping;          // path or [name] of the mapping, "" if nameless
+  friend auto operator<=>(const Site&, const Site&) = default;
+};
+
+struct Slice {
+  Site site;
+  std::int64_t bytes = 0;
+  std::int64_t exclusive_bytes = 0;  // of them mapped by this process alone (USS)
+};
+
+// The resident memory of one process at one moment.
+struct Account {
+  double time_s = 0;
+  std::int64_t rss_bytes = 0;  // pages that the walk counted
+  bool skewed = false;
+  std::vector<Slice> slices;  // one per site, largest first
+};
+
+struct RssPoint {
+  double time_s = 0;
+  std::int64_t rss_bytes = 0;
+};
+
+// smaps_rollup and status at one moment.
+struct KernelTotals {
+  double time_s = 0;
+  std::optional<std::int64_t> rss_bytes, pss_bytes, uss_bytes, swap_bytes, hugetlb_bytes, page_table_bytes;
+};
+
+// Memory that this process copied between the previous account and this moment.
+struct CowSlice {
+  double time_s = 0;
+  StackId allocated_at = kEmptyStack;
+  StackId written_at = kEmptyStack;
+  std::int64_t copied_bytes = 0;
+};
+
+struct ProcessAccount {
+  int pid = 0;
+  std::optional<int> parent;
+  bool born_by_fork = false;
+  double born_s = 0;
+  std::optional<double> ended_s;
+  bool traced = false;  // the shim was in it; else causes come from the kernel alone
+  std::vector<std::string> command;
+  std::string exe;
+  std::string allocator;              // glibc, jemalloc, tcmalloc, mimalloc, other
+  std::optional<std::string> python;  // "3.11.2"
+  std::vector<Account> accounts;      // by time
+  std::vector<RssPoint> polls;        // statm, by time
+  std::vector<KernelTotals> totals;   // by time
+  std::vector<CowSlice> copies;       // by time
+  std::int64_t high_water_bytes = 0;  // VmHWM
+  std::uint64_t lost_events = 0;
+  std::vector<std::string> notes;                // why something is missing for this process
+  std::map<std::string, std::int64_t> counters;  // small_allocations, ...
+};
+
+struct Phase {
+  std::string name;
+  double from_s = 0, to_s = 0;
+};
+
+struct RecordingInfo {
+  std::string path, host;
+  std::vector<std::string> command;
+  std::string started;  // RFC 3339 with microseconds: the wall time of 0 s
+  double duration_s = 0;
+  std::string mode = "sampled";
+  bool complete = false;
+  std::string incomplete_why;  // "" when complete
+  std::optional<int> exit_code;
+  std::optional<std::string> exit_signal;
+  bool oom_killed = false;
+  std::uint64_t lost_events = 0, lost_snapshots = 0;
+  std::vector<std::string> notes;
+  std::map<std::string, std::string> capabilities;  // "touch" -> "none", "page_scan" -> "true" ...
+  std::optional<std::int64_t> cgroup_limit_bytes, cgroup_peak_bytes;
+};
+
+struct RecordingAccount {
+  RecordingInfo info;
+  std::vector<ProcessAccount> processes;  // main process first, then by birth
+  std::vector<Phase> phases;
+  StackTable stacks;
+};
+
+}  // namespace whyrss

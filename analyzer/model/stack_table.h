@@ -1,0 +1,82 @@
+// Code lines and stacks of a whole recording, interned: ids instead of strings everywhere else.
+// Ids are distinct types; 0 is "none" for each. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace whyrss {
+
+enum class ModuleId : std::uint32_t {};
+enum class FrameId : std::uint32_t {};
+enum class StackId : std::uint32_t {};
+inline constexpr ModuleId kNoModule{0};
+inline constexpr StackId kEmptyStack{0};
+
+// An ELF file that stacks refer to.
+struct Module {
+  std::string path;
+  std::string build_id;  // raw bytes, may be empty
+  friend auto operator<=>(const Module&, const Module&) = default;
+};
+
+enum class FrameKind : std::uint8_t { python, native };
+
+// A Python frame is complete when it is read. A native one has (module, address) and gets its names
+// from symbolize/: `function` "" and `line` 0 mean "not known".
+struct Frame {
+  FrameKind kind = FrameKind::native;
+  std::string function;  // Python: qualified name
+  std::string file;
+  int line = 0;
+  ModuleId module = kNoModule;
+  std::uint64_t address = 0;  // ELF virtual address of the call (return address - 1)
+  friend auto operator<=>(const Frame&, const Frame&) = default;
+};
+
+class StackTable {
+ public:
+  StackTable() : modules_(1), frames_(1), stacks_(1) {}
+
+  ModuleId intern(const Module& module) { return intern_in(module, module_ids_, modules_, ModuleId{}); }
+  FrameId intern(const Frame& frame) { return intern_in(frame, frame_ids_, frames_, FrameId{}); }
+  StackId intern(const std::vector<FrameId>& stack) {  // innermost first; empty is kEmptyStack
+    if (stack.empty()) return kEmptyStack;
+    return intern_in(stack, stack_ids_, stacks_, StackId{});
+  }
+
+  [[nodiscard]] const Module& operator[](ModuleId id) const { return modules_.at(static_cast<std::size_t>(id)); }
+  [[nodiscard]] const Frame& operator[](FrameId id) const { return frames_.at(static_cast<std::size_t>(id)); }
+  [[nodiscard]] const std::vector<FrameId>& operator[](StackId id) const {
+    return stacks_.at(static_cast<std::size_t>(id));
+  }
+  [[nodiscard]] std::size_t frame_count() const { return frames_.size(); }
+  [[nodiscard]] std::size_t stack_count() const { return stacks_.size(); }
+
+  // Names for a native frame; the id and all stacks that hold it stay valid.
+  void set_names(FrameId id, std::string function, std::string file, int line) {
+    Frame& frame = frames_.at(static_cast<std::size_t>(id));
+    frame.function = std::move(function);
+    frame.file = std::move(file);
+    frame.line = line;
+  }
+
+ private:
+  template <typename T, typename Id>
+  static Id intern_in(const T& value, std::map<T, Id>& ids, std::vector<T>& values, Id) {
+    const auto [place, added] = ids.try_emplace(value, Id{static_cast<std::uint32_t>(values.size())});
+    if (added) values.push_back(value);
+    return place->second;
+  }
+
+  std::map<Module, ModuleId> module_ids_;
+  std::map<Frame, FrameId> frame_ids_;
+  std::map<std::vector<FrameId>, StackId> stack_ids_;
+  std::vector<Module> modules_;
+  std::vector<Frame> frames_;
+  std::vector<std::vector<FrameId>> stacks_;
+};
+
+}  // namespace whyrss

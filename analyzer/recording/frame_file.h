@@ -1,0 +1,62 @@
+// Files of checksummed, compressed frames (trace/recording_format.h): appending them so that a reader
+// can never see half of one without noticing, and reading them as hostile bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shim/trace/pool.h"
+#include "shim/trace/recording_format.h"
+#include "support/result.h"
+
+namespace whyrss {
+
+struct FileIdentity {
+  trace::FileKind kind = trace::FileKind::events;
+  trace::SessionId session{};
+  std::uint32_t pid = 0;
+  std::uint64_t start_ticks = 0;
+};
+
+// Appends frames. Owns the fd. After a short write (full disk) it cuts the file back to the last whole
+// frame and reports the error; later frames are tried again, so nothing already written is lost.
+class FrameWriter {
+ public:
+  FrameWriter() = default;
+  static Result<FrameWriter> create(const std::string& path, const FileIdentity& identity);
+  FrameWriter(FrameWriter&& other) noexcept;
+  FrameWriter& operator=(FrameWriter&& other) noexcept;
+  FrameWriter(const FrameWriter&) = delete;
+  FrameWriter& operator=(const FrameWriter&) = delete;
+  ~FrameWriter();
+
+  Status append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload);
+  [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+
+ private:
+  int fd_ = -1;
+  std::uint64_t size_bytes_ = 0;
+  std::string path_;
+};
+
+struct RawFrame {
+  trace::FrameKind kind{};
+  std::uint64_t time_ns = 0;
+  std::vector<std::byte> payload;
+};
+
+struct FrameFile {
+  FileIdentity identity;
+  std::vector<RawFrame> frames;
+  std::uint64_t damaged_bytes = 0;  // skipped: bad checksum, or no frame there
+  bool cut_short = false;           // the last frame is not whole
+};
+
+// Parses the bytes of a whole file. Fails only when it is no recording file of a readable version;
+// everything after a good header that cannot be read is counted, not fatal.
+Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::string& name);
+
+}  // namespace whyrss

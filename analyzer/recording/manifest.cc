@@ -1,0 +1,97 @@
+#include "recording/manifest.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+namespace whyrss {
+namespace {
+
+constexpr const char* kSchema = "whyrss.recording/1";
+
+// Keeps `value` when the key is absent or of another type.
+template <typename T>
+void take(const nlohmann::json& object, const char* key, T& value) {
+  const auto found = object.find(key);
+  if (found == object.end()) return;
+  try {
+    value = found->template get<T>();
+  } catch (const nlohmann::json::exception&) {
+    return;
+  }
+}
+
+nlohmann::json object_at(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_object() ? *found : nlohmann::json::object();
+}
+
+}  // namespace
+
+std::string render_manifest(const Manifest& manifest) {
+  nlohmann::ordered_json json;
+  json["schema"] = kSchema;
+  json["version"] = manifest.version;
+  json["state"] = manifest.state;
+  json["session"] = manifest.session;
+  json["host"] = manifest.host;
+  json["boot_id"] = manifest.boot_id;
+  json["command"] = manifest.command;
+  json["target_pid"] = manifest.target_pid;
+  json["started"] = manifest.started;
+  json["started_ns"] = manifest.started_ns;
+  json["ended_ns"] = manifest.ended_ns;
+  json["mode"] = manifest.mode;
+  json["options"] = manifest.options;
+  json["capabilities"] = manifest.capabilities;
+  json["pool_path"] = manifest.pool_path;
+  json["page_bytes"] = manifest.page_bytes;
+  json["exit"]["code"] = manifest.exit_code ? nlohmann::ordered_json(*manifest.exit_code) : nlohmann::ordered_json();
+  json["exit"]["signal"] =
+      manifest.exit_signal ? nlohmann::ordered_json(*manifest.exit_signal) : nlohmann::ordered_json();
+  json["lost"] = {{"dropped_records", manifest.dropped_records},
+                  {"dropped_bytes", manifest.dropped_bytes},
+                  {"refused_slots", manifest.refused_slots}};
+  json["collector"] = {
+      {"pid", manifest.collector_pid}, {"cpu_s", manifest.collector_cpu_s}, {"share", manifest.collector_share}};
+  // A command line is bytes, not UTF-8: what JSON cannot hold is replaced.
+  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+Result<Manifest> parse_manifest(const std::string& text, const std::string& name) {
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return Error{fmt::format("{} is not JSON: it is damaged or no whyrss manifest", name)};
+  std::string schema;
+  take(json, "schema", schema);
+  if (schema != kSchema) return Error{fmt::format("{} is of schema '{}'; this whyrss reads {}", name, schema, kSchema)};
+  Manifest manifest;
+  take(json, "version", manifest.version);
+  take(json, "state", manifest.state);
+  take(json, "session", manifest.session);
+  take(json, "host", manifest.host);
+  take(json, "boot_id", manifest.boot_id);
+  take(json, "command", manifest.command);
+  take(json, "target_pid", manifest.target_pid);
+  take(json, "started", manifest.started);
+  take(json, "started_ns", manifest.started_ns);
+  take(json, "ended_ns", manifest.ended_ns);
+  take(json, "mode", manifest.mode);
+  take(json, "options", manifest.options);
+  take(json, "capabilities", manifest.capabilities);
+  take(json, "pool_path", manifest.pool_path);
+  take(json, "page_bytes", manifest.page_bytes);
+  const auto exit = object_at(json, "exit");
+  if (exit.contains("code") && exit["code"].is_number_integer()) manifest.exit_code = exit["code"].get<int>();
+  if (exit.contains("signal") && exit["signal"].is_string()) manifest.exit_signal = exit["signal"].get<std::string>();
+  const auto lost = object_at(json, "lost");
+  take(lost, "dropped_records", manifest.dropped_records);
+  take(lost, "dropped_bytes", manifest.dropped_bytes);
+  take(lost, "refused_slots", manifest.refused_slots);
+  const auto collector = object_at(json, "collector");
+  take(collector, "pid", manifest.collector_pid);
+  take(collector, "cpu_s", manifest.collector_cpu_s);
+  take(collector, "share", manifest.collector_share);
+  return manifest;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,50 @@
+// manifest.json of a recording: what was asked, by whom, when, and how far it got. Written by the
+// collector (whole file, by rename), read by every report.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "support/result.h"
+
+namespace whyrss {
+
+// The JSON keys are the member names, but for `exit` and `collector`, which are objects.
+struct Manifest {
+  std::string version;  // of whyrss
+  std::string session;  // 32 hex digits
+  std::string host, boot_id;
+  std::vector<std::string> command;
+  std::int64_t target_pid = 0;
+  std::string started;          // RFC 3339 with microseconds, UTC
+  std::int64_t started_ns = 0;  // CLOCK_MONOTONIC at the same moment: 0 s of all times
+  std::int64_t ended_ns = 0;    // 0 while it runs
+  std::map<std::string, std::string> options;
+  std::string mode = "sampled";
+  std::map<std::string, std::string> capabilities;  // name -> "yes", or what is missing
+  std::string pool_path;
+  std::int64_t page_bytes = 4096;
+  std::string state;  // "recording", "complete", "incomplete: <why>"
+
+  // exit: {code, signal}: of the command, as far as known
+  std::optional<int> exit_code;
+  std::optional<std::string> exit_signal;  // "SIGKILL"
+
+  // lost: counted by the whole tree
+  std::int64_t dropped_records = 0, dropped_bytes = 0, refused_slots = 0;
+
+  // collector: {pid, cpu_s, share}: its own cost; share is of one core
+  std::int64_t collector_pid = 0;
+  double collector_cpu_s = 0, collector_share = 0;
+};
+
+std::string render_manifest(const Manifest& manifest);
+
+// Fails when it is no manifest of a readable version; unknown keys are skipped, missing ones keep
+// their defaults.
+Result<Manifest> parse_manifest(const std::string& text, const std::string& name);
+
+}  // namespace whyrss

@@ -1,0 +1,31 @@
+// Growth added up by the line that is to blame: what headlines and the list of top lines are made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/view.h"
+
+namespace whyrss {
+
+struct LineGrowth {
+  std::string line;  // as code_line; "" where nobody was seen
+  std::string file;  // full path of the line's file, "" if not known
+  int number = 0;
+  std::int64_t bytes = 0;
+};
+
+// Largest first; lines whose growth is not positive are left out.
+std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites);
+
+struct MappingGrowth {
+  std::string mapping;
+  std::int64_t bytes = 0;
+  std::vector<const SiteView*> sites;
+};
+std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites);
+
+std::int64_t sum_growth(const std::vector<const SiteView*>& sites);
+
+}  // namespace whyrss

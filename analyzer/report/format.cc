@@ -1,0 +1,79 @@
+#include "report/format.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+namespace whyrss {
+namespace {
+
+constexpr double kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024;
+
+bool is_continuation(unsigned char byte) { return (byte & 0xc0) == 0x80; }
+
+std::size_t sequence_length(unsigned char lead) {
+  if (lead < 0x80) return 1;
+  if (lead >= 0xc2 && lead < 0xe0) return 2;
+  if (lead >= 0xe0 && lead < 0xf0) return 3;
+  return lead >= 0xf0 && lead < 0xf5 ? 4 : 0;
+}
+
+}  // namespace
+
+std::string size_text(std::int64_t bytes) {
+  const double size = static_cast<double>(bytes), magnitude = std::abs(size);
+  if (magnitude >= 10 * kGiB) return fmt::format("{:.1f} GiB", size / kGiB);
+  if (magnitude >= 9.95 * kMiB) return fmt::format("{:.0f} MiB", size / kMiB);
+  if (magnitude >= kMiB) return fmt::format("{:.1f} MiB", size / kMiB);
+  if (magnitude >= kKiB) return fmt::format("{:.0f} KiB", size / kKiB);
+  return fmt::format("{} B", bytes);
+}
+
+std::string growth_text(std::int64_t bytes) { return (bytes >= 0 ? "+" : "") + size_text(bytes); }
+
+std::string mib(std::int64_t bytes) {
+  std::string text = fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB);
+  return text == "-0.0" ? "0.0" : text;
+}
+
+std::string seconds_text(double seconds) {
+  return seconds < 0.0995 ? fmt::format("{:.3f} s", seconds) : fmt::format("{:.1f} s", seconds);
+}
+
+std::string printable(std::string_view text) {
+  std::string clean;
+  for (std::size_t i = 0; i < text.size();) {
+    const auto lead = static_cast<unsigned char>(text[i]);
+    const std::size_t length = sequence_length(lead);
+    bool good = length > 0 && i + length <= text.size() && lead >= 0x20 && lead != 0x7f;
+    for (std::size_t j = 1; good && j < length; ++j) good = is_continuation(static_cast<unsigned char>(text[i + j]));
+    if (good && lead == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0) good = false;  // C1 controls
+    if (good) {
+      clean += text.substr(i, length);
+      i += length;
+    } else {
+      clean += '?';
+      ++i;
+    }
+  }
+  return clean;
+}
+
+std::size_t text_width(std::string_view text) {
+  std::size_t width = 0;
+  for (const char byte : text) width += is_continuation(static_cast<unsigned char>(byte)) ? 0 : 1;
+  return width;
+}
+
+std::string shortened(const std::string& text, std::size_t columns) {
+  if (text_width(text) <= columns) return text;
+  std::size_t width = 0, end = 0;
+  while (end < text.size() && width + 3 < columns) {
+    ++end;
+    while (end < text.size() && is_continuation(static_cast<unsigned char>(text[end]))) ++end;
+    ++width;
+  }
+  return text.substr(0, end) + "...";
+}
+
+}  // namespace whyrss

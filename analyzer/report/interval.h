@@ -1,0 +1,23 @@
+// The stretch of a recording that a report is about. Times are seconds since the recording began.
+#pragma once
+
+#include <string>
+
+#include "model/account.h"
+#include "support/result.h"
+
+namespace whyrss {
+
+struct Interval {
+  double from_s = 0;
+  double to_s = 0;
+};
+
+// From the beginning to the last moment that any process was seen.
+Interval whole_life(const RecordingAccount& recording);
+
+// `from` and `to` as typed: seconds ("1.5"), a phase's name (its begin for `from`, its end for `to`; of
+// several phases of one name the first begin and the last end), or "" for the default.
+Result<Interval> parse_interval(const RecordingAccount& recording, const std::string& from, const std::string& to);
+
+}  // namespace whyrss

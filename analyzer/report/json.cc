@@ -1,0 +1,207 @@
+#include "report/json.h"
+
+namespace whyrss {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <typename T>
+Json optional_json(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
+Json figure_json(const Figure& figure, bool known) {
+  if (!known) return {{"first", nullptr}, {"last", nullptr}, {"peak", nullptr}};
+  return {{"first", figure.first}, {"last", figure.last}, {"peak", figure.peak}};
+}
+
+Json figure_json(const ReadFigure& figure) {
+  return {{"first", optional_json(figure.first)},
+          {"last", optional_json(figure.last)},
+          {"peak", optional_json(figure.peak)}};
+}
+
+Json stack_json(const StackTable& stacks, StackId stack) {
+  Json frames = Json::array();
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    const bool native = frame.kind == FrameKind::native;
+    Json entry{{"kind", native ? "native" : "python"},
+               {"function", frame.function},
+               {"file", frame.file},
+               {"line", frame.line}};
+    if (native) entry["module"] = stacks[frame.module].path;
+    frames.push_back(std::move(entry));
+  }
+  return frames;
+}
+
+// Recordings hold capabilities as text; the contract wants their real types.
+Json capability_json(const std::string& value) {
+  if (value == "true" || value == "yes") return true;
+  if (value == "false" || value == "no") return false;
+  if (value.empty() || value == "null") return nullptr;
+  return value;
+}
+
+std::string major_minor(const std::string& version) {
+  const std::size_t first = version.find('.');
+  const std::size_t second = first == std::string::npos ? first : version.find('.', first + 1);
+  return version.substr(0, second);
+}
+
+Json capabilities_json(const RecordingAccount& recording) {
+  Json result{{"touch", "none"}, {"write_tracking", false}, {"python", nullptr}};
+  for (const ProcessAccount& process : recording.processes) {
+    if (!process.python) continue;
+    result["python"] = major_minor(*process.python);
+    break;
+  }
+  for (const auto& [name, value] : recording.info.capabilities) result[name] = capability_json(value);
+  // Recordings say why not, where they can: here a yes or no is promised, the reason goes beside it.
+  if (result["write_tracking"].is_string()) {
+    result["write_tracking_why"] = result["write_tracking"];
+    result["write_tracking"] = false;
+  }
+  return result;
+}
+
+Json recording_json(const RecordingAccount& recording) {
+  const RecordingInfo& info = recording.info;
+  Json why = info.complete ? Json(nullptr) : Json(info.incomplete_why);
+  return {{"path", info.path},
+          {"host", info.host},
+          {"command", info.command},
+          {"started", info.started},
+          {"duration_s", info.duration_s},
+          {"mode", info.mode},
+          {"complete", info.complete},
+          {"incomplete_why", std::move(why)},
+          {"exit",
+           {{"code", optional_json(info.exit_code)},
+            {"signal", optional_json(info.exit_signal)},
+            {"oom_killed", info.oom_killed}}},
+          {"lost", {{"events", info.lost_events}, {"snapshots", info.lost_snapshots}, {"notes", info.notes}}},
+          {"capabilities", capabilities_json(recording)}};
+}
+
+Json site_json(const StackTable& stacks, const SiteView& site) {
+  return {{"growth", site.growth},
+          {"resident", site.resident},
+          {"mapping", site.mapping.empty() ? Json(nullptr) : Json(site.mapping)},
+          {"stack", stack_json(stacks, site.stack)},
+          {"touched_by", Json::array()}};
+}
+
+Json sites_json(const StackTable& stacks, const CauseView& cause, std::size_t top) {
+  Json sites = Json::array();
+  SiteView rest;
+  bool has_rest = false;
+  for (const SiteView& site : cause.sites) {
+    if (top == 0 || sites.size() < top) {
+      sites.push_back(site_json(stacks, site));
+      continue;
+    }
+    has_rest = true;
+    rest.growth += site.growth;
+    rest.resident += site.resident;
+  }
+  if (has_rest) sites.push_back(site_json(stacks, rest));
+  return sites;
+}
+
+Json cause_json(const StackTable& stacks, const CauseView& cause, std::size_t top) {
+  // PSS per cause needs per-mapping readings, which recordings do not hold yet.
+  Json growth{{"rss", cause.rss.growth()}, {"pss", nullptr}, {"uss", cause.uss_growth}};
+  Json result{
+      {"cause", info(cause.cause).slug},
+      {"rss",
+       {{"first", cause.rss.first}, {"last", cause.rss.last}, {"peak", cause.rss.peak}, {"at_peak", cause.at_peak}}},
+      {"growth", std::move(growth)},
+      {"estimate", cause.estimate},
+      {"sites", sites_json(stacks, cause, top)}};
+  if (cause.sole_owner) result["sole_owner_bytes"] = *cause.sole_owner;
+  return result;
+}
+
+Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
+  Json sites = Json::array();
+  CowSiteView rest;
+  for (const CowSiteView& site : process.cow_sites) {
+    if (top != 0 && sites.size() >= top) {
+      rest.copied += site.copied;
+      continue;
+    }
+    sites.push_back({{"copied", site.copied},
+                     {"allocated_at", stack_json(stacks, site.allocated_at)},
+                     {"written_at", stack_json(stacks, site.written_at)}});
+  }
+  if (rest.copied != 0)
+    sites.push_back({{"copied", rest.copied}, {"allocated_at", Json::array()}, {"written_at", Json::array()}});
+  return {{"copied", process.copied}, {"sites", std::move(sites)}};
+}
+
+Json process_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
+  const ProcessAccount& account = *process.account;
+  Json rss = figure_json(process.rss, process.walked);
+  rss["high_water"] = account.high_water_bytes > 0 ? Json(account.high_water_bytes) : Json(nullptr);
+  Json causes = Json::array();
+  for (const CauseView& cause : process.causes) causes.push_back(cause_json(stacks, cause, top));
+  return {{"pid", account.pid},
+          {"parent", optional_json(account.parent)},
+          {"born", account.born_by_fork ? "fork" : "exec"},
+          {"born_s", account.born_s},
+          {"ended_s", optional_json(account.ended_s)},
+          {"traced", account.traced ? "full" : "kernel"},
+          {"command", account.command},
+          {"exe", account.exe},
+          {"allocator", account.allocator.empty() ? "other" : account.allocator},
+          {"python", optional_json(account.python)},
+          {"rss", std::move(rss)},
+          {"pss", figure_json(process.pss)},
+          {"uss", figure_json(process.uss, process.walked)},
+          {"outside_rss",
+           {{"swap", optional_json(process.swap)},
+            {"hugetlb", optional_json(process.hugetlb)},
+            {"device", nullptr},
+            {"shmem_unmapped", nullptr},
+            {"page_tables", optional_json(process.page_tables)}}},
+          {"causes", std::move(causes)},
+          {"cow", cow_json(stacks, process, top)},
+          {"allocator_stats", nullptr},
+          {"lost_events", account.lost_events},
+          {"notes", account.notes},
+          {"counters", account.counters}};
+}
+
+Json verdict_json(const Verdict& verdict) {
+  return {{"id", verdict.id},         {"severity", slug(verdict.severity)}, {"pid", optional_json(verdict.pid)},
+          {"bytes", verdict.bytes},   {"headline", verdict.headline},       {"why", verdict.why},
+          {"advice", verdict.advice}, {"evidence", verdict.evidence}};
+}
+
+}  // namespace
+
+std::string render_json(const View& view, const std::vector<Verdict>& verdicts, std::size_t top) {
+  const RecordingAccount& recording = *view.recording;
+  Json report{{"schema", "whyrss.report/1"},
+              {"recording", recording_json(recording)},
+              {"interval", {{"from_s", view.interval.from_s}, {"to_s", view.interval.to_s}}},
+              {"family",
+               {{"pss", figure_json(view.family.pss)},
+                {"rss_sum", figure_json(view.family.rss_sum, true)},
+                {"cgroup",
+                 {{"limit", optional_json(recording.info.cgroup_limit_bytes)},
+                  {"usage_peak", optional_json(recording.info.cgroup_peak_bytes)}}}}}};
+  report["processes"] = Json::array();
+  for (const ProcessView& process : view.processes)
+    report["processes"].push_back(process_json(recording.stacks, process, top));
+  report["phases"] = Json::array();
+  for (const Phase& phase : recording.phases)
+    report["phases"].push_back({{"name", phase.name}, {"from_s", phase.from_s}, {"to_s", phase.to_s}});
+  report["verdicts"] = Json::array();
+  for (const Verdict& verdict : verdicts) report["verdicts"].push_back(verdict_json(verdict));
+  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace whyrss

@@ -1,0 +1,92 @@
+// What a recording lacks, and why: said in every report for people.
+#include <fmt/format.h>
+
+#include <array>
+#include <map>
+#include <string_view>
+
+#include "report/format.h"
+#include "report/process_text.h"
+#include "report/sections.h"
+
+namespace whyrss {
+namespace {
+
+struct LimitText {
+  std::string_view capability, text;
+};
+
+constexpr std::array<LimitText, 8> kLimits{{
+    {"touch", "no page-fault samples: who made pages resident is not known, only who mapped or allocated them"},
+    {"write_tracking", "no write tracking: copies since fork come from the pages' exclusive bits"},
+    {"page_scan", "no PAGEMAP_SCAN: resident zero pages may be counted until smaps corrects them"},
+    {"pagemap_scan", "no PAGEMAP_SCAN: resident zero pages may be counted until smaps corrects them"},
+    {"pagemap", "no pagemap: causes come from smaps alone"},
+    {"smaps_rollup", "no smaps_rollup: PSS is not known"},
+    {"cgroup", "no memory cgroup was readable: limits are not known"},
+    {"liveness", "no page liveness: free bytes inside the heap are not told from live ones"},
+}};
+
+// A capability is there ("yes", "true", or a kind of it), or the text says why not.
+bool works(const std::string& capability, const std::string& value) {
+  return value == "yes" || value == "true" || (capability == "touch" && value == "user");
+}
+
+std::string counted(std::uint64_t count, const char* one, const char* many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
+
+}  // namespace
+
+std::vector<std::string> loss_lines(const View& view) {
+  const RecordingInfo& recording = view.recording->info;
+  std::vector<std::string> lines;
+  if (!recording.complete)
+    lines.push_back("incomplete: " +
+                    (recording.incomplete_why.empty() ? "no reason known" : printable(recording.incomplete_why)));
+  if (recording.lost_events > 0)
+    lines.push_back(counted(recording.lost_events, "event", "events") +
+                    " lost: lines may be missing for memory allocated then; the totals are right");
+  if (recording.lost_snapshots > 0)
+    lines.push_back(counted(recording.lost_snapshots, "snapshot", "snapshots") +
+                    " lost: what came and went between two looks is not seen");
+  for (const std::string& note : recording.notes) lines.push_back(printable(note));
+  std::size_t skewed = 0;
+  for (const ProcessView& process : view.processes) {
+    const ProcessAccount& account = *process.account;
+    const std::string who = fmt::format("pid {} ({}): ", account.pid, shortened(command_text(account.command), 30));
+    if (account.lost_events > 0) lines.push_back(who + counted(account.lost_events, "event", "events") + " lost");
+    if (!account.traced) lines.push_back(who + "not traced, causes from the kernel alone, no lines");
+    for (const std::string& note : account.notes) lines.push_back(who + printable(note));
+    for (const Account& walk : account.accounts) skewed += walk.skewed ? 1 : 0;
+  }
+  if (skewed > 0)
+    lines.push_back(counted(skewed, "look", "looks") + " at memory that changed meanwhile: small differences to RSS");
+  if (lines.empty()) lines.emplace_back("nothing; the recording is complete");
+  return lines;
+}
+
+std::vector<std::string> limit_lines(const View& view) {
+  std::vector<std::string> lines;
+  std::map<std::string, std::string> capabilities = view.recording->info.capabilities;
+  capabilities.try_emplace("touch", "none");  // as in the JSON: absent means not there
+  capabilities.try_emplace("write_tracking", "false");
+  for (const auto& [capability, value] : capabilities) {
+    if (works(capability, value)) continue;
+    const bool has_reason = value != "no" && value != "none" && value != "false" && !value.empty();
+    for (const LimitText& limit : kLimits)
+      if (limit.capability == capability)
+        lines.push_back(std::string(limit.text) + (has_reason ? " (" + printable(value) + ")" : ""));
+  }
+  for (const ProcessView& process : view.processes)
+    for (const CauseView& cause : process.causes)
+      if (cause.estimate) {
+        lines.push_back(fmt::format(
+            "\"{}\" counts whole heap regions: free bytes kept inside them are not told apart in this version",
+            info(cause.cause).title));
+        return lines;
+      }
+  return lines;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,37 @@
+#include "report/markdown.h"
+
+#include <fmt/format.h>
+
+#include "report/format.h"
+#include "report/sections.h"
+
+namespace whyrss {
+namespace {
+
+std::string list(const std::string& title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::string out = "\n## " + title + "\n\n";
+  for (const std::string& line : lines) out += "- " + markdown_escaped(line) + "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string render_markdown(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
+  std::string out = "# Why RSS grew\n\n" + markdown_escaped(recording_line(view)) + "\n\n";
+  for (const Verdict& verdict : verdicts) {
+    const std::string who = verdict.pid ? fmt::format("pid {}: ", *verdict.pid) : "";
+    out += fmt::format("- **{}** {}{}  \n  {}  \n  {}\n", slug(verdict.severity), who,
+                       markdown_escaped(printable(verdict.headline)), markdown_escaped(printable(verdict.why)),
+                       markdown_escaped(printable(verdict.advice)));
+  }
+  out += "\n## Memory by process and cause, MiB\n\n" + cause_table(view).markdown();
+  out += "\n## Lines with the most growth, MiB\n\n" + line_table(view, style.top).markdown();
+  out += "\n## Processes, MiB\n\n" + process_table(view).markdown();
+  out += list("All processes together", family_lines(view));
+  out += list("What was lost", loss_lines(view));
+  out += list("What this recording cannot tell", limit_lines(view));
+  return out;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,200 @@
+#include "report/sections.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <tuple>
+
+#include "report/blame.h"
+#include "report/blame_sums.h"
+#include "report/format.h"
+#include "report/process_text.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::int64_t kShownBytes = 1024 * 1024;  // smaller table rows are summed
+constexpr std::size_t kNameColumns = 44;
+
+using Align = Table::Align;
+
+std::string process_name(const ProcessView& process) {
+  return fmt::format("{} {}", process.account->pid, shortened(command_text(process.account->command), kNameColumns));
+}
+
+void add_cause_rows(const ProcessView& process, Table& table) {
+  if (!process.walked) return table.add({process_name(process), "(never seen by a walk)"});
+  std::string name = process_name(process);
+  const auto add = [&](const std::string& title, const Figure& rss, std::int64_t at_peak, std::int64_t uss) {
+    table.add({name, title, mib(rss.last), mib(rss.growth()), mib(at_peak), mib(uss)});
+    name.clear();
+  };
+  Figure small;
+  std::int64_t small_at_peak = 0, small_uss = 0;
+  std::size_t small_count = 0;
+  for (const CauseView& cause : process.causes) {
+    if (std::max({std::abs(cause.rss.growth()), cause.rss.last, cause.at_peak}) >= kShownBytes) {
+      add(std::string(info(cause.cause).title), cause.rss, cause.at_peak, cause.uss_growth);
+      continue;
+    }
+    ++small_count;
+    small.first += cause.rss.first;
+    small.last += cause.rss.last;
+    small_at_peak += cause.at_peak;
+    small_uss += cause.uss_growth;
+  }
+  if (small_count > 0) add("smaller causes", small, small_at_peak, small_uss);
+  add("= RSS", process.rss, process.rss.peak, process.uss.growth());
+}
+
+// Shells and helpers that never had 1 MiB of their own, or were gone before anybody could look: one row
+// for all of them, not pages of tables. The main process always has its own rows.
+bool is_minor(const View& view, const ProcessView& process) {
+  if (&process == &view.processes.front()) return false;
+  constexpr double kShortLifeS = 1.0;
+  const ProcessAccount& account = *process.account;
+  if (!process.walked) return account.ended_s && *account.ended_s - account.born_s < kShortLifeS;
+  return process.uss.peak < kShownBytes && process.copied < kShownBytes;
+}
+
+struct MinorProcesses {
+  std::size_t count = 0;
+  Figure rss, uss;
+  [[nodiscard]] std::string name() const { return fmt::format("{} smaller process{}", count, count == 1 ? "" : "es"); }
+};
+
+MinorProcesses minor_processes(const View& view) {
+  MinorProcesses sum;
+  for (const ProcessView& process : view.processes) {
+    if (!is_minor(view, process)) continue;
+    ++sum.count;
+    sum.rss.first += process.rss.first;
+    sum.rss.last += process.rss.last;
+    sum.uss.first += process.uss.first;
+    sum.uss.last += process.uss.last;
+  }
+  return sum;
+}
+
+std::string optional_mib(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
+
+// A parent outside of the recording (whyrss itself, a shell) is nobody's business here.
+std::string born_text(const View& view, const ProcessAccount& process) {
+  for (const ProcessView& other : view.processes)
+    if (process.parent && other.account->pid == *process.parent)
+      return fmt::format("{} of {}", process.born_by_fork ? "fork" : "child", *process.parent);
+  return process.born_by_fork ? "fork" : "start";
+}
+
+}  // namespace
+
+Table cause_table(const View& view) {
+  Table table({{"process"},
+               {"cause"},
+               {"last", Align::right},
+               {"growth", Align::right},
+               {"at peak", Align::right},
+               {"unshared growth", Align::right}});
+  for (const ProcessView& process : view.processes)
+    if (!is_minor(view, process)) add_cause_rows(process, table);
+  if (const MinorProcesses minor = minor_processes(view); minor.count > 0)
+    table.add({minor.name(), "= RSS", mib(minor.rss.last), mib(minor.rss.growth()), "-", mib(minor.uss.growth())});
+  return table;
+}
+
+Table line_table(const View& view, std::size_t top) {
+  struct Row {
+    std::int64_t bytes;
+    std::string cause, where;
+    int pid;
+  };
+  std::vector<Row> rows;
+  for (const ProcessView& process : view.processes) {
+    for (const CauseView& cause : process.causes) {
+      if (cause.cause == Cause::fork_shared) continue;  // costs nothing
+      for (const MappingGrowth& mapping : growth_by_mapping(cause.sites)) {
+        const std::string name = printable(base_name(mapping.mapping));
+        for (const LineGrowth& line : growth_by_line(view.recording->stacks, mapping.sites)) {
+          std::string where = printable(line.line);
+          if (where.empty())
+            where = name.empty() ? "(nobody was seen)" : name;
+          else if (cause.cause == Cause::file_cache || cause.cause == Cause::file_cow)
+            where += " (" + name + ")";
+          rows.push_back({line.bytes, std::string(info(cause.cause).title), where, process.account->pid});
+        }
+      }
+    }
+  }
+  // The same line over several nameless mappings is one row.
+  std::map<std::tuple<int, std::string, std::string>, std::int64_t> sums;
+  for (const Row& row : rows) sums[{row.pid, row.cause, row.where}] += row.bytes;
+  rows.clear();
+  for (const auto& [key, bytes] : sums) rows.push_back({bytes, std::get<1>(key), std::get<2>(key), std::get<0>(key)});
+  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bytes > b.bytes; });
+  Table table({{"growth", Align::right}, {"cause"}, {"line"}, {"pid", Align::right}});
+  for (std::size_t i = 0; i < rows.size() && i < top; ++i)
+    table.add({mib(rows[i].bytes), rows[i].cause, rows[i].where, std::to_string(rows[i].pid)});
+  return table;
+}
+
+Table process_table(const View& view) {
+  Table table({{"pid", Align::right},
+               {"born"},
+               {"from s", Align::right},
+               {"to s", Align::right},
+               {"RSS last", Align::right},
+               {"peak", Align::right},
+               {"high water", Align::right},
+               {"PSS last", Align::right},
+               {"USS last", Align::right},
+               {"COW copied", Align::right},
+               {"seen by"},
+               {"command"}});
+  for (const ProcessView& process : view.processes) {
+    if (is_minor(view, process)) continue;
+    const ProcessAccount& account = *process.account;
+    const auto known = [&](std::int64_t bytes) { return process.walked ? mib(bytes) : std::string("-"); };
+    table.add({std::to_string(account.pid), born_text(view, account), fmt::format("{:.1f}", account.born_s),
+               account.ended_s ? fmt::format("{:.1f}", *account.ended_s) : "-", known(process.rss.last),
+               known(process.rss.peak), mib(account.high_water_bytes), optional_mib(process.pss.last),
+               known(process.uss.last), mib(process.copied), account.traced ? "shim" : "kernel",
+               shortened(command_text(account.command), kNameColumns)});
+  }
+  if (const MinorProcesses minor = minor_processes(view); minor.count > 0)
+    table.add({"-", "-", "-", "-", mib(minor.rss.last), "-", "-", "-", mib(minor.uss.last), "-", "-",
+               minor.name() + ", each under 1 MiB of its own"});
+  return table;
+}
+
+std::vector<std::string> family_lines(const View& view) {
+  const FamilyView& family = view.family;
+  std::vector<std::string> lines;
+  lines.push_back(
+      fmt::format("RSS summed over processes: {} at the end, {} at its peak (shared pages count again "
+                  "in each process)",
+                  size_text(family.rss_sum.last), size_text(family.rss_sum.peak)));
+  if (family.pss.peak)
+    lines.push_back(fmt::format("PSS summed: {} at the end, {} at its peak (shared pages count once)",
+                                family.pss.last ? size_text(*family.pss.last) : "not read",
+                                size_text(*family.pss.peak)));
+  const RecordingInfo& recording = view.recording->info;
+  if (recording.cgroup_limit_bytes || recording.cgroup_peak_bytes)
+    lines.push_back(fmt::format("memory cgroup: limit {}, peak {}",
+                                recording.cgroup_limit_bytes ? size_text(*recording.cgroup_limit_bytes) : "none",
+                                recording.cgroup_peak_bytes ? size_text(*recording.cgroup_peak_bytes) : "not known"));
+  return lines;
+}
+
+std::string recording_line(const View& view) {
+  const RecordingInfo& recording = view.recording->info;
+  std::string line = fmt::format("{}: {}, {} from {}", printable(recording.path), command_text(recording.command),
+                                 seconds_text(recording.duration_s), printable(recording.started));
+  if (recording.exit_signal) line += fmt::format(", killed by {}", printable(*recording.exit_signal));
+  if (recording.exit_code && *recording.exit_code != 0) line += fmt::format(", exit status {}", *recording.exit_code);
+  if (recording.oom_killed) line += " (out of memory)";
+  return line;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,123 @@
+#include "report/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/format.h"
+#include "report/process_text.h"
+#include "report/sections.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::size_t kSeverityColumns = 7;  // "warning", "problem"
+constexpr std::size_t kWrapColumns = 100;
+constexpr const char* kReset = "\033[0m";
+
+const char* colour_of(Severity severity) {
+  switch (severity) {
+    case Severity::ok:
+      return "\033[32m";
+    case Severity::info:
+      return "\033[36m";
+    case Severity::warning:
+      return "\033[33m";
+    case Severity::problem:
+      return "\033[31m";
+  }
+  return "";
+}
+
+std::string headline_line(const Verdict& verdict, const TextStyle& style) {
+  const std::string word(slug(verdict.severity));
+  const std::string pad(kSeverityColumns - word.size(), ' ');
+  const std::string shown = style.colour ? colour_of(verdict.severity) + word + kReset : word;
+  return "  " + shown + pad + "  " + printable(verdict.headline) + "\n";
+}
+
+std::string process_line(const View& view, const ProcessView& process, const TextStyle& style) {
+  const ProcessAccount& account = *process.account;
+  const double from_s = std::max(view.interval.from_s, account.born_s);
+  const double to_s = std::max(from_s, std::min(view.interval.to_s, account.ended_s.value_or(view.interval.to_s)));
+  const std::string name = fmt::format("{} (pid {})", command_text(account.command), account.pid);
+  const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
+  return fmt::format("{}{}{}   RSS {} in {}\n", style.colour ? "\033[1m" : "", name, style.colour ? kReset : "", growth,
+                     seconds_text(to_s - from_s));
+}
+
+std::string wrapped(const std::string& text, const std::string& indent) {
+  std::string out, line = indent;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find(' ', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (text_width(line) + 1 + text_width(word) > kWrapColumns && line.size() > indent.size()) {
+      out += line + "\n";
+      line = indent;
+    }
+    line += (line.size() > indent.size() ? " " : "") + word;
+    at = end + 1;
+  }
+  return out + line + "\n";
+}
+
+std::string answer(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style, bool with_advice) {
+  std::string out;
+  const std::string indent(kSeverityColumns + 4, ' ');
+  const auto add = [&](const Verdict& verdict) {
+    out += headline_line(verdict, style);
+    if (!with_advice) return;
+    out += wrapped(printable(verdict.why), indent);
+    if (!verdict.advice.empty()) out += wrapped(printable(verdict.advice), indent);
+  };
+  const std::vector<const ProcessView*> told = told_processes(view, verdicts);
+  for (const ProcessView* process : told) {
+    out += process_line(view, *process, style);
+    for (const Verdict& verdict : verdicts)
+      if (verdict.pid == process->account->pid) add(verdict);
+  }
+  for (const Verdict& verdict : verdicts) {
+    const bool shown = std::any_of(told.begin(), told.end(),
+                                   [&](const ProcessView* process) { return verdict.pid == process->account->pid; });
+    if (!shown) add(verdict);
+  }
+  const std::string rest = rest_text(view, told, verdicts);
+  if (!rest.empty()) out += rest + "\n";
+  return out;
+}
+
+std::string section(const std::string& title, const std::vector<std::string>& lines) {
+  if (lines.empty()) return "";
+  std::string out = "\n" + title + "\n";
+  for (const std::string& line : lines) out += "  " + line + "\n";
+  return out;
+}
+
+}  // namespace
+
+std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
+  std::string out = answer(view, verdicts, style, false);
+  const RecordingInfo& recording = view.recording->info;
+  if (!recording.complete) out += "incomplete: " + printable(recording.incomplete_why) + "\n";
+  if (recording.lost_events > 0)
+    out += fmt::format("{} events were lost: lines may be missing\n", recording.lost_events);
+  return out;
+}
+
+std::string render_text(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
+  std::string out = answer(view, verdicts, style, true);
+  const Interval life = whole_life(*view.recording);
+  const std::string interval =
+      view.interval.from_s > life.from_s || view.interval.to_s < life.to_s
+          ? fmt::format(", from {:.3f} s to {:.3f} s", view.interval.from_s, view.interval.to_s)
+          : "";
+  out += "\nMemory by process and cause, MiB" + interval + "\n" + cause_table(view).text();
+  out += "\nLines with the most growth, MiB\n" + line_table(view, style.top).text();
+  out += "\nProcesses, MiB\n" + process_table(view).text();
+  out += section("All processes together", family_lines(view));
+  out += section("What was lost", loss_lines(view));
+  out += section("What this recording cannot tell", limit_lines(view));
+  return out + "\n" + recording_line(view) + "\n";
+}
+
+}  // namespace whyrss

@@ -1,0 +1,87 @@
+#include "support/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstring>
+
+namespace whyrss {
+
+void Fd::reset() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+Result<Mapping> Mapping::of(const Fd& fd, std::size_t size_bytes, const std::string& name) {
+  void* address = mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (address == MAP_FAILED) return system_error("cannot map", name);
+  Mapping mapping;
+  mapping.address_ = address;
+  mapping.size_bytes_ = size_bytes;
+  return mapping;
+}
+
+Mapping::~Mapping() {
+  if (address_ != nullptr) munmap(address_, size_bytes_);
+}
+
+Error system_error(std::string_view what, std::string_view path) {
+  return {fmt::format("{} {}: {}", what, path, std::strerror(errno))};
+}
+
+Result<std::string> read_all(int fd, const std::string& name) {
+  std::string text;
+  std::size_t used = 0;
+  while (true) {
+    if (text.size() - used < 16 * 1024) text.resize(text.size() < 64 * 1024 ? 64 * 1024 : text.size() * 2);
+    const ssize_t got = read(fd, text.data() + used, text.size() - used);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("cannot read", name);
+    if (got == 0) break;
+    used += static_cast<std::size_t>(got);
+  }
+  text.resize(used);
+  return text;
+}
+
+Result<std::string> read_file(const std::string& path) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return system_error("cannot open", path);
+  return read_all(fd.get(), path);
+}
+
+bool write_fully(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t wrote = write(fd, text.data(), text.size());
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return true;
+}
+
+Status write_file_atomically(const std::string& path, std::string_view text) {
+  const std::string temporary = path + ".new";
+  const Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (!fd) return system_error("cannot write", temporary);
+  if (!write_fully(fd.get(), text)) {
+    Error error = system_error("cannot write", temporary);
+    unlink(temporary.c_str());
+    return error;
+  }
+  if (rename(temporary.c_str(), path.c_str()) != 0) return system_error("cannot write", path);
+  return Done{};
+}
+
+std::string read_link(const std::string& path) {
+  std::array<char, PATH_MAX> buffer{};
+  const ssize_t size = readlink(path.c_str(), buffer.data(), buffer.size());
+  return size < 0 ? std::string() : std::string(buffer.data(), static_cast<std::size_t>(size));
+}
+
+}  // namespace whyrss
