@@ -1,0 +1,37 @@
+#!/bin/bash
+# Checks the built library: what it needs, what it exports, how much static TLS it takes, and that it
+# calls nothing that allocates, prints, locks or aborts.   shim_artifact.sh LIBRARY
+set -euo pipefail
+library=$1
+here=$(cd "$(dirname "$0")" && pwd)
+failed=0
+
+complain() {
+  echo "shim_artifact: $1"
+  failed=1
+}
+
+needed=$(readelf -dW "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | grep -v '^ld-linux' | sort)
+[[ $needed == libc.so.6 ]] || complain "NEEDED is not libc.so.6 alone: $needed"
+
+expected=$(sed -n 's/^    \([A-Za-z_0-9]*\);$/\1/p' "$here/../../shim/exports.map" | sort)
+exported=$(nm -D --defined-only "$library" | awk '{print $3}' | sort)
+difference=$(diff <(echo "$expected") <(echo "$exported")) || complain "exports differ from exports.map:
+$difference"
+
+tls_bytes=$(readelf -lW "$library" | awk '$1 == "TLS" {print $6}')
+tls_bytes=${tls_bytes:+$((tls_bytes))}
+[[ -n $tls_bytes && $tls_bytes -lt 512 ]] || complain "static TLS is ${tls_bytes:-missing}, want less than 512 bytes"
+readelf -rW "$library" | grep -qE 'DTPMOD64|TLSDESC' && complain "dynamic TLS relocations: accesses are not initial-exec"
+readelf -dW "$library" | grep -q TEXTREL && complain "text relocations"
+
+# Imports that a guest inside malloc must not call.
+forbidden='malloc|calloc|realloc|free|strdup|printf|fprintf|snprintf|fopen|fclose|fread|fwrite|puts|abort|exit|_exit|pthread_mutex_lock|pthread_create|pthread_atfork|sleep|usleep|getenv|__cxa_throw|_Unwind_Resume|__stack_chk_fail'
+called=$(nm -D --undefined-only "$library" | awk '{print $2}' | sed 's/@.*//' | grep -xE "$forbidden" || true)
+[[ -z $called ]] || complain "forbidden imports: $called"
+
+# The highest symbol version decides on which systems it loads.
+newest=$(objdump -T "$library" | grep -oE 'GLIBC_2\.[0-9]+' | sort -t. -k2 -n | tail -1)
+[[ ${newest#GLIBC_2.} -le 35 ]] || complain "needs $newest, newer than glibc 2.35"
+
+exit "$failed"

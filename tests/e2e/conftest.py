@@ -1,0 +1,129 @@
+"""What every end-to-end test stands on: run a command bare or recorded, read the report, compile a program.
+
+Nothing here or in the tests depends on speed: whatever may take time is polled with a generous limit.
+"""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PATIENCE_S = 120  # for one command, and for a state to be reached
+
+
+def wait_until(condition, what):
+    """Polls until `condition()` is true and returns its value."""
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        value = condition()
+        if value:
+            return value
+        time.sleep(0.05)
+    pytest.fail(f"gave up waiting until {what}")
+
+
+def is_running(pid):
+    """Whether a process exists and is no zombie."""
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+class Whyrss:
+    def __init__(self, program):
+        self.program = program
+        self.shim = program.parent.parent / "lib" / "libwhyrss.so"
+
+    def run(self, *arguments, **options):
+        """whyrss ARGUMENTS, output captured as text."""
+        options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, **options}
+        return subprocess.run([str(self.program), *map(str, arguments)], check=False, **options)
+
+    def record(self, recording, command, *record_options, **options):
+        """whyrss record -q -o RECORDING -- COMMAND."""
+        return self.run("record", "-q", "-o", recording, *record_options, "--", *command, **options)
+
+    def env_only(self, recording, **more):
+        """The environment that records a command without changing its command line."""
+        return {**os.environ, "LD_PRELOAD": str(self.shim), "WHYRSS_OUTPUT": str(recording), **more}
+
+    def report(self, recording):
+        """The JSON report of a recording."""
+        result = self.run("report", recording, "--format", "json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def finished_report(self, recording):
+        """The JSON report, once the recording is complete."""
+        def complete():
+            report = self.report(recording)
+            return report if report["recording"]["complete"] else None
+        return wait_until(complete, f"{recording} is complete")
+
+
+@pytest.fixture(scope="session")
+def whyrss():
+    program = pathlib.Path(os.environ.get("WHYRSS_BIN", ROOT / "build/release/bin/whyrss"))
+    assert program.is_file(), f"no whyrss at {program}: build it, or set WHYRSS_BIN"
+    return Whyrss(program)
+
+
+@pytest.fixture
+def recording(tmp_path):
+    return tmp_path / "recording.whyrss"
+
+
+@pytest.fixture
+def compile_c(tmp_path):
+    """compile_c(SOURCE, *FLAGS, compiler=...) -> program; skips where that compiler cannot make one."""
+    def compile_program(source, *flags, compiler="gcc", name="program"):
+        if not shutil.which(compiler):
+            pytest.skip(f"{compiler} is not installed")
+        text = tmp_path / f"{name}.{'cc' if compiler == 'g++' else 'c'}"
+        text.write_text(source)
+        program = tmp_path / name
+        command = [compiler, "-O1", "-g", "-o", str(program), str(text), *flags]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0 and flags:
+            probe = subprocess.run([compiler, *flags, "-x", "c", "-", "-o", "/dev/null"], input="int main(void){return 0;}",
+                                   capture_output=True, text=True, check=False)
+            if probe.returncode != 0:
+                pytest.skip(f"{compiler} {' '.join(flags)} makes no program here")
+        assert result.returncode == 0, result.stderr
+        return program
+    return compile_program
+
+
+def cause(process, slug):
+    """The process's figures for one cause; zeroes where the report does not list it."""
+    for entry in process["causes"]:
+        if entry["cause"] == slug:
+            return entry
+    return {"cause": slug, "rss": dict.fromkeys(("first", "last", "peak", "at_peak"), 0),
+            "growth": {"rss": 0, "pss": 0, "uss": 0}, "sites": []}
+
+
+def assert_conserved(report):
+    """Causes sum to RSS exactly, for every process and each of the moments that the contract names."""
+    walked = [process for process in report["processes"] if process["causes"]]
+    assert walked, "no process was walked"
+    for process in walked:
+        for moment, total in (("first", "first"), ("last", "last"), ("at_peak", "peak")):
+            found = sum(entry["rss"][moment] for entry in process["causes"])
+            assert found == process["rss"][total], (process["pid"], process["command"], moment)
+        for entry in process["causes"]:
+            assert sum(site["growth"] for site in entry["sites"]) == entry["growth"]["rss"], (process["pid"], entry["cause"])
+
+
+def pytest_runtest_logreport(report):
+    """Keeps skips visible: tests/run prints this file before its closing line."""
+    if report.skipped and os.environ.get("WHYRSS_SKIPS"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        with open(os.environ["WHYRSS_SKIPS"], "a", encoding="utf-8") as skips:
+            skips.write(f"  {report.nodeid.split('/')[-1]}: {reason.removeprefix('Skipped: ')}\n")

@@ -1,0 +1,175 @@
+"""Reads the shared memory between program and collector without either: makes an empty pool, parses what
+a traced program left in it, and decodes Python's line tables. Layouts: shim/trace/pool.h, trace_format.h.
+"""
+import collections
+import mmap
+import struct
+
+CHUNK_BYTES = 16 * 1024
+SLOT_BYTES, CHUNK_HEADER_BYTES, HEADER_BYTES = 128, 64, 4096
+MAGIC = b"whypool\n"
+LARGE_BLOCK_BYTES = 32 * 1024
+SESSION = 0x1111111111111111
+NO_NATIVE_INDEX = 0xFFFF
+FRAME_ENTRY, FRAME_INCOMPLETE = 1, 2
+STACK_TRUNCATED, STACK_TORN = 1, 2
+ATTACH, MODULE, PYTHON, CODE, STACK, ALLOCATE, RELEASE, MAP, NOTE = 1, 2, 3, 4, 5, 6, 7, 9, 22
+
+Code = collections.namedtuple("Code", "file name qualname first_line line_table flags")
+Frame = collections.namedtuple("Frame", "code last_instruction native_index flags")
+Stack = collections.namedtuple("Stack", "native python flags")
+Python = collections.namedtuple("Python", "support version_hex eval_range runtime_range version")
+Event = collections.namedtuple("Event", "kind address size_bytes stack_id tid origin")
+
+
+class Process:
+    """What one traced process wrote."""
+
+    def __init__(self):
+        self.python, self.codes, self.stacks, self.events, self.notes = None, {}, {}, [], []
+
+
+def layout(chunk_count, slot_count):
+    headers = HEADER_BYTES + slot_count * SLOT_BYTES
+    chunks = (headers + chunk_count * CHUNK_HEADER_BYTES + 4095) // 4096 * 4096
+    return headers, chunks, chunks + chunk_count * CHUNK_BYTES
+
+
+def make_pool(path, chunk_count=4096, slot_count=64):
+    """Creates an empty pool nobody drains; returns the environment that makes a program write into it."""
+    headers, chunks, total = layout(chunk_count, slot_count)
+    with open(path, "wb+") as file:
+        file.truncate(total)
+        pool = mmap.mmap(file.fileno(), total)
+        struct.pack_into("<8s2I2Q4I5Q", pool, 0, MAGIC, 1, HEADER_BYTES, SESSION, SESSION, CHUNK_BYTES, chunk_count,
+                         slot_count, 0, HEADER_BYTES, headers, chunks, total, LARGE_BLOCK_BYTES)
+        struct.pack_into("<Q", pool, 128, 1 << 32 | 1)  # free_head: the first chunk
+        for index in range(chunk_count):
+            following = index + 2 if index + 1 < chunk_count else 0
+            struct.pack_into("<2I", pool, headers + index * CHUNK_HEADER_BYTES, 0, following)
+        pool.flush()
+        pool.close()
+    return {"WHYRSS_SESSION": f"{SESSION:016x}{SESSION:016x}:{path}"}
+
+
+def read_pool(path):
+    """pid -> Process, the records of each thread in order; raises when records were dropped."""
+    with open(path, "rb") as file:
+        pool = file.read()
+    chunk_count, slot_count = struct.unpack_from("<2I", pool, 36)
+    headers, chunks, _ = layout(chunk_count, slot_count)
+    (dropped,) = struct.unpack_from("<Q", pool, 320)
+    assert dropped == 0, f"the pool of this test is too small: {dropped} records dropped"
+    leases = []
+    for index in range(chunk_count):
+        at = headers + index * CHUNK_HEADER_BYTES
+        state, _, lease, committed, _, pid = struct.unpack_from("<2IQ3I", pool, at)
+        if state != 0:
+            start = chunks + index * CHUNK_BYTES
+            leases.append((lease, pid, pool[start:start + committed]))
+    processes = collections.defaultdict(Process)
+    records = collections.defaultdict(list)
+    for _, pid, data in sorted(leases):
+        at = 0
+        while at < len(data):
+            size, kind, _, time_ns = struct.unpack_from("<I2HQ", data, at)
+            assert size >= 16 and size % 8 == 0 and at + size <= len(data), "a damaged record"
+            records[pid].append((time_ns, kind, data[at:at + size]))
+            at += size
+    for pid, found in records.items():
+        for _, kind, data in sorted(found, key=lambda record: record[0]):
+            take_record(processes[pid], kind, data)
+    return processes
+
+
+def take_record(process, kind, data):
+    if kind == PYTHON:
+        support, version_hex, *ranges, version_bytes, _ = struct.unpack_from("<2I4Q2I", data, 16)
+        process.python = Python(support, version_hex, tuple(ranges[:2]), tuple(ranges[2:]),
+                                data[64:64 + version_bytes].decode("ascii"))
+    elif kind == CODE:
+        (code_id, first_line, *sizes, file_kind, name_kind, qualname_kind, flags,
+         _) = struct.unpack_from("<6I4BI", data, 16)
+        pieces, at = [], 48
+        for size in sizes:
+            pieces.append(data[at:at + size])
+            at += size
+        assert code_id not in process.codes, f"code {code_id} is described twice"
+        process.codes[code_id] = Code(text(pieces[0], file_kind), text(pieces[1], name_kind),
+                                      text(pieces[2], qualname_kind), first_line, pieces[3], flags)
+    elif kind == STACK:
+        stack_id, native_count, python_count, flags, _, _ = struct.unpack_from("<I4HI", data, 16)
+        native = struct.unpack_from(f"<{native_count}Q", data, 32)
+        python = [Frame(*struct.unpack_from("<Ii2H", data, 32 + native_count * 8 + i * 16)) for i in range(python_count)]
+        assert stack_id not in process.stacks, f"stack {stack_id} is described twice"
+        process.stacks[stack_id] = Stack(native, python, flags)
+    elif kind == ALLOCATE:
+        process.events.append(Event(kind, *struct.unpack_from("<2Q2I", data, 16), 0))
+    elif kind == MAP:
+        address, size, _, _, _, _, origin, stack_id, tid = struct.unpack_from("<3Q2Ii3I", data, 16)
+        process.events.append(Event(kind, address, size, stack_id, tid, origin))
+    elif kind == NOTE:
+        (size,) = struct.unpack_from("<I", data, 20)
+        process.notes.append(data[24:24 + size].decode("utf-8", "replace"))
+
+
+def text(data, kind):
+    return data.decode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind], "surrogatepass")
+
+
+def line_of(version_hex, code, last_instruction):
+    """The line that traceback would show; None where the code says that it has none."""
+    if last_instruction < 0:
+        return code.first_line
+    minor = version_hex >> 16 & 0xFF
+    if minor < 10:
+        return line_by_pairs(code, last_instruction)
+    return line_by_ranges(code, last_instruction) if minor == 10 else line_by_locations(code, last_instruction)
+
+
+def signed(byte):
+    return byte - 256 if byte >= 128 else byte
+
+
+def line_by_pairs(code, wanted):
+    address, line = 0, code.first_line
+    for delta, line_delta in zip(code.line_table[::2], code.line_table[1::2]):
+        address += delta
+        if address > wanted:
+            break
+        line += signed(line_delta)
+    return line
+
+
+def line_by_ranges(code, wanted):
+    end, line = 0, code.first_line
+    for delta, line_delta in zip(code.line_table[::2], code.line_table[1::2]):
+        end += delta
+        if signed(line_delta) != -128:
+            line += signed(line_delta)
+        if wanted < end:
+            return None if signed(line_delta) == -128 else line
+    return None
+
+
+def line_by_locations(code, wanted):
+    table, at, end, line = code.line_table, 0, 0, code.first_line
+    while at < len(table):
+        form, units = table[at] >> 3 & 15, (table[at] & 7) + 1
+        at += 1
+        if form in (13, 14):
+            value, shift = 0, 0
+            for byte in table[at:]:
+                value |= (byte & 63) << shift
+                shift += 6
+                if not byte & 64:
+                    break
+            line += -(value >> 1) if value & 1 else value >> 1
+        elif 10 <= form <= 12:
+            line += form - 10
+        while at < len(table) and table[at] < 128:
+            at += 1
+        end += 2 * units
+        if wanted < end:
+            return None if form == 15 else line
+    return None

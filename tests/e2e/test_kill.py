@@ -1,0 +1,174 @@
+"""SIGKILL of the target, of the collector, of both: the recording reads and holds the last event.
+
+The target works on command, so each test knows what its last event was: a fork just before the kill.
+The forked child's first record says that the child exists; a report that lists its pid holds that event.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE_S, is_running, wait_until
+
+TARGET = r"""
+import os, sys, time
+kept = []
+print("ready", os.getpid(), flush=True)
+for line in sys.stdin:
+    word, number = (line + " 0").split()[:2]
+    if word == "busy":
+        for _ in range(int(number)):
+            bytearray(50000)
+    elif word == "keep":
+        kept.append(b"x" * (int(number) << 20))
+    elif word == "fork":
+        if os.fork() == 0:
+            print(os.getpid(), flush=True)
+            time.sleep(600)
+            os._exit(0)
+        continue
+    print("done", flush=True)
+"""
+
+
+class Job:
+    """A recorded target that does what it is told."""
+
+    def __init__(self, whyrss, recording, tmp_path):
+        script = tmp_path / "target.py"
+        script.write_text(TARGET)
+        self.recording = recording
+        self.record = subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", "/usr/bin/python3", script],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.target = int(self.record.stdout.readline().split()[1])
+        self.children = []
+
+    def tell(self, command):
+        self.record.stdin.write(command + "\n")
+        self.record.stdin.flush()
+        return self.record.stdout.readline().strip()
+
+    def fork(self):
+        self.children.append(int(self.tell("fork")))
+        return self.children[-1]
+
+    def manifest(self):
+        return json.loads((self.recording / "manifest.json").read_text())
+
+    def collector(self):
+        return wait_until(lambda: self.manifest()["collector"]["pid"], "the manifest names the collector")
+
+    def kill(self, *pids):
+        """Kills without a pause in between, then waits until none of them is left."""
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            wait_until(lambda pid=pid: not is_running(pid), f"{pid} is gone")
+
+    def end(self):
+        for pid in [self.target, *self.children]:
+            if is_running(pid):
+                os.kill(pid, signal.SIGKILL)
+        self.record.stdin.close()
+        self.record.wait(PATIENCE_S)
+        self.record.stdout.close()
+
+
+@pytest.fixture
+def job(whyrss, recording, tmp_path):
+    started = Job(whyrss, recording, tmp_path)
+    yield started
+    started.end()
+    pool = pathlib.Path(started.manifest()["pool_path"])
+    if pool.name and pool.is_file() and pool.parent == pathlib.Path("/dev/shm"):
+        pool.unlink()  # the report's source after a kill of the collector; nobody needs it any more
+
+
+PACES = {"low rate": 0, "busy": 100_000}
+
+
+@pytest.mark.parametrize("events", PACES.values(), ids=PACES)
+def test_target_killed(whyrss, job, events):
+    job.tell("keep 32")
+    job.tell(f"busy {events}")
+    child = job.fork()
+    job.kill(job.target, child)
+    assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
+    report = whyrss.finished_report(job.recording)
+    assert report["recording"]["exit"] == {"code": None, "signal": "SIGKILL", "oom_killed": False}
+    assert child in [process["pid"] for process in report["processes"]]
+
+
+def test_memory_of_a_killed_target(whyrss, job):
+    """What a walk has seen before the kill stays known."""
+    job.tell("keep 32")
+
+    def is_seen():
+        return any((process["rss"]["peak"] or 0) >= 32 << 20 for process in whyrss.report(job.recording)["processes"])
+    wait_until(is_seen, "a walk counted the memory")
+    job.kill(job.target)
+    assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
+    whyrss.finished_report(job.recording)
+    assert is_seen()
+
+
+@pytest.mark.parametrize("events", PACES.values(), ids=PACES)
+def test_collector_killed(whyrss, job, events):
+    """The job goes on; what it did afterwards is in the ring and in the report."""
+    job.tell("keep 32")
+    before = job.fork()
+    wait_until(lambda: whyrss.report(job.recording)["processes"], "something was drained")
+    job.kill(job.collector())
+    job.tell(f"busy {events // 10}")
+    after = job.fork()
+    report = whyrss.report(job.recording)
+    assert not report["recording"]["complete"]
+    assert {before, after} <= {process["pid"] for process in report["processes"]}
+    assert job.tell("busy 10") == "done"
+    job.record.stdin.close()
+    for pid in job.children:
+        os.kill(pid, signal.SIGKILL)
+    assert job.record.wait(PATIENCE_S) == 0  # the target's own status, though its collector died
+    assert not whyrss.report(job.recording)["recording"]["complete"]
+
+
+@pytest.mark.parametrize("events", PACES.values(), ids=PACES)
+def test_both_killed(whyrss, job, events):
+    job.tell("keep 32")
+    collector = job.collector()
+    job.tell(f"busy {events}")
+    child = job.fork()
+    job.kill(collector, job.target, child)
+    report = whyrss.report(job.recording)
+    assert not report["recording"]["complete"]
+    assert child in [process["pid"] for process in report["processes"]]
+
+
+def test_everything_killed_at_once(whyrss, job):
+    """As an OOM kill of the whole cgroup: record itself too."""
+    collector = job.collector()
+    child = job.fork()
+    job.kill(job.record.pid, collector, job.target, child)
+    text = whyrss.run("report", job.recording)
+    assert text.returncode == 0, text.stderr
+    assert "incomplete" in text.stdout
+    assert child in [process["pid"] for process in whyrss.report(job.recording)["processes"]]
+
+
+def test_drained_frames_survive_without_the_ring(whyrss, job):
+    """As on another host: what was written a second before the kill needs no /dev/shm."""
+    child = job.fork()
+
+    def is_written():
+        return any(path.name.split(".")[-2] == str(child) for path in job.recording.glob("*/events.zst")
+                   for path in [path.parent] if (path / "events.zst").stat().st_size > 64)
+    wait_until(is_written, "the child's events are in the recording")
+    pool = pathlib.Path(job.manifest()["pool_path"])
+    job.kill(job.collector(), job.target, child)
+    pool.unlink()
+    report = whyrss.report(job.recording)
+    assert not report["recording"]["complete"]
+    assert child in [process["pid"] for process in report["processes"]]

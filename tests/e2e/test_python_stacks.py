@@ -1,0 +1,190 @@
+"""Python stacks equal traceback's, for every CPython found: file, function, line, order and count.
+
+Interpreters: those of pyenv and Debian's; WHYRSS_PYTHONS (paths, colon-separated) replaces pyenv's.
+"""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+import pool_reader
+from conftest import PATIENCE_S
+
+MINORS = range(8, 16)
+MAX_PYTHON_FRAMES = 512
+PYMALLOC = 1
+ZOO = pathlib.Path(__file__).with_name("python_zoo.py")
+
+
+def interpreters():
+    """(minor, path) of every CPython found, at most one pyenv per minor version; then Debian's."""
+    if "WHYRSS_PYTHONS" in os.environ:
+        paths = [pathlib.Path(path) for path in os.environ["WHYRSS_PYTHONS"].split(":") if path]
+    else:
+        root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
+        paths = sorted(root.glob("versions/3.*/bin/python3"))
+    paths.append(pathlib.Path("/usr/bin/python3"))
+    for path in paths:
+        code = "import sys; print(sys.implementation.name, sys.version_info[1])"
+        result = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False) if path.exists() else None
+        if result is not None and result.returncode == 0:
+            name, minor = result.stdout.split()
+            if name == "cpython":
+                yield int(minor), path
+
+
+FOUND = list(interpreters())
+CASES = [pytest.param(path, id=f"3.{minor}-{path.parents[1].name}") for minor, path in FOUND if minor in MINORS]
+CASES += [pytest.param(None, id=f"3.{minor}", marks=pytest.mark.skip(reason=f"no CPython 3.{minor} was found"))
+          for minor in MINORS if minor not in {found for found, _ in FOUND}]
+
+
+def run_zoo(shim, python, tmp_path, **more):
+    """Runs the zoo traced; returns (pool, {(pid, size): frames of traceback})."""
+    pool, log = tmp_path / "pool", tmp_path / "expected"
+    environment = {**os.environ, "LD_PRELOAD": str(shim), **pool_reader.make_pool(pool), **more}
+    result = subprocess.run([python, ZOO, log], env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
+                            check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    expected = {}
+    for line in log.read_text().splitlines():
+        pid, size, frames = json.loads(line)
+        assert (pid, size) not in expected
+        expected[pid, size] = [tuple(frame) for frame in frames]
+    return pool_reader.read_pool(pool), expected
+
+
+def events_by_size(process):
+    """Size as the program asked for it -> event; a bytearray takes a few bytes more."""
+    found = {}
+    for event in process.events:
+        size = event.size_bytes // 4096 * 4096
+        if size >= 1 << 20 and event.size_bytes - size <= 64 and event.origin == 0:
+            found.setdefault(size, []).append(event)
+    return found
+
+
+def shown_frames(process, stack):
+    """What traceback would show of a stack."""
+    version = process.python.version_hex
+    frames = []
+    for frame in stack.python:
+        assert frame.code in process.codes, f"no code {frame.code}"
+        code = process.codes[frame.code]
+        if not frame.flags & pool_reader.FRAME_INCOMPLETE:
+            frames.append((code.file, code.name, pool_reader.line_of(version, code, frame.last_instruction)))
+    return frames
+
+
+def compare(pool, expected):
+    """(events equal, descriptions of those that are not, frames compared, frames placed)."""
+    equal, wrong, frames, placed = 0, [], 0, 0
+    by_pid = {pid: events_by_size(process) for pid, process in pool.items()}
+    for (pid, size), wanted in expected.items():
+        process, events = pool[pid], by_pid[pid].get(size, [])
+        stacks = [process.stacks[event.stack_id] for event in events if event.stack_id]
+        found = [shown_frames(process, stack) for stack in stacks]
+        if len(wanted) > MAX_PYTHON_FRAMES:
+            same = any(frames_ == wanted[:MAX_PYTHON_FRAMES] and stack.flags & pool_reader.STACK_TRUNCATED
+                       for frames_, stack in zip(found, stacks))
+        else:
+            same = wanted in found
+        equal += same
+        if not same:
+            wrong.append((pid, size, wanted[:4], found[0][:4] if found else None, len(wanted),
+                          len(found[0]) if found else 0))
+        for stack in stacks:
+            assert not stack.flags & pool_reader.STACK_TORN
+            indices = [frame.native_index for frame in stack.python if frame.native_index != pool_reader.NO_NATIVE_INDEX]
+            assert indices == sorted(indices)
+            assert all(index < len(stack.native) for index in indices)
+            placed += len(indices)
+            frames += len(stack.python)
+    return equal, wrong, frames, placed
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_stacks_equal_traceback(whyrss, tmp_path, python):
+    pool, expected = run_zoo(whyrss.shim, python, tmp_path)
+    assert len(expected) > 500
+    main = pool[min(pid for pid, _ in expected)]
+    version = subprocess.run([python, "-c", "import platform, sys; print(platform.python_version(), sys.hexversion)"],
+                             capture_output=True, text=True, check=True).stdout.split()
+    for process in pool.values():
+        assert process.python.support == 0
+        assert [process.python.version, str(process.python.version_hex)] == version
+        start, end = process.python.eval_range
+        assert process.python.runtime_range[0] <= start < end <= process.python.runtime_range[1]
+        assert not process.notes
+    equal, wrong, frames, placed = compare(pool, expected)
+    print(f"{version[0]}: {equal} of {len(expected)} events, {frames} frames, {placed} placed", file=sys.stderr)
+    assert not wrong, f"{len(wrong)} of {len(expected)} differ, first: {wrong[0]}"
+    arenas = [event for event in main.events if event.origin == PYMALLOC]
+    assert sum(event.size_bytes for event in arenas) > 16 << 20
+    assert {event.size_bytes for event in arenas} <= {16 << 10, 256 << 10, 1 << 20, 2 << 20}
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_stacks_under_python_malloc(whyrss, tmp_path, python):
+    """Without pymalloc every object goes through malloc: frames are walked inside the smallest steps."""
+    pool, expected = run_zoo(whyrss.shim, python, tmp_path, PYTHONMALLOC="malloc")
+    _, wrong, _, _ = compare(pool, expected)
+    assert not wrong, f"{len(wrong)} of {len(expected)} differ, first: {wrong[0]}"
+
+
+def run_traced(shim, command, tmp_path):
+    """The records of a command that ends well, by pid."""
+    environment = {**os.environ, "LD_PRELOAD": str(shim), **pool_reader.make_pool(tmp_path / "pool")}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "fine\n", "")
+    return pool_reader.read_pool(tmp_path / "pool")
+
+
+OTHERS = [path for path in sorted(pathlib.Path.home().glob(".pyenv/versions/*/bin/python"))
+          if not any(path.parents[1].name.startswith(f"3.{minor}.") for minor in MINORS)]
+
+
+@pytest.mark.parametrize("python", OTHERS or [pytest.param(None, marks=pytest.mark.skip(reason="no older Python"))],
+                         ids=lambda path: path.parents[1].name if path else "none")
+def test_unknown_version_is_said(whyrss, tmp_path, python):
+    """Pythons without a table run on with native stacks only."""
+    (process,) = run_traced(whyrss.shim, [python, "-c", "x = bytearray(1 << 20); print('fine')"], tmp_path).values()
+    assert process.python.support in (1, 3)
+    assert process.python.version in ("", python.parents[1].name)
+    assert process.python.runtime_range[0] < process.python.runtime_range[1]
+    assert any(stack.native for stack in process.stacks.values())
+    assert not any(stack.python for stack in process.stacks.values())
+
+
+IMPOSTOR = r"""
+#include <stdio.h>
+#include <stdlib.h>
+%s
+int main(void) { void *volatile block = malloc(1 << 20); free(block); return puts("fine") < 0; }
+"""
+VERSION = "const unsigned long Py_Version = %s; char _PyRuntime[1024];"
+TYPES = " ".join(f"char Py{name}_Type[1024];" for name in ("Code", "Gen", "Frame", "Unicode"))
+
+
+@pytest.mark.parametrize("source, support, version", [
+    ("", None, None),
+    (VERSION % "0x036300f0", 1, "3.99.0"),
+    (VERSION % "0x030c01c2", 2, "3.12.1rc2"),
+    (VERSION % "0x030d00f0" + TYPES, 2, "3.13.0"),
+    ("char PyPy_IsInitialized[8];", 3, ""),
+    ("char _PyRuntime[1024];", 1, ""),
+    ('char _PyRuntime[1024]; const char *Py_GetVersion(void) { return "3.9.7a3 (some, thing)"; }', 2, "3.9.7a3"),
+])
+def test_what_only_looks_like_python(whyrss, tmp_path, compile_c, source, support, version):
+    """Nothing is read by the tables before the interpreter was found to be laid out by them."""
+    program = compile_c(IMPOSTOR % source, "-rdynamic")
+    (process,) = run_traced(whyrss.shim, [program], tmp_path).values()
+    if support is None:
+        assert process.python is None
+    else:
+        assert (process.python.support, process.python.version) == (support, version)
+    assert any(event.size_bytes == 1 << 20 for event in process.events)
+    assert not any(stack.python for stack in process.stacks.values())

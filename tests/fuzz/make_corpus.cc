@@ -1,0 +1,67 @@
+// Writes a small seed corpus for recording_fuzz: make_corpus DIR.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "unit/recording_builder.h"
+
+namespace {
+
+using namespace whyrss::testing_support;
+namespace trace = whyrss::trace;
+
+void add_frame(ByteVector& out, trace::FrameKind kind, std::uint8_t process, const ByteVector& payload) {
+  const auto size_bytes = static_cast<std::uint16_t>(payload.size());
+  const auto kind_byte = static_cast<std::uint8_t>(kind);
+  append(out, &kind_byte, 1);
+  append(out, &process, 1);
+  append(out, &size_bytes, 2);
+  append(out, payload.data(), payload.size());
+}
+
+ByteVector fork_family() {
+  constexpr std::uint64_t kHeap = 0x20000000;
+  const std::vector<TestVma> heap{{.start = kHeap, .path = "[heap]", .runs = {{9, 6}, {1, 4}}}};
+  ByteVector out;
+  add_frame(out, trace::FrameKind::segment, 0,
+            segment(1, 0,
+                    joined({attach(10, 100, 1, trace::Born::exec), module_at(10, 0x5000, 0x6000, "/usr/bin/job"),
+                            python_at(10, 0x8000, 0x9000, 0x8100, 0x8200), code(10, 1, "job.py", "load", 17),
+                            stack(10, 1, {0x5101, 0x8150}, {{1, 4, trace::kNoNativeIndex, 1, 0}}),
+                            block(trace::RecordKind::allocate, 11, kHeap, 40960, 1), map(11, 0x7000000, 8192, 1),
+                            process_record(trace::RecordKind::fork, 12, 101),
+                            block(trace::RecordKind::release, 13, kHeap, 0, 0),
+                            text(trace::RecordKind::mark, 14, "epoch", 1)})));
+  add_frame(out, trace::FrameKind::segment, 1,
+            segment(2, 0, joined({attach(12, 101, 100, trace::Born::fork), inherited(12, {{kHeap, 10}})})));
+  add_frame(out, trace::FrameKind::walk, 0, walk(15, heap, 3));
+  add_frame(out, trace::FrameKind::walk, 1, walk(16, heap, 3));
+  ByteVector json;
+  append(json, R"({"pid":100,"parent":1,"exe":"/x","command":["a","b"],"born_ns":5,"limit_bytes":7})");
+  for (const auto kind : {trace::FrameKind::process, trace::FrameKind::ended, trace::FrameKind::cgroup})
+    add_frame(out, kind, 0, json);
+  const trace::TextHeader header{.time_ns = 16, .moment = 0, .text_bytes = 28};
+  ByteVector status;
+  append(status, &header, sizeof header);
+  append(status, "VmHWM:\t 123 kB\nVmPTE:\t 12 kB\n");
+  add_frame(out, trace::FrameKind::status, 0, status);
+  return out;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) {
+    std::fputs("usage: make_corpus DIR\n", stderr);
+    return 2;
+  }
+  std::filesystem::create_directories(argv[1]);
+  const ByteVector family = fork_family();
+  std::ofstream(std::string(argv[1]) + "/fork_family", std::ios::binary)
+      .write(reinterpret_cast<const char*>(family.data()), static_cast<std::streamsize>(family.size()));
+  TestRecording recording;
+  recording.add(100, {segment(1, 0, attach(10, 100, 1, trace::Born::exec))}, {});
+  std::filesystem::copy_file(recording.process_directory(100) + "/events.zst", std::string(argv[1]) + "/events_file",
+                             std::filesystem::copy_options::overwrite_existing);
+  return 0;
+}

@@ -1,0 +1,173 @@
+// Replay of one address space, and what becomes of inherited pages from walk to walk.
+#include "attribute/address_space.h"
+
+#include <gtest/gtest.h>
+
+#include "attribute/own_copies.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kBase = 0x7f0000000000;
+constexpr auto kCall = StackId{3};
+constexpr auto kOther = StackId{4};
+constexpr std::uint32_t kTid = 1;
+
+std::uint64_t page(std::uint64_t number) { return kBase + number * kPage; }
+using Owned = std::vector<OwnedRange>;
+using Forked = std::vector<ForkRange>;
+
+TEST(AddressSpace, CutsUnmappedPartsOutAndBlocksIntoMappings) {
+  AddressSpace space;
+  space.map(page(0), 10 * kPage - 5, {Owner::program, kCall});
+  space.unmap(page(4), kPage);
+  space.allocate(page(6) + 8, 100, kOther);
+  EXPECT_EQ(space.owned(), (Owned{{page(0), page(4), Owner::program, kCall},
+                                  {page(5), page(6) + 8, Owner::allocator, kCall},
+                                  {page(6) + 8, page(6) + 108, Owner::block, kOther},
+                                  {page(6) + 108, page(10), Owner::allocator, kCall}}));
+  space.map(page(5), 2 * kPage, {Owner::program, kOther});
+  EXPECT_EQ(space.owned(), (Owned{{page(0), page(4), Owner::program, kCall},
+                                  {page(5), page(7), Owner::program, kOther},
+                                  {page(7), page(10), Owner::allocator, kCall}}));
+  EXPECT_TRUE(space.held_blocks().empty());
+}
+
+TEST(AddressSpace, AFailedReallocBringsTheBlockBack) {
+  AddressSpace space;
+  space.allocate(page(1), 100, kCall);
+  space.release(page(1), kTid);
+  EXPECT_TRUE(space.owned().empty());
+  EXPECT_EQ(space.held_blocks(), (std::vector<Range>{{page(1), page(2)}}));  // once an allocator's, always
+  space.undo_release(page(1), kTid + 1);                                     // another thread's
+  EXPECT_TRUE(space.owned().empty());
+  space.undo_release(page(1), kTid);
+  EXPECT_EQ(space.owned(), (Owned{{page(1), page(1) + 100, Owner::block, kCall}}));
+}
+
+TEST(AddressSpace, RemapMovesOwnersAndBlamesGrowthOnItsOwnCall) {
+  AddressSpace space;
+  space.map(page(0), 2 * kPage, {Owner::program, kCall});
+  space.inherit(page(0), page(1));
+  space.remap(page(0), 2 * kPage, page(20), 5 * kPage, kOther);
+  EXPECT_EQ(space.owned(),
+            (Owned{{page(20), page(22), Owner::program, kCall}, {page(22), page(25), Owner::program, kOther}}));
+  EXPECT_EQ(space.inheritance().ranges(), (Forked{{page(20), page(21), ForkClass::shared}}));
+  space.remap(page(20), 5 * kPage, page(20), kPage, kOther);
+  EXPECT_EQ(space.owned(), (Owned{{page(20), page(21), Owner::program, kCall}}));
+}
+
+TEST(AddressSpace, TheBreakGrowsAndShrinks) {
+  AddressSpace space;
+  space.move_break(page(0), page(8), {Owner::program, kCall});
+  space.move_break(page(8), page(3), {Owner::program, kCall});
+  EXPECT_EQ(space.owned(), (Owned{{page(0), page(3), Owner::program, kCall}}));
+}
+
+TEST(AddressSpace, AThreadStackIsTheMappingUpToItsControlBlock) {
+  AddressSpace space;
+  space.start_thread(page(7), page(8) + 64, kCall);
+  const std::vector<Vma> vmas{{.start = page(1), .end = page(40), .path = {}, .writable = true}};
+  const auto stacks = space.thread_stacks(vmas);
+  ASSERT_EQ(stacks.size(), 1U);
+  EXPECT_EQ(stacks[0].start, page(1));
+  EXPECT_EQ(stacks[0].end, page(10));
+  EXPECT_EQ(stacks[0].stack, kCall);
+  space.unmap(page(1), 9 * kPage);
+  EXPECT_TRUE(space.thread_stacks(vmas).empty());
+}
+
+TEST(AddressSpace, AChildKeepsWhatTheParentOwnedAtTheFork) {
+  AddressSpace parent;
+  parent.allocate(page(1), 5000, kCall);
+  AddressSpace child = parent.forked();
+  parent.release(page(1), kTid);
+  child.release(page(1), kTid);
+  EXPECT_EQ(child.ancestor_owned(), (Owned{{page(1), page(1) + 5000, Owner::block, kCall}}));
+  EXPECT_TRUE(child.owned().empty());
+}
+
+TEST(AddressSpace, FreeingABlockThatGlibcMappedGivesItsInheritedPagesBack) {
+  AddressSpace child(kPage, true);
+  child.allocate(page(0) + 16, 512 * 1024, kCall);
+  child.allocate(page(500) + 16, 512 * 1024, kCall);
+  child.see_heap({page(500), page(900)});
+  child.inherit(page(0), page(129));
+  child.inherit(page(500), page(510));
+  child.release(page(0) + 16, kTid);
+  child.release(page(500) + 16, kTid);
+  EXPECT_EQ(child.inheritance().ranges(), (Forked{{page(500), page(510), ForkClass::shared}}));
+}
+
+TEST(AddressSpace, HugeRangesDoNotWrapAround) {
+  AddressSpace space;
+  space.map(~0ULL - 10, ~0ULL, {Owner::program, kCall});
+  space.allocate(~0ULL - 3, ~0ULL, kCall);
+  space.unmap(5, ~0ULL);
+  space.remap(~0ULL - 100, ~0ULL, 3, ~0ULL, kCall);
+  space.inherit(0, ~0ULL);
+  space.drop_pages(~0ULL, ~0ULL);
+  std::uint64_t last = 0;
+  for (const OwnedRange& range : space.owned()) {
+    EXPECT_GE(range.start, last);
+    EXPECT_GT(range.end, range.start);
+    last = range.end;
+  }
+}
+
+TEST(Inheritance, NotMoreCopiesThanFaults) {
+  Inheritance inheritance;
+  inheritance.add(page(0), page(10));
+  const auto copied = inheritance.observe({{page(0), page(4), true, true}, {page(4), page(10), false, true}}, 3, kPage);
+  EXPECT_EQ(copied, (std::vector<Range>{{page(0), page(3)}}));
+  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(3), ForkClass::copied},
+                                          {page(3), page(4), ForkClass::sole},
+                                          {page(4), page(10), ForkClass::shared}}));
+}
+
+TEST(Inheritance, AnExitOfTheOtherOwnerIsNoCopy) {
+  Inheritance inheritance;
+  inheritance.add(page(0), page(10));
+  EXPECT_TRUE(inheritance.observe({{page(0), page(10), true, true}}, 0, kPage).empty());
+  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(10), ForkClass::sole}}));
+  EXPECT_TRUE(inheritance.observe({{page(0), page(10), true, true}}, 50, kPage).empty());  // writes without copies
+}
+
+TEST(Inheritance, ACopyStaysACopyAndAPageThatWasGivenBackIsNew) {
+  Inheritance inheritance;
+  inheritance.add(page(0), page(4));
+  EXPECT_EQ(inheritance.observe({{page(0), page(2), true, true}, {page(2), page(4), false, true}}, 9, kPage).size(),
+            1U);
+  EXPECT_TRUE(inheritance.observe({{page(0), page(3), false, true}}, 9, kPage).empty());
+  EXPECT_EQ(inheritance.ranges(),
+            (Forked{{page(0), page(2), ForkClass::copied}, {page(2), page(3), ForkClass::shared}}));
+  EXPECT_TRUE(inheritance.observe({{page(0), page(2), false, true}, {page(3), page(4), true, true}}, 9, kPage).empty());
+  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::copied}}));
+}
+
+TEST(Inheritance, SwappedPagesAreStillInherited) {
+  Inheritance inheritance;
+  inheritance.add(page(0), page(2));
+  EXPECT_TRUE(inheritance.observe({{page(0), page(2), true, false}}, 9, kPage).empty());
+  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::shared}}));
+}
+
+TEST(OwnCopies, CountsPagesThatTurnedExclusiveWithinTheFaults) {
+  const std::vector<AnonymousRun> before{{page(0), page(10), false, true}};
+  const std::vector<AnonymousRun> now{{page(0), page(6), true, true}, {page(6), page(10), false, true}};
+  EXPECT_EQ(own_copies(before, now, {}, 100, kPage), (std::vector<Range>{{page(0), page(6)}}));
+  EXPECT_EQ(own_copies(before, now, {}, 2, kPage), (std::vector<Range>{{page(0), page(2)}}));
+  EXPECT_EQ(own_copies(before, now, {{page(1), page(5)}}, 100, kPage),
+            (std::vector<Range>{{page(0), page(1)}, {page(5), page(6)}}));
+  EXPECT_TRUE(own_copies({}, now, {}, 100, kPage).empty());
+}
+
+TEST(OwnCopies, GoToTheStackThatOwnsThem) {
+  const std::vector<Range> ranges{{page(0), page(2)}, {page(5), page(6)}};
+  EXPECT_EQ(bytes_by_stack(ranges, {{page(1), page(6), Owner::block, kCall}}),
+            (std::vector<StackBytes>{{kEmptyStack, 4096}, {kCall, 2 * 4096}}));
+}
+
+}  // namespace
+}  // namespace whyrss

@@ -1,0 +1,255 @@
+// The collector's smaller parts: directories, the walk policy and its budget, what a program file is.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "collect/cgroup.h"
+#include "collect/recording_directory.h"
+#include "collect/target_kind.h"
+#include "collect/walk_policy.h"
+#include "recording/manifest.h"
+#include "shim/trace/sanitizer_runtime.h"
+
+namespace whyrss {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Directory : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/whyrss-parts-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    root_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(root_); }
+  static void put(const std::string& path, const std::string& text, int mode = 0644) {
+    std::ofstream(path) << text;
+    chmod(path.c_str(), static_cast<mode_t>(mode));
+  }
+  std::string root_;
+};
+
+TEST_F(Directory, IsMadeWithItsParentsAndLocked) {
+  const auto first = make_recording_directory(root_ + "/a/b/rec", WhenTaken::refuse);
+  ASSERT_TRUE(first.ok()) << first.error();
+  EXPECT_TRUE(fs::is_directory(root_ + "/a/b/rec"));
+  EXPECT_FALSE(make_recording_directory(root_ + "/a/b/rec", WhenTaken::refuse).ok());
+}
+
+TEST_F(Directory, NeverReplacesWhatIsNoRecordingOrStillWritten) {
+  fs::create_directory(root_ + "/mine");
+  put(root_ + "/mine/thesis.txt", "years of work");
+  EXPECT_FALSE(make_recording_directory(root_ + "/mine", WhenTaken::replace).ok());
+  EXPECT_TRUE(fs::exists(root_ + "/mine/thesis.txt"));
+
+  auto running = make_recording_directory(root_ + "/rec", WhenTaken::refuse);
+  ASSERT_TRUE(running.ok());
+  put(root_ + "/rec/manifest.json", "{}");
+  EXPECT_FALSE(make_recording_directory(root_ + "/rec", WhenTaken::replace).ok());
+  EXPECT_FALSE(make_recording_directory(root_ + "/rec", WhenTaken::refuse).ok());
+  running->lock.reset();
+  EXPECT_TRUE(make_recording_directory(root_ + "/rec", WhenTaken::replace).ok());
+  EXPECT_FALSE(fs::exists(root_ + "/rec/manifest.json"));
+}
+
+TEST_F(Directory, CountsUpForJobsWithoutACommandLine) {
+  const auto first = make_recording_directory(root_ + "/rec", WhenTaken::choose_next);
+  const auto second = make_recording_directory(root_ + "/rec", WhenTaken::choose_next);
+  const auto third = make_recording_directory(root_ + "/rec", WhenTaken::choose_next);
+  ASSERT_TRUE(first.ok() && second.ok() && third.ok());
+  EXPECT_EQ(first->path, root_ + "/rec");
+  EXPECT_EQ(second->path, root_ + "/rec.1");
+  EXPECT_EQ(third->path, root_ + "/rec.2");
+}
+
+TEST_F(Directory, SaysWhatIsInTheWay) {
+  put(root_ + "/file", "x");
+  const auto result = make_recording_directory(root_ + "/file", WhenTaken::refuse);
+  ASSERT_FALSE(result.ok());
+  EXPECT_NE(result.error().find(root_ + "/file"), std::string::npos);
+  EXPECT_FALSE(make_recording_directory(root_ + "/file/below", WhenTaken::refuse).ok());
+}
+
+TEST(Tokens, AreFilledIn) {
+  setenv("SLURM_JOB_ID", "77", 1);
+  setenv("SLURM_PROCID", "3", 1);
+  EXPECT_EQ(expand_tokens("a%p-%j.%r%%%x%", 42), "a42-77.3%%x%");
+  unsetenv("SLURM_JOB_ID");
+  unsetenv("SLURM_PROCID");
+  EXPECT_EQ(expand_tokens("%j", 1), "0");
+}
+
+TEST_F(Directory, TellsProgramsThatCannotBePreloaded) {
+  EXPECT_EQ(inspect_target("/bin/sh").kind, TargetKind::traceable);
+  EXPECT_EQ(inspect_target("sh").kind, TargetKind::traceable);
+  EXPECT_EQ(inspect_target("no-such-program-here").kind, TargetKind::not_found);
+  EXPECT_EQ(inspect_target("").kind, TargetKind::not_found);
+  put(root_ + "/plain", "x");
+  EXPECT_EQ(inspect_target(root_ + "/plain").kind, TargetKind::not_executable);
+  EXPECT_EQ(inspect_target(root_).kind, TargetKind::not_executable);
+  put(root_ + "/script", "#! /bin/sh -e\necho", 0755);
+  EXPECT_EQ(inspect_target(root_ + "/script").kind, TargetKind::traceable);
+  EXPECT_EQ(inspect_target(root_ + "/script").path, "/bin/sh");
+  put(root_ + "/loop", "#!" + root_ + "/loop\n", 0755);
+  EXPECT_EQ(inspect_target(root_ + "/loop").kind, TargetKind::traceable);  // the kernel says no by itself
+  put(root_ + "/cut", "\177ELF", 0755);
+  EXPECT_EQ(inspect_target(root_ + "/cut").kind, TargetKind::other_class);
+}
+
+TEST(SanitizerRuntime, IsKnownByItsName) {
+  for (const char* name : {"libasan.so.8", "libtsan.so.2", "liblsan.so.0", "libhwasan.so.0",
+                           "/usr/lib/clang/14/lib/linux/libclang_rt.asan-x86_64.so", "libclang_rt.tsan-x86_64.so"})
+    EXPECT_TRUE(trace::is_sanitizer_runtime(name)) << name;
+  for (const char* name : {"libubsan.so.1", "libc.so.6", "/opt/libasan.d/libfoo.so", "libasanity.so", ""})
+    EXPECT_FALSE(trace::is_sanitizer_runtime(name)) << name;
+}
+
+TEST_F(Directory, ReadsDamagedProgramsWithoutHarm) {
+  std::string program;
+  {
+    std::ifstream file("/bin/sh", std::ios::binary);
+    program.assign(std::istreambuf_iterator<char>(file), {});
+  }
+  ASSERT_GT(program.size(), 1024U);
+  for (std::size_t at = 0; at < 1024; at += 3) {
+    std::string damaged = program;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0xff);
+    put(root_ + "/damaged", damaged, 0755);
+    EXPECT_NE(inspect_target(root_ + "/damaged").kind, TargetKind::sanitizer) << at;
+  }
+}
+
+TEST(WalkPolicy, WalksWhenRssOrFaultsMoveByAPercentAndAMegabyte) {
+  WalkPolicy policy;
+  EXPECT_EQ(policy.observe({.time_ns = 0, .rss_pages = 1000, .faults = 0}), trace::WalkTrigger::start);
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 1);
+  EXPECT_EQ(policy.observe({.time_ns = 100, .rss_pages = 1256, .faults = 0}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 200, .rss_pages = 1257, .faults = 0}), trace::WalkTrigger::growth);
+  EXPECT_EQ(policy.observe({.time_ns = 300, .rss_pages = 700, .faults = 0}), trace::WalkTrigger::growth);
+  EXPECT_EQ(policy.observe({.time_ns = 400, .rss_pages = 1000, .faults = 300}), trace::WalkTrigger::growth);
+  policy.walked({.time_ns = 500, .rss_pages = 1'000'000, .faults = 300}, 1);
+  EXPECT_EQ(policy.observe({.time_ns = 600, .rss_pages = 1'010'000, .faults = 300}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 700, .rss_pages = 1'010'001, .faults = 300}), trace::WalkTrigger::growth);
+}
+
+TEST(WalkPolicy, LeavesTimeBetweenCostlyWalks) {
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
+  EXPECT_EQ(policy.observe({.time_ns = 900'000'000, .rss_pages = 2000, .faults = 0}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 1'000'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
+}
+
+TEST(WalkPolicy, StartsAgainWithAnotherProgram) {
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
+  policy.forget();
+  EXPECT_EQ(policy.observe({.time_ns = 1, .rss_pages = 1000, .faults = 0}), trace::WalkTrigger::start);
+}
+
+TEST(WalkPolicy, WalksOnceAfterASmallChangeWentQuietAndAtIntervals) {
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100);
+  constexpr std::int64_t kTick = 100'000'000;
+  EXPECT_EQ(policy.observe({.time_ns = kTick, .rss_pages = 1020, .faults = 20}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 2 * kTick, .rss_pages = 1020, .faults = 20}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 3 * kTick, .rss_pages = 1020, .faults = 20}), trace::WalkTrigger::quiet);
+  policy.walked({.time_ns = 3 * kTick, .rss_pages = 1020, .faults = 20}, 100);
+  for (std::int64_t tick = 4; tick < 103; ++tick)
+    EXPECT_EQ(policy.observe({.time_ns = tick * kTick, .rss_pages = 1020, .faults = 20}), std::nullopt) << tick;
+  EXPECT_EQ(policy.observe({.time_ns = 103 * kTick, .rss_pages = 1020, .faults = 20}), trace::WalkTrigger::interval);
+}
+
+// Asks at every tick for a look of `cost_ns`, if `choice` then one that follows growth, if `must` one that
+// must happen; returns what was spent.
+std::int64_t spend_all(WalkBudget& budget, std::int64_t end_ns, std::int64_t cost_ns, bool choice, bool must) {
+  std::int64_t spent_ns = 0;
+  for (std::int64_t now = 0; now < end_ns; now += 100'000'000)
+    for (const bool kind : {false, true}) {
+      if (!(kind ? must && budget.allows_overdraft(now) : choice && budget.allows(now, cost_ns))) continue;
+      budget.spend(cost_ns, kind);
+      spent_ns += cost_ns;
+    }
+  return spent_ns;
+}
+
+TEST(WalkBudget, StaysAtItsShareOverTimeWhateverTheLooksAreFor) {
+  constexpr std::int64_t kCost = 5'000'000, kEnd = 1'000'000'000'000;
+  constexpr auto kEarned = static_cast<std::int64_t>(static_cast<double>(kEnd) * WalkBudget::kShare);
+  for (const auto& [choice, must] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
+    WalkBudget budget(0);
+    const std::int64_t spent_ns = spend_all(budget, kEnd, kCost, choice, must);
+    EXPECT_LE(spent_ns, kEarned + 3 * WalkBudget::kBurstNs + 2 * kCost) << choice << must;
+    EXPECT_GE(spent_ns, kEarned - 2 * kCost) << choice << must;
+  }
+}
+
+TEST(WalkBudget, LetsWhatMustHappenOverdrawItOnce) {
+  WalkBudget budget(0);
+  budget.spend(WalkBudget::kBurstNs + 1, true);
+  EXPECT_TRUE(budget.allows_overdraft(0));
+  budget.spend(WalkBudget::kBurstNs, true);
+  EXPECT_FALSE(budget.allows_overdraft(0));
+  EXPECT_TRUE(budget.allows_overdraft(1'000'000'000));
+}
+
+TEST(WalkBudget, FollowsGrowthHoweverMuchHadToHappen) {
+  WalkBudget budget(0);
+  budget.spend(100 * WalkBudget::kBurstNs, true);
+  EXPECT_TRUE(budget.allows(0, WalkBudget::kBurstNs));
+  budget.spend(WalkBudget::kBurstNs, false);
+  EXPECT_FALSE(budget.allows(0, 0));
+  EXPECT_TRUE(budget.allows(10'000'000'000, 10'000'000));
+}
+
+TEST(WalkBudget, CountsWhatNoLookWasChargedWith) {
+  WalkBudget budget(0);
+  budget.spend(WalkBudget::kBurstNs / 2, false);
+  budget.settle(WalkBudget::kBurstNs / 2);
+  EXPECT_TRUE(budget.allows_overdraft(0));
+  budget.settle(3 * WalkBudget::kBurstNs);
+  EXPECT_FALSE(budget.allows_overdraft(0));
+  EXPECT_TRUE(budget.allows(0, 1));
+}
+
+TEST(ManifestText, ReadsBackWhatWasWritten) {
+  Manifest manifest;
+  manifest.version = "9";
+  manifest.command = {"a", "b c", "\xff\xfe"};
+  manifest.state = "complete";
+  manifest.started_ns = 123456789012345;
+  manifest.options = {{"mode", "exact"}};
+  manifest.exit_signal = "SIGKILL";
+  manifest.dropped_records = 7;
+  const auto read = parse_manifest(render_manifest(manifest), "m");
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_EQ(read->command[1], "b c");
+  EXPECT_EQ(read->started_ns, manifest.started_ns);
+  EXPECT_EQ(read->options, manifest.options);
+  EXPECT_EQ(read->exit_signal, "SIGKILL");
+  EXPECT_FALSE(read->exit_code.has_value());
+  EXPECT_EQ(read->dropped_records, 7);
+}
+
+TEST(ManifestText, RefusesWhatIsNone) {
+  for (const char* text : {"", "{", "[]", "{}", R"({"schema":"whyrss.recording/2"})", R"({"schema":5})"})
+    EXPECT_FALSE(parse_manifest(text, "m").ok()) << text;
+  const auto wrong_types = parse_manifest(
+      R"({"schema":"whyrss.recording/1","command":"x","exit":[1],"lost":{"dropped_records":"y"},"options":{"a":1}})",
+      "m");
+  ASSERT_TRUE(wrong_types.ok());
+  EXPECT_TRUE(wrong_types->command.empty());
+}
+
+TEST(Cgroup, IsFoundOnAMachineThatHasOne) {
+  const auto group = read_cgroup(getpid());
+  if (!group) GTEST_SKIP() << "no memory cgroup is readable here";
+  EXPECT_TRUE(group->usage_bytes.value_or(0) > 0) << group->path;
+}
+
+}  // namespace
+}  // namespace whyrss

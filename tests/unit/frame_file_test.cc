@@ -1,0 +1,158 @@
+// Frames: what was appended is read back, and a file that was cut or flipped anywhere gives up only the
+// frames that were hit.
+#include "recording/frame_file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "support/file.h"
+
+namespace whyrss {
+namespace {
+
+class FrameFileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/whyrss-frames-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  static std::vector<std::byte> payload(std::size_t size, unsigned seed) {
+    std::vector<std::byte> bytes(size);
+    for (std::size_t i = 0; i < size; ++i) {
+      seed = seed * 1664525 + 1013904223;
+      bytes[i] = static_cast<std::byte>(seed >> 24);
+    }
+    return bytes;
+  }
+
+  // Twelve frames of random bytes, of 0 to 11000 bytes each.
+  std::vector<std::byte> write_twelve() {
+    auto writer = FrameWriter::create(
+        path(), {.kind = trace::FileKind::events, .session = {.high = 1, .low = 2}, .pid = 77, .start_ticks = 4711});
+    EXPECT_TRUE(writer.ok());
+    for (unsigned i = 0; i < 12; ++i)
+      EXPECT_TRUE(writer->append(trace::FrameKind::segment, i, payload(std::size_t{i} * 1000, i)).ok());
+    return load();
+  }
+
+  std::vector<std::byte> load() {
+    const auto text = read_file(path());
+    EXPECT_TRUE(text.ok());
+    std::vector<std::byte> bytes(text->size());
+    std::memcpy(bytes.data(), text->data(), bytes.size());
+    return bytes;
+  }
+
+  // Every frame that was read is exactly one of the twelve, in order; returns how many.
+  static std::size_t expect_true_frames(const FrameFile& file) {
+    std::uint64_t last = 0;
+    for (const RawFrame& frame : file.frames) {
+      EXPECT_GE(frame.time_ns, last);
+      last = frame.time_ns;
+      EXPECT_EQ(frame.payload, payload(std::size_t{frame.time_ns} * 1000, static_cast<unsigned>(frame.time_ns)));
+    }
+    return file.frames.size();
+  }
+
+  [[nodiscard]] std::string path() const { return directory_ + "/events.zst"; }
+  std::string directory_;
+};
+
+TEST_F(FrameFileTest, ReadsBackWhatWasAppended) {
+  const auto file = parse_frame_file(write_twelve(), "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->identity.pid, 77U);
+  EXPECT_EQ(file->identity.start_ticks, 4711U);
+  EXPECT_EQ(file->identity.session, (trace::SessionId{.high = 1, .low = 2}));
+  EXPECT_EQ(expect_true_frames(*file), 12U);
+  EXPECT_EQ(file->damaged_bytes, 0U);
+  EXPECT_FALSE(file->cut_short);
+}
+
+TEST_F(FrameFileTest, ReadsUpToTheLastWholeFrameWhenCutAnywhere) {
+  const auto bytes = write_twelve();
+  std::size_t whole_before = 0;
+  for (std::size_t size = sizeof(trace::FileHeader); size < bytes.size(); size += 97) {
+    const auto file = parse_frame_file(std::span(bytes).first(size), "f");
+    ASSERT_TRUE(file.ok());
+    const std::size_t whole = expect_true_frames(*file);
+    EXPECT_GE(whole, whole_before);
+    whole_before = whole;
+    EXPECT_EQ(file->damaged_bytes, 0U) << size;
+  }
+  EXPECT_EQ(whole_before, 11U);
+  const auto cut = parse_frame_file(std::span(bytes).first(bytes.size() - 1), "f");
+  ASSERT_TRUE(cut.ok());
+  EXPECT_TRUE(cut->cut_short);
+}
+
+TEST_F(FrameFileTest, AFlippedByteCostsOneFrame) {
+  const auto bytes = write_twelve();
+  for (std::size_t at = sizeof(trace::FileHeader); at < bytes.size(); at += 53) {
+    auto flipped = bytes;
+    flipped[at] ^= std::byte{0x40};
+    const auto file = parse_frame_file(flipped, "f");
+    ASSERT_TRUE(file.ok());
+    EXPECT_EQ(expect_true_frames(*file), 11U) << at;
+    EXPECT_TRUE(file->damaged_bytes > 0 || file->cut_short) << at;
+  }
+}
+
+TEST_F(FrameFileTest, RefusesWhatIsNoRecording) {
+  auto bytes = write_twelve();
+  EXPECT_FALSE(parse_frame_file({}, "f").ok());
+  EXPECT_FALSE(parse_frame_file(std::span(bytes).first(63), "f").ok());
+  for (std::size_t at = 0; at < sizeof(trace::FileHeader); ++at) {
+    auto flipped = bytes;
+    flipped[at] ^= std::byte{1};
+    EXPECT_FALSE(parse_frame_file(flipped, "f").ok()) << at;
+  }
+  EXPECT_FALSE(parse_frame_file(payload(100000, 3), "f").ok());
+}
+
+TEST_F(FrameFileTest, NeverReplacesAnExistingFile) {
+  write_twelve();
+  EXPECT_FALSE(FrameWriter::create(path(), {}).ok());
+}
+
+TEST_F(FrameFileTest, CutsBackToTheLastWholeFrameWhenThereIsNoRoomAndGoesOnLater) {
+  signal(SIGXFSZ, SIG_IGN);
+  auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::pages});
+  ASSERT_TRUE(writer.ok());
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit low{.rlim_cur = 20000, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &low);
+  std::vector<std::uint64_t> stored;
+  std::size_t failed = 0;
+  for (unsigned i = 1; i < 12; ++i) {
+    const bool ok = writer->append(trace::FrameKind::walk, i, payload(std::size_t{i} * 1000, i)).ok();
+    ok ? stored.push_back(i) : void(++failed);
+    EXPECT_EQ(std::filesystem::file_size(path()), writer->size_bytes());
+  }
+  EXPECT_TRUE(writer->append(trace::FrameKind::walk, 1, payload(1000, 1)).ok());  // small enough again
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_GT(failed, 0U);
+  EXPECT_TRUE(writer->append(trace::FrameKind::walk, 12, payload(12000, 12)).ok());
+
+  const auto file = parse_frame_file(load(), "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->frames.size(), stored.size() + 2);
+  EXPECT_EQ(file->damaged_bytes, 0U);
+  EXPECT_FALSE(file->cut_short);
+  EXPECT_EQ(file->frames.back().payload, payload(12000, 12));
+}
+
+}  // namespace
+}  // namespace whyrss

@@ -1,0 +1,379 @@
+// Recordings, written here record by record, to accounts: stacks, exec, fork, kills, damage, hostile bytes.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <string>
+
+#include "ingest/event_stream.h"
+#include "ingest/load.h"
+#include "ingest/page_walk_reader.h"
+#include "recording_builder.h"
+#include "shim/trace/pool.h"
+
+namespace whyrss {
+namespace {
+
+using namespace testing_support;
+using trace::FrameKind;
+using trace::PageBits;
+using trace::RecordKind;
+
+constexpr std::uint64_t kSecond = 1'000'000'000;
+constexpr std::uint64_t kHeap = 0x20000000;
+constexpr std::uint64_t kMapped = 0x7f0000001000;  // no multiple of 64 MiB, as glibc arenas have
+constexpr std::uint32_t kOwn = PageBits::present | PageBits::exclusive;
+
+// As "cause file:function:line/mapping" -> bytes, of the innermost frame.
+std::map<std::string, std::int64_t> summary(const RecordingAccount& recording, const Account& account) {
+  std::map<std::string, std::int64_t> result;
+  std::int64_t total = 0;
+  for (const Slice& slice : account.slices) {
+    std::string name(info(slice.site.cause).slug);
+    const auto& frames = recording.stacks[slice.site.stack];
+    if (!frames.empty()) {
+      const Frame& frame = recording.stacks[frames[0]];
+      name += frame.kind == whyrss::FrameKind::python
+                  ? " " + frame.function + ":" + std::to_string(frame.line)
+                  : " " + recording.stacks[frame.module].path + "+" + std::to_string(frame.address);
+    }
+    result[name] += slice.bytes;
+    total += slice.bytes;
+  }
+  EXPECT_EQ(total, account.rss_bytes);
+  return result;
+}
+
+using Summary = std::map<std::string, std::int64_t>;
+
+TestVma heap(std::uint32_t pages, std::uint32_t bits = kOwn) {
+  return {.start = kHeap, .path = "[heap]", .runs = {{bits, pages}}};
+}
+
+TEST(Ingest, BlamesBlocksAndMappingsOnTheirLines) {
+  TestRecording recording;
+  recording.manifest.command = {"job"};
+  recording.add(
+      100,
+      {segment(1, 0,
+               joined({attach(kSecond, 100, 1, trace::Born::exec), module_at(kSecond, 0x5000, 0x6000, "/usr/bin/job"),
+                       python_at(kSecond, 0x8000, 0x9000, 0x8100, 0x8200), code(kSecond, 1, "job.py", "load", 17),
+                       stack(kSecond, 1, {0x5101, 0x5201}),
+                       stack(kSecond, 2, {0x10000010, 0x8051, 0x8150, 0x5301},
+                             {{1, -1, trace::kNoNativeIndex, trace::PythonFrameFlags::entry, 0}}),
+                       block(RecordKind::allocate, 2 * kSecond, kHeap + 4096, 8192, 1),
+                       map(2 * kSecond, kMapped, 5 * 4096, 2)}))},
+      {{FrameKind::walk, walk(3 * kSecond, {heap(4), {.start = kMapped, .path = {}, .runs = {{kOwn, 5}}}})}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok()) << account.error();
+  EXPECT_TRUE(account->info.complete);
+  EXPECT_EQ(account->info.duration_s, 8.0);
+  ASSERT_EQ(account->processes.size(), 1U);
+  const ProcessAccount& process = account->processes[0];
+  EXPECT_TRUE(process.traced);
+  EXPECT_EQ(process.command, (std::vector<std::string>{"job", "--fast"}));
+  EXPECT_EQ(process.allocator, "glibc");
+  EXPECT_EQ(process.python, "3.11.2");
+  ASSERT_EQ(process.accounts.size(), 1U);
+  EXPECT_EQ(process.accounts[0].time_s, 2.0);
+  EXPECT_EQ(summary(*account, process.accounts[0]),
+            (Summary{{"heap_live /usr/bin/job+256", 8192}, {"heap_live", 2 * 4096}, {"anonymous load:17", 5 * 4096}}));
+  // Of the second stack the shim's frame and the interpreter's are hidden.
+  for (const Slice& slice : process.accounts[0].slices) {
+    if (slice.site.cause == Cause::anonymous) {
+      EXPECT_EQ(account->stacks[slice.site.stack].size(), 2U);
+    }
+  }
+}
+
+TEST(Ingest, AFileThatWasDeletedIsTheSameFile) {
+  constexpr std::uint32_t kCached = PageBits::present | PageBits::file;
+  TestRecording recording;
+  recording.add(
+      100, {segment(1, 0, attach(kSecond, 100, 1, trace::Born::exec))},
+      {{FrameKind::walk,
+        walk(2 * kSecond,
+             {{.start = kMapped, .path = "/data/big.txt", .backing = trace::Backing::file, .runs = {{kCached, 1}}}})},
+       {FrameKind::walk, walk(3 * kSecond, {{.start = kMapped,
+                                             .path = "/data/big.txt (deleted)",
+                                             .backing = trace::Backing::file,
+                                             .runs = {{kCached, 2}}}})}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok()) << account.error();
+  ASSERT_EQ(account->processes.size(), 1U);
+  ASSERT_EQ(account->processes[0].accounts.size(), 2U);
+  for (const Account& moment : account->processes[0].accounts) {
+    ASSERT_EQ(moment.slices.size(), 1U);
+    EXPECT_EQ(moment.slices[0].site.mapping, "/data/big.txt");
+  }
+}
+
+TEST(Ingest, ExecForgetsAndOneWithoutUsIsUntraced) {
+  TestRecording recording;
+  recording.add(100,
+                {segment(1, 0,
+                         joined({attach(kSecond, 100, 1, trace::Born::exec), map(kSecond, kMapped, 8192, 0),
+                                 text(RecordKind::exec, 3 * kSecond, "/bin/x")})),
+                 segment(2, 0,
+                         joined({attach(4 * kSecond, 100, 1, trace::Born::exec),
+                                 text(RecordKind::exec, 6 * kSecond, "/bin/missing"),
+                                 text(RecordKind::exec_failed, 6 * kSecond + 1, "/bin/missing"),
+                                 text(RecordKind::exec, 8 * kSecond, "/bin/static")}))},
+                {{FrameKind::walk, walk(2 * kSecond, {{.start = kMapped, .path = {}, .runs = {{kOwn, 2}}}})},
+                 {FrameKind::walk, walk(5 * kSecond, {{.start = kMapped, .path = {}, .runs = {{kOwn, 2}}}})},
+                 {FrameKind::walk, walk(7 * kSecond, {heap(1)})},
+                 {FrameKind::walk, walk(9 * kSecond, {heap(1)})}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  const auto& accounts = account->processes.at(0).accounts;
+  ASSERT_EQ(accounts.size(), 4U);
+  EXPECT_EQ(summary(*account, accounts[0]), (Summary{{"anonymous", 8192}}));
+  EXPECT_EQ(summary(*account, accounts[1]), (Summary{{"unknown", 8192}}));
+  EXPECT_EQ(summary(*account, accounts[2]), (Summary{{"heap_live", 4096}}));
+  EXPECT_EQ(summary(*account, accounts[3]), (Summary{{"unknown", 4096}}));
+}
+
+TEST(Ingest, AForkChildKnowsItsParentsStacksAndCopiesAtMostItsFaults) {
+  TestRecording recording;
+  recording.add(
+      100,
+      {segment(1, 0,
+               joined({attach(kSecond, 100, 1, trace::Born::exec), module_at(kSecond, 0x5000, 0x6000, "/usr/bin/job"),
+                       stack(kSecond, 1, {0x5101}), block(RecordKind::allocate, kSecond, kHeap, 10 * 4096, 1),
+                       process_record(RecordKind::fork, 2 * kSecond, 101),
+                       block(RecordKind::release, 2 * kSecond + 5, kHeap, 0, 0)}))},
+      {{FrameKind::walk, walk(kSecond + 5, {heap(10)})}});
+  recording.add(
+      101,
+      {segment(
+          2, 0,
+          joined({attach(2 * kSecond + 9, 101, 100, trace::Born::fork), inherited(2 * kSecond + 10, {{kHeap, 10}})}))},
+      {{FrameKind::walk, walk(3 * kSecond, {heap(10, PageBits::present)}, 0)},
+       {FrameKind::walk,
+        walk(4 * kSecond, {{.start = kHeap, .path = "[heap]", .runs = {{kOwn, 6}, {PageBits::present, 4}}}}, 4)}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  ASSERT_EQ(account->processes.size(), 2U);
+  EXPECT_EQ(account->processes[0].pid, 100);
+  const ProcessAccount& child = account->processes[1];
+  EXPECT_TRUE(child.born_by_fork);
+  EXPECT_EQ(child.parent, 100);
+  EXPECT_EQ(summary(*account, child.accounts.at(0)), (Summary{{"fork_shared /usr/bin/job+256", 40960}}));
+  EXPECT_EQ(summary(*account, child.accounts.at(1)),
+            (Summary{{"fork_cow /usr/bin/job+256", 4 * 4096}, {"fork_shared /usr/bin/job+256", 6 * 4096}}));
+  ASSERT_EQ(child.copies.size(), 1U);
+  EXPECT_EQ(child.copies[0].copied_bytes, 4 * 4096);
+  EXPECT_EQ(child.copies[0].time_s, 3.0);
+}
+
+TEST(Ingest, PhasesNotesLossesAndProcessesNeverWalked) {
+  TestRecording recording;
+  recording.add(
+      100,
+      {segment(
+          1, 0,
+          joined({attach(kSecond, 100, 1, trace::Born::exec), text(RecordKind::mark, 2 * kSecond, "epoch", 1),
+                  text(RecordKind::mark, 4 * kSecond, "epoch", 2), text(RecordKind::note, kSecond, "no stacks here")}),
+          3)},
+      {});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  ASSERT_EQ(account->phases.size(), 1U);
+  EXPECT_EQ(account->phases[0].from_s, 1.0);
+  EXPECT_EQ(account->phases[0].to_s, 3.0);
+  EXPECT_EQ(account->processes.at(0).notes, (std::vector<std::string>{"no stacks here"}));
+  EXPECT_EQ(account->info.lost_events, 3U);
+  EXPECT_EQ(account->info.lost_snapshots, 1U);
+}
+
+TEST(EventStream, TakesEachByteOfALeaseOnce) {
+  const ByteVector records = joined({map(10, 1 << 20, 4096, 0), map(20, 2 << 20, 4096, 0), map(30, 3 << 20, 4096, 0)});
+  const auto part = [&](std::size_t from, std::size_t to) {
+    return Bytes(records).subspan(from * 64, (to - from) * 64);
+  };
+  EventStream stream;
+  stream.add_segment(5, 64, 2, part(1, 2));
+  stream.add_segment(5, 0, 2, part(0, 2));   // the collector was killed before it said what it had taken
+  stream.add_segment(5, 64, 2, part(1, 3));  // and the thread went on
+  EXPECT_EQ(stream.records().size(), 3U);
+  EXPECT_EQ(stream.lost_records(), 2U);
+  EXPECT_EQ(stream.missing_bytes(), 0U);
+
+  EventStream with_gap;
+  with_gap.add_segment(5, 128, 0, part(2, 3));
+  with_gap.add_segment(6, 0, 0, part(0, 1).first(40));
+  EXPECT_EQ(with_gap.records().size(), 1U);
+  EXPECT_EQ(with_gap.missing_bytes(), 128U);
+  EXPECT_EQ(with_gap.damaged_records(), 1U);
+}
+
+TEST(Killed, TheCollectorsLeftoversAreReadFromThePool) {
+  TestRecording recording;
+  const std::string pool_path = recording.path() + "/pool";
+  recording.manifest.state = "recording";
+  recording.manifest.ended_ns = 0;
+  recording.manifest.pool_path = pool_path;
+  const std::uint64_t size = trace::pool_bytes(4, 4);
+  void* memory = std::aligned_alloc(4096, size);
+  ASSERT_NE(memory, nullptr);
+  std::memset(memory, 0, size);
+  const trace::PoolView pool = trace::format_pool(memory, 4, 4, kSession);
+  const trace::Writer writer{.pool = pool, .pid = 100, .tid = 1, .slot = trace::kNoSlot, .start_ticks = 7};
+  const trace::Writer stranger{.pool = pool, .pid = 200, .tid = 2, .slot = trace::kNoSlot, .start_ticks = 8};
+  trace::Lease lease, other;
+  const auto write = [](const trace::Writer& by, trace::Lease& into, const ByteVector& bytes) {
+    std::memcpy(trace::reserve(by, into, bytes.size()), bytes.data(), bytes.size());
+    trace::publish(into, bytes.size());
+  };
+  const ByteVector begin = attach(kSecond, 100, 1, trace::Born::exec);
+  write(writer, lease, begin);
+  const std::uint64_t lease_number = lease.chunk->lease.load();
+  write(writer, lease, map(kSecond, kMapped, 8192, 0));
+  write(stranger, other, attach(kSecond, 200, 1, trace::Born::exec));
+  std::ofstream(pool_path, std::ios::binary)
+      .write(static_cast<const char*>(memory), static_cast<std::streamsize>(size));
+  std::free(memory);
+  recording.add(100, {segment(lease_number, 0, begin)},
+                {{FrameKind::walk, walk(2 * kSecond, {{.start = kMapped, .path = {}, .runs = {{kOwn, 2}}}})}});
+  recording.write_manifest();
+
+  auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  EXPECT_FALSE(account->info.complete);
+  EXPECT_EQ(account->info.incomplete_why, "the collector was killed");
+  ASSERT_EQ(account->processes.size(), 2U);
+  EXPECT_EQ(summary(*account, account->processes[0].accounts.at(0)), (Summary{{"anonymous", 8192}}));
+  EXPECT_EQ(account->processes[1].pid, 200);
+
+  // While a collector holds the lock, the pool is its own.
+  const Fd lock(open((recording.path() + "/lock").c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
+  ASSERT_EQ(flock(lock.get(), LOCK_EX), 0);
+  account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  EXPECT_EQ(account->info.incomplete_why, "still running");
+  EXPECT_EQ(account->processes.size(), 1U);
+  ASSERT_EQ(flock(lock.get(), LOCK_UN), 0);
+
+  // Another session's pool, or a broken one, is left alone.
+  recording.manifest.session[0] = 'f';
+  recording.write_manifest();
+  account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  EXPECT_EQ(account->processes.size(), 1U);
+}
+
+TEST(BadInput, IsRefusedWithOneLine) {
+  TestRecording recording;
+  const auto refused = [](const std::string& path, const std::string& with) {
+    const auto account = load_account(path);
+    ASSERT_FALSE(account.ok());
+    EXPECT_NE(account.error().find(with), std::string::npos) << account.error();
+    EXPECT_NE(account.error().find(path), std::string::npos) << account.error();
+    EXPECT_EQ(account.error().find('\n'), std::string::npos);
+  };
+  refused(recording.path() + "/missing", "No such file");
+  refused(recording.path(), "no manifest.json");
+  refused("/etc/passwd", "not a directory");
+  std::ofstream(recording.path() + "/manifest.json") << "hello";
+  refused(recording.path(), "not JSON");
+  std::ofstream(recording.path() + "/manifest.json") << R"({"schema":"whyrss.recording/2"})";
+  refused(recording.path(), "whyrss.recording/2");
+  std::ofstream(recording.path() + "/manifest.json") << "";
+  refused(recording.path(), "manifest.json");
+}
+
+TEST(BadInput, FilesOfAnotherRecordingAreLeftOut) {
+  TestRecording recording;
+  recording.add(100, {segment(1, 0, attach(kSecond, 100, 1, trace::Born::exec))}, {});
+  recording.manifest.session = hex32(1, 2);
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  EXPECT_FALSE(account->processes.at(0).traced);
+  EXPECT_EQ(account->processes.at(0).notes.size(), 2U);
+}
+
+TEST(BadInput, WalksThatDoNotAddUpAreSkipped) {
+  const ByteVector good = walk(kSecond, {heap(4)});
+  ASSERT_TRUE(read_walk(good));
+  EXPECT_FALSE(read_walk(walk(kSecond, {heap(4), heap(4)})));  // overlap
+  ByteVector longer = good;
+  longer.resize(longer.size() + 8);
+  EXPECT_FALSE(read_walk(longer));
+  for (std::size_t size = 0; size < good.size(); ++size) EXPECT_FALSE(read_walk(Bytes(good).first(size)));
+}
+
+// A recording with everything in it, cut and flipped everywhere: always an answer or one line.
+TEST(BadInput, ADamagedRecordingIsNotComplete) {
+  TestRecording recording;
+  recording.add(100, {segment(1, 0, attach(kSecond, 100, 1, trace::Born::exec))},
+                {{FrameKind::walk, walk(2 * kSecond, {heap(1)})}});
+  recording.write_manifest();
+  const auto sound = load_account(recording.path());
+  ASSERT_TRUE(sound.ok()) << sound.error();
+  EXPECT_TRUE(sound->info.complete);
+  const std::string pages = recording.process_directory(100) + "/pages.zst";
+  std::filesystem::resize_file(pages, std::filesystem::file_size(pages) - 1);
+  const auto cut = load_account(recording.path());
+  ASSERT_TRUE(cut.ok()) << cut.error();
+  EXPECT_FALSE(cut->info.complete);
+  EXPECT_EQ(cut->info.incomplete_why, "some of its files are damaged");
+}
+
+TEST(BadInput, CutAndFlippedFilesNeverCrash) {
+  TestRecording recording;
+  std::vector<ByteVector> segments;
+  std::vector<std::pair<FrameKind, ByteVector>> pages;
+  std::uint32_t seed = 5;
+  for (std::uint32_t i = 0; i < 40; ++i) {
+    std::vector<ByteVector> records;
+    if (i == 0) records.push_back(attach(kSecond, 100, 1, trace::Born::exec));
+    for (int j = 0; j < 100; ++j) {
+      seed = seed * 1664525 + 1013904223;
+      records.push_back(map(kSecond + i, kMapped + std::uint64_t{seed} * 4096, 4096 + seed % 65536, 0));
+    }
+    segments.push_back(segment(i + 1, 0, joined(records)));
+    std::vector<TestVma> vmas;
+    for (std::uint64_t vma = 0; vma < 60; ++vma) {
+      seed = seed * 1664525 + 1013904223;
+      vmas.push_back(
+          {.start = kMapped + vma * (1ULL << 32), .path = std::to_string(seed), .runs = {{kOwn, seed % 9999 + 1}}});
+    }
+    pages.emplace_back(FrameKind::walk, walk(kSecond + i, vmas, i));
+  }
+  recording.add(100, segments, pages);
+  recording.write_manifest();
+  for (const char* name : {"/events.zst", "/pages.zst", "/../manifest.json"}) {
+    const std::string path = recording.process_directory(100) + name;
+    const auto whole = read_file(path);
+    ASSERT_TRUE(whole.ok());
+    const auto load_with = [&](const std::string& content) {
+      std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+      const auto account = load_account(recording.path());
+      if (!account.ok()) {
+        EXPECT_EQ(account.error().find('\n'), std::string::npos);
+      }
+      return account.ok();
+    };
+    for (std::size_t size = 0; size < whole->size(); size += 4096) load_with(whole->substr(0, size));
+    for (std::size_t at = 3; at < whole->size(); at += whole->size() / 40 + 1) {
+      std::string flipped = *whole;
+      flipped[at] = static_cast<char>(flipped[at] ^ 0x10);
+      load_with(flipped);
+    }
+    EXPECT_TRUE(load_with(*whole));
+  }
+}
+
+}  // namespace
+}  // namespace whyrss

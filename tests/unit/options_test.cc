@@ -1,0 +1,194 @@
+// What the command line means.
+#include <gtest/gtest.h>
+
+#include "cli/command_line.h"
+#include "cli/env_command.h"
+#include "cli/fail_if.h"
+#include "cli/size_option.h"
+#include "literal_accounts.h"
+
+namespace whyrss {
+namespace {
+
+using Words = std::vector<std::string>;
+
+template <typename T>
+T parsed(const Words& words) {
+  const CommandLine line = parse_command_line(words);
+  if (const auto* error = std::get_if<UsageError>(&line)) ADD_FAILURE() << error->message;
+  return std::get<T>(line);
+}
+
+UsageError refused(const Words& words) {
+  const CommandLine line = parse_command_line(words);
+  EXPECT_TRUE(std::holds_alternative<UsageError>(line));
+  return std::holds_alternative<UsageError>(line) ? std::get<UsageError>(line) : UsageError{"", 0};
+}
+
+TEST(CommandLine, ProgramWithoutVerbIsRecorded) {
+  EXPECT_EQ(parsed<RecordOptions>({"python", "a.py", "-o", "x"}).command, (Words{"python", "a.py", "-o", "x"}));
+  const auto with_options = parsed<RecordOptions>({"-o", "DIR", "python", "--help"});
+  EXPECT_EQ(with_options.output, "DIR");
+  EXPECT_EQ(with_options.command, (Words{"python", "--help"}));
+}
+
+TEST(CommandLine, OptionsEndAtTheFirstOtherWord) {
+  const auto options = parsed<RecordOptions>({"record", "-fq", "--mode=exact", "-oDIR", "prog", "-f", "--", "x"});
+  EXPECT_TRUE(options.force);
+  EXPECT_TRUE(options.quiet);
+  EXPECT_EQ(options.mode, "exact");
+  EXPECT_EQ(options.output, "DIR");
+  EXPECT_EQ(options.command, (Words{"prog", "-f", "--", "x"}));
+}
+
+TEST(CommandLine, DoubleDashSettlesDoubts) {
+  EXPECT_EQ(parsed<RecordOptions>({"record", "--", "report", "x"}).command, (Words{"report", "x"}));
+  EXPECT_EQ(parsed<RecordOptions>({"--", "-odd-name"}).command, (Words{"-odd-name"}));
+  EXPECT_EQ(parsed<RecordOptions>({"record", "--", "--", "x"}).command, (Words{"--", "x"}));
+  EXPECT_EQ(parsed<RecordOptions>({"record", "-o", "--", "x"}).output, "--");  // an option takes its word first
+  EXPECT_EQ(parsed<RecordOptions>({"record", "", "x"}).command, (Words{"", "x"}));
+}
+
+TEST(CommandLine, RecordValues) {
+  const auto options =
+      parsed<RecordOptions>({"record", "--sample-bytes", "2MiB", "--touch", "61", "--liveness", "off", "--unwinder",
+                             "libunwind", "--preload", "/x.so", "--memory-max", "1GiB", "--exe", "py*", "prog"});
+  EXPECT_EQ(options.sample_bytes, 2U << 20);
+  EXPECT_EQ(options.touch, "61");
+  EXPECT_FALSE(options.liveness);
+  EXPECT_EQ(options.unwinder, "libunwind");
+  EXPECT_EQ(options.preload, "/x.so");
+  EXPECT_EQ(options.memory_max, "1GiB");
+  EXPECT_EQ(options.exe, "py*");
+  const auto defaults = parsed<RecordOptions>({"prog"});
+  EXPECT_EQ(defaults.sample_bytes, 64U << 10);
+  EXPECT_EQ(defaults.touch, "auto");
+  EXPECT_TRUE(defaults.liveness);
+}
+
+TEST(CommandLine, RecordFaultsLeaveTheCommandsStatusesAlone) {
+  for (const Words& words : {Words{"record"}, Words{"record", "--"}, Words{"record", "--no-such", "x"},
+                             Words{"record", "--mode", "fast", "x"}, Words{"record", "--touch", "0", "x"},
+                             Words{"record", "--touch", "many", "x"}, Words{"record", "--sample-bytes", "0", "x"},
+                             Words{"record", "--sample-bytes", "-1", "x"}, Words{"record", "--memory-max", "much", "x"},
+                             Words{"record", "-o"}}) {
+    const UsageError error = refused(words);
+    EXPECT_EQ(error.exit_status, 125) << words.back();
+    EXPECT_FALSE(error.message.empty());
+    EXPECT_EQ(error.message.find('\n'), std::string::npos);
+  }
+}
+
+TEST(CommandLine, Report) {
+  const auto options =
+      parsed<ReportOptions>({"report", "DIR", "--format", "json", "-o", "out", "--from", "load", "--to", "2.5", "--pid",
+                             "7", "--top", "3", "--by", "touch", "--fail-if", "rss>1"});
+  EXPECT_EQ(options.recording, "DIR");
+  EXPECT_EQ(options.format, "json");
+  EXPECT_EQ(options.output, "out");
+  EXPECT_EQ(options.from, "load");
+  EXPECT_EQ(options.to, "2.5");
+  EXPECT_EQ(options.pid, 7);
+  EXPECT_EQ(options.top, 3U);
+  EXPECT_EQ(options.by, "touch");
+  EXPECT_EQ(options.fail_if, "rss>1");
+  const auto defaults = parsed<ReportOptions>({"report", "DIR"});
+  EXPECT_EQ(defaults.format, "text");
+  EXPECT_EQ(defaults.pid, std::nullopt);
+  EXPECT_EQ(defaults.top, std::nullopt);
+}
+
+TEST(CommandLine, ReportUsage) {
+  for (const Words& words : {Words{"report"}, Words{"report", "a", "b"}, Words{"report", "a", "--format", "yaml"},
+                             Words{"report", "a", "--pid", "x"}, Words{"report", "a", "--top", "0"},
+                             Words{"report", "a", "--by", "luck"}, Words{"report", "a", "--no-such"}})
+    EXPECT_EQ(refused(words).exit_status, 2) << words.back();
+}
+
+TEST(CommandLine, CollectAsTheLibraryStartsIt) {
+  const auto options =
+      parsed<CollectOptions>({"collect", "--output", "/d", "--target", "12", "--ready-fd", "5", "--control-fd", "6",
+                              "--force", "--options", "touch=off", "--", "p", "-x"});
+  EXPECT_EQ(options.output, "/d");
+  EXPECT_EQ(options.target, 12);
+  EXPECT_EQ(options.ready_fd, 5);
+  EXPECT_EQ(options.control_fd, 6);
+  EXPECT_TRUE(options.force);
+  EXPECT_EQ(options.options, "touch=off");
+  EXPECT_EQ(options.command, (Words{"p", "-x"}));
+}
+
+TEST(CommandLine, DoctorAndEnv) {
+  EXPECT_EQ(parsed<DoctorOptions>({"doctor"}).command, Words{});
+  EXPECT_EQ(parsed<DoctorOptions>({"doctor", "--", "python", "a.py"}).command, (Words{"python", "a.py"}));
+  EXPECT_EQ(parsed<EnvOptions>({"env", "-o", "d", "--options", "mode=exact"}).output, "d");
+}
+
+TEST(CommandLine, VerbsStillToCome) {
+  for (const char* verb : {"html", "diff", "compare-allocators", "top", "export", "merge", "prove"}) {
+    const UsageError error = refused({verb, "x"});
+    EXPECT_EQ(error.exit_status, 2);
+    EXPECT_NE(error.message.find("not in this version"), std::string::npos);
+    EXPECT_EQ(parsed<ShowText>({"--help"}).text.find(std::string("whyrss ") + verb), std::string::npos);
+  }
+  EXPECT_EQ(parsed<RecordOptions>({"record", "top"}).command, Words{"top"});
+}
+
+TEST(CommandLine, HelpAndVersion) {
+  EXPECT_EQ(parsed<ShowText>({"--version"}).text.rfind("whyrss ", 0), 0U);
+  EXPECT_NE(parsed<ShowText>({"report", "--help"}).text.find("--fail-if"), std::string::npos);
+  EXPECT_NE(parsed<ShowText>({"record", "--help"}).text.find("--sample-bytes"), std::string::npos);
+  EXPECT_EQ(parsed<RecordOptions>({"python", "--help"}).command, (Words{"python", "--help"}));
+  EXPECT_EQ(refused({}).exit_status, 2);
+}
+
+TEST(Size, AsTyped) {
+  EXPECT_EQ(*parse_size("64KiB"), 65536);
+  EXPECT_EQ(*parse_size("64k"), 65536);
+  EXPECT_EQ(*parse_size("2GiB"), 2LL << 30);
+  EXPECT_EQ(*parse_size("1.5 MiB"), 1536 * 1024);
+  EXPECT_EQ(*parse_size("10MB"), 10'000'000);
+  EXPECT_EQ(*parse_size("0"), 0);
+  for (const char* wrong : {"", "KiB", "-1", "1e400", "nan", "inf", "10 bananas", "99999999999TiB", "0x10"})
+    EXPECT_FALSE(parse_size(wrong).ok()) << wrong;
+}
+
+TEST(FailIf, GrowthOfCausesAndTotals) {
+  const RecordingAccount recording = literal::quickstart();
+  const View view = build_view(recording, whole_life(recording));
+  const auto check = [&](const std::string& text) {
+    const Result<FailIf> condition = parse_fail_if(text);
+    EXPECT_TRUE(condition.ok()) << text;
+    return *holds(*condition, view);
+  };
+  EXPECT_TRUE(check("fork_cow>247MiB"));
+  EXPECT_FALSE(check("fork_cow > 248MiB"));
+  EXPECT_TRUE(check("fork_cow>=248MiB"));
+  EXPECT_TRUE(check("rss>900MiB"));
+  EXPECT_FALSE(check("device>0"));
+  EXPECT_TRUE(check("uss>800MiB"));
+  EXPECT_TRUE(check("pss>853MiB"));
+}
+
+TEST(FailIf, WhatIsNotKnownIsNotPassed) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].totals.clear();
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_FALSE(holds(*parse_fail_if("pss>1"), view).ok());
+}
+
+TEST(FailIf, Nonsense) {
+  for (const char* text : {"", "fork_cow", "fork_cow>", "bananas>1GiB", ">1GiB", "rss<1GiB", "rss>1GiB extra"})
+    EXPECT_FALSE(parse_fail_if(text).ok()) << text;
+  EXPECT_NE(parse_fail_if("cow>1").error().find("fork_cow"), std::string::npos);
+}
+
+TEST(Env, LinesSurviveTheShell) {
+  EXPECT_EQ(env_lines("/opt/it's/libwhyrss.so", "/d/%p", "touch=off"),
+            "export LD_PRELOAD='/opt/it'\\''s/libwhyrss.so'\"${LD_PRELOAD:+:$LD_PRELOAD}\"\n"
+            "export WHYRSS_OUTPUT='/d/%p'\n"
+            "export WHYRSS_OPTS='touch=off'\n");
+}
+
+}  // namespace
+}  // namespace whyrss

@@ -1,0 +1,206 @@
+// The pool: what is published is read once, in order, complete; what does not fit is counted; a kill
+// on either side loses nothing that was published.
+#include "shim/trace/pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstring>
+#include <map>
+#include <thread>
+#include <vector>
+
+namespace whyrss::trace {
+namespace {
+
+constexpr SessionId kSession{.high = 7, .low = 9};
+
+class Pool : public testing::Test {
+ protected:
+  void SetUp() override { make(8, 4); }
+  void TearDown() override { munmap(mapping_, bytes_); }
+
+  void make(std::uint32_t chunks, std::uint32_t slots) {
+    if (mapping_ != nullptr) munmap(mapping_, bytes_);
+    bytes_ = pool_bytes(chunks, slots);
+    mapping_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    ASSERT_NE(mapping_, MAP_FAILED);
+    pool_ = format_pool(mapping_, chunks, slots, kSession);
+  }
+
+  static bool write_number(const Writer& writer, Lease& lease, std::uint64_t number) {
+    auto* record = reinterpret_cast<TextRecord*>(reserve(writer, lease, sizeof(TextRecord)));
+    if (record == nullptr) return false;
+    *record = {.header = {.size_bytes = sizeof(TextRecord), .kind = RecordKind::mark, .reserved = 0, .time_ns = number},
+               .argument = 0,
+               .text_bytes = 0};
+    publish(lease, sizeof(TextRecord));
+    return true;
+  }
+
+  // All numbers now published, per thread id, in the order of their leases.
+  std::map<std::uint32_t, std::vector<std::uint64_t>> drain(bool owners_gone = false) {
+    std::map<std::uint64_t, std::pair<std::uint32_t, std::vector<std::uint64_t>>> by_lease;
+    for (std::uint32_t index = 0; index < pool_.header->chunk_count; ++index) {
+      const Segment segment = next_segment(pool_, index);
+      auto& [tid, numbers] = by_lease[segment.lease];
+      tid = segment.tid;
+      for (std::size_t at = 0; at < segment.bytes.size(); at += sizeof(TextRecord)) {
+        TextRecord record;
+        std::memcpy(&record, segment.bytes.data() + at, sizeof record);
+        numbers.push_back(record.header.time_ns);
+      }
+      finish_segment(pool_, segment, owners_gone && !segment.bytes.empty());
+    }
+    std::map<std::uint32_t, std::vector<std::uint64_t>> result;
+    for (const auto& [lease, entry] : by_lease) {
+      auto& numbers = result[entry.first];
+      numbers.insert(numbers.end(), entry.second.begin(), entry.second.end());
+    }
+    return result;
+  }
+
+  void* mapping_ = nullptr;
+  std::uint64_t bytes_ = 0;
+  PoolView pool_;
+};
+
+TEST_F(Pool, ReadsEachRecordOnceAndInOrder) {
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+  Lease lease;
+  for (std::uint64_t number = 0; number < 1000; ++number) ASSERT_TRUE(write_number(writer, lease, number));
+  auto first = drain();
+  for (std::uint64_t number = 1000; number < 1500; ++number) ASSERT_TRUE(write_number(writer, lease, number));
+  auto second = drain();
+
+  auto all = first[11];
+  all.insert(all.end(), second[11].begin(), second[11].end());
+  ASSERT_EQ(all.size(), 1500U);
+  for (std::uint64_t number = 0; number < 1500; ++number) EXPECT_EQ(all[number], number);
+  EXPECT_TRUE(drain()[11].empty());
+}
+
+TEST_F(Pool, DropsAndCountsWhenFullAndMarksTheGap) {
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11, .slot = claim_slot(pool_, 1, 5)};
+  Lease lease;
+  const std::uint64_t room = 8 * (kChunkBytes / sizeof(TextRecord));
+  for (std::uint64_t number = 0; number < room; ++number) ASSERT_TRUE(write_number(writer, lease, number));
+  EXPECT_FALSE(write_number(writer, lease, room));
+  EXPECT_FALSE(write_number(writer, lease, room + 1));
+  EXPECT_EQ(pool_.header->dropped_records.load(), 2U);
+  EXPECT_EQ(pool_.slots[writer.slot].dropped_records.load(), 2U);
+
+  EXPECT_EQ(drain()[11].size(), room);
+  ASSERT_TRUE(write_number(writer, lease, room + 2));
+  std::uint32_t lost = 0;
+  for (std::uint32_t index = 0; index < 8; ++index)
+    if (!next_segment(pool_, index).bytes.empty()) lost = next_segment(pool_, index).lost_before;
+  EXPECT_EQ(lost, 2U);
+}
+
+TEST_F(Pool, RefusesARecordLargerThanAChunk) {
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+  Lease lease;
+  EXPECT_EQ(reserve(writer, lease, kChunkBytes + 1), nullptr);
+  EXPECT_NE(reserve(writer, lease, kChunkBytes), nullptr);
+}
+
+TEST_F(Pool, TakesBackTheChunksOfDeadThreads) {
+  for (std::uint32_t tid = 1; tid <= 40; ++tid) {
+    const Writer writer{.pool = pool_, .pid = 1, .tid = tid};
+    Lease lease;  // never sealed, as after SIGKILL
+    ASSERT_TRUE(write_number(writer, lease, tid)) << "thread " << tid;
+    EXPECT_EQ(drain(true)[tid], std::vector<std::uint64_t>{tid});
+  }
+}
+
+TEST_F(Pool, HandsChunksToManyThreadsWithoutMixingThem) {
+  make(64, 4);
+  constexpr std::uint64_t kEach = 4000;
+  std::vector<std::thread> threads;
+  for (std::uint32_t tid = 1; tid <= 4; ++tid)
+    threads.emplace_back([this, tid] {
+      const Writer writer{.pool = pool_, .pid = 1, .tid = tid};
+      Lease lease;
+      for (std::uint64_t number = 0; number < kEach; ++number) write_number(writer, lease, number);
+      seal(lease);
+    });
+  std::map<std::uint32_t, std::vector<std::uint64_t>> all;
+  const auto collect = [&] {
+    for (auto& [tid, numbers] : drain()) all[tid].insert(all[tid].end(), numbers.begin(), numbers.end());
+  };
+  for (int round = 0; round < 50; ++round) collect();
+  for (auto& thread : threads) thread.join();
+  collect();
+  std::uint64_t read = 0;
+  for (std::uint32_t tid = 1; tid <= 4; ++tid) {
+    read += all[tid].size();
+    // A thread may move on to its next chunk between the reader's looks at the two: leases tell the order.
+    std::sort(all[tid].begin(), all[tid].end());
+    for (std::size_t i = 1; i < all[tid].size(); ++i) ASSERT_LT(all[tid][i - 1], all[tid][i]);
+  }
+  EXPECT_EQ(read + pool_.header->dropped_records.load(), 4 * kEach);
+}
+
+TEST_F(Pool, KeepsWhatAKilledWriterPublished) {
+  make(256, 4);
+  for (int round = 0; round < 20; ++round) {
+    auto* announced = static_cast<std::atomic<std::uint64_t>*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+      Lease lease;
+      for (std::uint64_t number = 0; write_number(writer, lease, number); ++number) announced->store(number + 1);
+      pause();
+    }
+    while (announced->load() < 1000) usleep(100);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    const std::vector<std::uint64_t> numbers = drain(true)[11];
+    EXPECT_GE(numbers.size(), announced->load());
+    for (std::size_t i = 0; i < numbers.size(); ++i) ASSERT_EQ(numbers[i], i);
+    munmap(announced, 4096);
+  }
+}
+
+TEST_F(Pool, OpensOnlyWhatIsAPool) {
+  EXPECT_TRUE(open_pool(mapping_, bytes_));
+  EXPECT_EQ(open_pool(mapping_, bytes_).header->session, kSession);
+  EXPECT_FALSE(open_pool(mapping_, bytes_ - 1));
+  EXPECT_FALSE(open_pool(mapping_, 100));
+  pool_.header->version = kPoolVersion + 1;
+  EXPECT_FALSE(open_pool(mapping_, bytes_));
+  pool_.header->version = kPoolVersion;
+  pool_.header->chunk_count = 1U << 30;
+  EXPECT_FALSE(open_pool(mapping_, bytes_));
+}
+
+TEST_F(Pool, SurvivesAScribblingTarget) {
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+  Lease lease;
+  ASSERT_TRUE(write_number(writer, lease, 1));
+  lease.chunk->committed.store(kChunkBytes * 100);
+  for (std::uint32_t index = 0; index < 8; ++index) EXPECT_TRUE(next_segment(pool_, index).bytes.empty());
+  pool_.header->free_head.store(0xffffffff);
+  Lease other;
+  EXPECT_FALSE(write_number(writer, other, 2));
+}
+
+TEST_F(Pool, GivesASlotBackToTheProcessThatExecs) {
+  const std::uint32_t slot = claim_slot(pool_, 100, 5);
+  EXPECT_EQ(claim_slot(pool_, 100, 5), slot);
+  EXPECT_NE(claim_slot(pool_, 101, 5), slot);
+  claim_slot(pool_, 102, 5);
+  claim_slot(pool_, 103, 5);
+  EXPECT_EQ(claim_slot(pool_, 104, 5), kNoSlot);
+  EXPECT_EQ(pool_.header->refused_slots.load(), 1U);
+}
+
+}  // namespace
+}  // namespace whyrss::trace

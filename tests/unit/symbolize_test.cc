@@ -1,0 +1,217 @@
+// Names from real ELF files, and no harm from broken ones.
+#include "symbolize/symbolize.h"
+
+#include <elf.h>
+#include <gnu/libc-version.h>
+#include <gtest/gtest.h>
+#include <link.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "symbolize/elf_names.h"
+
+// Known functions whose addresses the tests look up.
+namespace whyrss_symbolize_test {
+__attribute__((noinline)) int landmark(int value) {
+  asm volatile("");
+  return value + 1;
+}
+}  // namespace whyrss_symbolize_test
+
+namespace whyrss {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Image {
+  std::string path, build_id;
+  std::uint64_t bias = 0;
+};
+
+std::string build_id_of(const dl_phdr_info& info) {
+  for (int i = 0; i < info.dlpi_phnum; ++i) {
+    const auto& header = info.dlpi_phdr[i];
+    if (header.p_type != PT_NOTE) continue;
+    const char* at = reinterpret_cast<const char*>(info.dlpi_addr + header.p_vaddr);
+    const char* end = at + header.p_memsz;
+    while (at + sizeof(ElfW(Nhdr)) <= end) {
+      ElfW(Nhdr) note;
+      std::memcpy(&note, at, sizeof note);
+      const char* name = at + sizeof note;
+      const char* text = name + ((note.n_namesz + 3) & ~3U);
+      if (note.n_type == NT_GNU_BUILD_ID && std::memcmp(name, "GNU", 4) == 0) return {text, note.n_descsz};
+      at = text + ((note.n_descsz + 3) & ~3U);
+    }
+  }
+  return "";
+}
+
+// This program, or the loaded library whose path contains `part`.
+Image image(const char* part) {
+  struct Search {
+    const char* part;
+    Image image;
+    bool found = false;
+  } search{part, {}, false};
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* data) {
+        auto& wanted = *static_cast<Search*>(data);
+        const bool own = wanted.part == nullptr && info->dlpi_name[0] == '\0';
+        if (wanted.found || !(own || (wanted.part != nullptr && std::strstr(info->dlpi_name, wanted.part) != nullptr)))
+          return 0;
+        wanted.found = true;
+        wanted.image = {own ? fs::read_symlink("/proc/self/exe").string() : fs::canonical(info->dlpi_name).string(),
+                        build_id_of(*info), info->dlpi_addr};
+        return 0;
+      },
+      &search);
+  return search.image;
+}
+
+std::uint64_t landmark_address() {
+  return reinterpret_cast<std::uint64_t>(&whyrss_symbolize_test::landmark) - image(nullptr).bias;
+}
+
+StackId stack_of(StackTable& stacks, const Module& module, const std::vector<std::uint64_t>& addresses) {
+  std::vector<FrameId> ids;
+  for (const std::uint64_t address : addresses) {
+    Frame frame;
+    frame.module = stacks.intern(module);
+    frame.address = address;
+    ids.push_back(stacks.intern(frame));
+  }
+  return stacks.intern(ids);
+}
+
+class SymbolizeFile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char pattern[] = "/tmp/whyrss-symbolize-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(directory_); }
+
+  std::string write(const std::string& name, const std::string& bytes) {
+    std::string path = directory_ + "/" + name;
+    std::ofstream(path, std::ios::binary) << bytes;
+    return path;
+  }
+
+  std::string directory_;
+};
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+TEST(Symbolize, FunctionAndLineOfThisProgram) {
+  StackTable stacks;
+  const Image self = image(nullptr);
+  const StackId stack = stack_of(stacks, {self.path, self.build_id}, {landmark_address(), landmark_address() + 1});
+  EXPECT_EQ(symbolize(stacks, {stack}), std::vector<std::string>{});
+  for (const FrameId id : stacks[stack]) {
+    EXPECT_EQ(stacks[id].function, "whyrss_symbolize_test::landmark(int)");
+    if (stacks[id].line == 0) continue;  // built without -g
+    EXPECT_NE(stacks[id].file.find("symbolize_test.cc"), std::string::npos);
+    EXPECT_GT(stacks[id].line, 15);
+    EXPECT_LT(stacks[id].line, 30);
+  }
+}
+
+TEST(Symbolize, LibraryWithoutDebugInfo) {
+  StackTable stacks;
+  const Image libc = image("libc.so");
+  ASSERT_FALSE(libc.path.empty());
+  const std::uint64_t address = reinterpret_cast<std::uint64_t>(&gnu_get_libc_version) - libc.bias;
+  const StackId stack = stack_of(stacks, {libc.path, libc.build_id}, {address});
+  EXPECT_TRUE(symbolize(stacks, {stack}).empty());
+  EXPECT_NE(stacks[stacks[stack].front()].function.find("gnu_get_libc_version"), std::string::npos);
+}
+
+TEST(Symbolize, AnotherBuildGetsNoNames) {
+  StackTable stacks;
+  const StackId stack = stack_of(stacks, {image(nullptr).path, "another build"}, {landmark_address()});
+  const auto notes = symbolize(stacks, {stack});
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("build id differs"), std::string::npos);
+  EXPECT_EQ(stacks[stacks[stack].front()].function, "");
+}
+
+TEST(Symbolize, MissingFileIsOneNote) {
+  StackTable stacks;
+  const StackId stack = stack_of(stacks, {"/no/such/library.so", "x"}, {1, 2, 3});
+  const auto notes = symbolize(stacks, {stack});
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_EQ(notes[0].rfind("/no/such/library.so: ", 0), 0U);
+}
+
+TEST(Symbolize, WhatIsNoFileIsLeftAlone) {
+  StackTable stacks;
+  const StackId stack = stack_of(stacks, {"[vdso]", ""}, {1});
+  EXPECT_TRUE(symbolize(stacks, {stack}).empty());
+}
+
+TEST(Symbolize, PythonFramesKeepTheirNames) {
+  StackTable stacks;
+  Frame frame;
+  frame.kind = FrameKind::python;
+  frame.function = "f";
+  const StackId stack = stacks.intern({stacks.intern(frame)});
+  EXPECT_TRUE(symbolize(stacks, {stack}).empty());
+  EXPECT_EQ(stacks[stacks[stack].front()].function, "f");
+}
+
+TEST_F(SymbolizeFile, WhatIsNoElfFile) {
+  StackTable stacks;
+  fs::create_directory(directory_ + "/directory");
+  ASSERT_EQ(mkfifo((directory_ + "/fifo").c_str(), 0600), 0);
+  for (const std::string& path : {write("text", "hello"), write("empty", ""), directory_ + "/directory",
+                                  directory_ + "/fifo", write("archive", "!<arch>\n")}) {
+    const StackId stack = stack_of(stacks, {path, ""}, {0x1000});
+    EXPECT_EQ(symbolize(stacks, {stack}).size(), 1U) << path;
+  }
+}
+
+// Cut and scribbled copies of this program: a name may be missing or, where the string table itself was
+// hit, wrong; nothing else may happen.
+TEST_F(SymbolizeFile, DamagedFilesCostTheirNamesOnly) {
+  const Image self = image(nullptr);
+  const std::string sound = read_file(self.path);
+  ASSERT_GT(sound.size(), 4096U);
+  std::mt19937 random(7);
+  for (int round = 0; round < 60; ++round) {
+    std::string bytes = sound;
+    if (round % 3 == 0) bytes.resize(random() % bytes.size());
+    if (round % 3 == 1)  // ELF header, program headers and notes, but not the build id's neighbourhood alone
+      for (int i = 0; i < 8; ++i) bytes[random() % 1024] = static_cast<char>(random());
+    if (round % 3 == 2)
+      for (int i = 0; i < 2000; ++i) bytes[2048 + random() % (bytes.size() - 2048)] = static_cast<char>(random());
+    const std::string path = write("damaged" + std::to_string(round), bytes);
+    StackTable stacks;
+    const StackId stack = stack_of(stacks, {path, self.build_id}, {landmark_address(), 0, ~std::uint64_t{0}});
+    const auto notes = symbolize(stacks, {stack});
+    EXPECT_LE(notes.size(), 1U);
+    fs::remove(path);
+  }
+}
+
+TEST(Demangle, PlainMangledAndAbsurd) {
+  EXPECT_EQ(demangled("main"), "main");
+  EXPECT_EQ(demangled("_ZN3foo3barEi"), "foo::bar(int)");
+  EXPECT_EQ(demangled("_Znot mangled"), "_Znot mangled");
+  EXPECT_EQ(demangled(""), "");
+  const std::string absurd = "_Z" + std::string(100000, 'P');
+  EXPECT_EQ(demangled(absurd.c_str()), absurd);
+}
+
+TEST(DebugFile, PathByBuildId) { EXPECT_EQ(debug_file_path("\xab\xcd\x01"), "/usr/lib/debug/.build-id/ab/cd01.debug"); }
+
+}  // namespace
+}  // namespace whyrss

@@ -1,0 +1,217 @@
+// The rules: what they say, when they stay silent, and which line they blame.
+#include "report/verdict.h"
+
+#include <gtest/gtest.h>
+
+#include "literal_accounts.h"
+#include "report/blame.h"
+
+namespace whyrss {
+namespace {
+
+using literal::kMiB;
+using literal::Part;
+
+std::vector<Verdict> verdicts_of(const RecordingAccount& recording) {
+  return find_verdicts(build_view(recording, whole_life(recording)));
+}
+
+std::string headlines(const RecordingAccount& recording) {
+  std::string text;
+  for (const Verdict& verdict : verdicts_of(recording))
+    text += verdict.id + " " + std::string(slug(verdict.severity)) + ": " + verdict.headline + "\n";
+  return text;
+}
+
+// One process that holds `parts` at its end. Stacks must be interned in `stacks` before.
+RecordingAccount holding(StackTable stacks, const std::vector<Part>& parts, bool python = true) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, 2);
+  recording.stacks = std::move(stacks);
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  if (!python) process.python.reset();
+  process.accounts.push_back(literal::walk(1, parts));
+  recording.processes.push_back(process);
+  return recording;
+}
+
+TEST(Verdict, Quickstart) {
+  EXPECT_EQ(headlines(literal::quickstart()),
+            "file-cache-growth ok: 512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, "
+            "not a leak\n"
+            "heap-growth info: 130 MiB live Python objects (kept at quickstart.py:24 in load)\n"
+            "fork-cow-refcount warning: 2 workers copied 124 MiB each of what they inherited (fork COW; objects made "
+            "at quickstart.py:24)\n");
+}
+
+TEST(Verdict, NumbersStandInTheEvidence) {
+  const auto verdicts = verdicts_of(literal::quickstart());
+  ASSERT_EQ(verdicts.size(), 3U);
+  EXPECT_EQ(verdicts[0].bytes, 512 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["growth_bytes"], 517 * kMiB);
+  EXPECT_EQ(verdicts[2].pid, 4711);
+  EXPECT_EQ(verdicts[2].bytes, 248 * kMiB);
+  EXPECT_EQ(verdicts[2].evidence["workers"][1]["pid"], 4713);
+  EXPECT_EQ(verdicts[2].evidence["workers"][1]["copied_bytes"], 124 * kMiB);
+  EXPECT_EQ(verdicts[2].evidence["allocated_at"][0]["file"], "/home/u/quickstart.py");
+  for (const Verdict& verdict : verdicts) {
+    EXPECT_FALSE(verdict.why.empty());
+    EXPECT_FALSE(verdict.advice.empty());
+  }
+}
+
+TEST(Verdict, NothingGrew) {
+  EXPECT_EQ(headlines(literal::quiet()),
+            "steady ok: nothing grew worth naming (largest growth of a process: 7.0 MiB)\n");
+}
+
+TEST(Verdict, NothingSeenIsNotSteady) {
+  RecordingAccount recording = literal::quiet();
+  recording.processes[0].accounts.clear();
+  EXPECT_EQ(verdicts_of(recording).front().id, "not-seen");
+  recording.processes.clear();
+  EXPECT_EQ(verdicts_of(recording).front().id, "not-seen");
+}
+
+TEST(Verdict, SmallShareOfALargeGrowthIsNotNamed) {
+  EXPECT_EQ(headlines(holding({}, {{Cause::anonymous, 1000}, {Cause::heap_live, 40}})),
+            "cause-growth info: 1000 MiB anonymous mappings\n");
+}
+
+TEST(Verdict, ManyFiles) {
+  EXPECT_EQ(headlines(holding({}, {{Cause::file_cache, 80, kEmptyStack, "/lib/libtorch.so"},
+                                   {Cause::file_cache, 30, kEmptyStack, "/lib/liba.so"},
+                                   {Cause::file_cache, 20, kEmptyStack, "/lib/libb.so"}})),
+            "file-cache-growth ok: 130 MiB file cache of 3 files, most of it libtorch.so (80 MiB): reclaimable, not a "
+            "leak\n");
+}
+
+TEST(Verdict, NativeHeapNamesTheCaller) {
+  StackTable stacks;
+  const StackId stack = literal::native_stack(stacks, {{"malloc", "/opt/libjemalloc.so.2"},
+                                                       {"operator new(unsigned long)", "/usr/lib/libstdc++.so.6"},
+                                                       {"Parser::grow()", "/opt/prog"},
+                                                       {"main", "/opt/prog"}});
+  EXPECT_EQ(headlines(holding(stacks, {{Cause::heap_live, 50, stack}}, false)),
+            "heap-growth info: 50 MiB live heap (allocated in Parser::grow() (prog))\n");
+}
+
+TEST(Verdict, BuffersOfLibrariesAreNoPythonObjects) {
+  StackTable stacks;
+  const StackId stack = literal::python_stack(stacks, "/home/u/a.py", 3, "f", "/x/numpy/core/_multiarray.so");
+  EXPECT_EQ(headlines(holding(stacks, {{Cause::heap_live, 50, stack}})),
+            "heap-growth info: 50 MiB live heap (allocated at a.py:3 in f)\n");
+}
+
+TEST(Verdict, GrowthThatNobodyWasSeenToCause) {
+  EXPECT_EQ(headlines(holding({}, {{Cause::heap_live, 50, kEmptyStack, "[heap]"}, {Cause::unknown, 20}})),
+            "heap-growth info: 50 MiB live heap (no line was seen)\n"
+            "cause-growth info: 20 MiB that no recorded call explains\n");
+}
+
+TEST(Verdict, SmallKnownPartIsNotBlamedForTheRest) {
+  StackTable stacks;
+  const StackId stack = literal::python_stack(stacks, "/home/u/a.py", 3, "f");
+  EXPECT_EQ(headlines(holding(stacks, {{Cause::heap_live, 2, stack}, {Cause::heap_live, 48, kEmptyStack, "[heap]"}})),
+            "heap-growth info: 50 MiB live heap (no line was seen for most of it)\n");
+}
+
+TEST(Verdict, FreedBeforeTheEnd) {
+  StackTable stacks;
+  const StackId stack = literal::python_stack(stacks, "/home/u/a.py", 3, "f");
+  RecordingAccount recording = holding(stacks, {{Cause::heap_live, 50, stack}, {Cause::file_cache, 5}});
+  recording.processes[0].accounts.push_back(literal::walk(1.9, {{Cause::heap_live, 2, stack}, {Cause::file_cache, 5}}));
+  EXPECT_EQ(headlines(recording),
+            "gone-since-peak info: 48 MiB live heap more at the peak (RSS 55 MiB) than at the end (made at a.py:3 in "
+            "f)\n");
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_EQ(verdict.evidence["at_peak_bytes"], 50 * kMiB);
+  EXPECT_EQ(verdict.bytes, 48 * kMiB);
+}
+
+TEST(Verdict, SpreadOverLines) {
+  StackTable stacks;
+  const StackId a = literal::python_stack(stacks, "/home/u/a.py", 3, "f");
+  const StackId b = literal::python_stack(stacks, "/home/u/a.py", 9, "g");
+  EXPECT_EQ(headlines(holding(stacks, {{Cause::heap_live, 30, a}, {Cause::heap_live, 20, b}})),
+            "heap-growth info: 50 MiB live Python objects (most kept at a.py:3 in f: 30 MiB)\n");
+}
+
+// Parent 10 and workers from 11 on, with these MiB of fork_cow each.
+RecordingAccount workers(const std::vector<std::int64_t>& copied, const char* module, bool python) {
+  StackTable stacks;
+  const StackId made = literal::python_stack(stacks, "/home/u/a.py", 7, "build", module);
+  RecordingAccount recording = holding(stacks, {{Cause::heap_live, 4}}, python);
+  int pid = 11;
+  for (const std::int64_t mib : copied) {
+    ProcessAccount worker = literal::python_process(pid++, {"prog"});
+    if (!python) worker.python.reset();
+    worker.parent = 10;
+    worker.born_by_fork = true;
+    worker.accounts.push_back(literal::walk(1.5, {{Cause::fork_cow, mib, made}, {Cause::fork_shared, 9, made, "", 0}}));
+    recording.processes.push_back(worker);
+  }
+  return recording;
+}
+
+TEST(ForkCow, UnequalWorkersAreToldAsARange) {
+  EXPECT_EQ(headlines(workers({60, 124, 100}, "/usr/bin/python3.11", true)),
+            "fork-cow-refcount warning: 3 workers copied 60 MiB to 124 MiB each of what they inherited (fork COW; "
+            "objects made at a.py:7)\n");
+}
+
+TEST(ForkCow, SmallCopiesAreNotNamed) {
+  EXPECT_EQ(headlines(workers({60, 3}, "/usr/bin/python3.11", true)),
+            "fork-cow-refcount warning: 1 worker (pid 11) copied 60 MiB of what it inherited (fork COW; objects made "
+            "at a.py:7)\n");
+}
+
+TEST(ForkCow, OnlyPythonObjectsCopyByBeingRead) {
+  for (const auto& recording :
+       {workers({60}, "/x/numpy/core/_multiarray.so", true), workers({60}, "/usr/bin/python3.11", false)}) {
+    const auto verdicts = verdicts_of(recording);
+    ASSERT_EQ(verdicts.size(), 1U);
+    EXPECT_EQ(verdicts[0].id, "cause-growth");
+    EXPECT_EQ(verdicts[0].headline, "60 MiB copied since fork (allocated at a.py:7 in build)");
+    EXPECT_EQ(verdicts[0].evidence["cause"], "fork_cow");
+  }
+}
+
+TEST(ForkCow, InheritedHeapOfCpythonHoldsObjects) {
+  RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+  recording.processes[1].accounts = {literal::walk(1.5, {{Cause::fork_cow, 60, kEmptyStack, "[heap]"}})};
+  EXPECT_EQ(headlines(recording),
+            "fork-cow-refcount warning: 1 worker (pid 11) copied 60 MiB of what it inherited (fork COW)\n");
+}
+
+StackId python_frames(StackTable& stacks, const std::vector<std::string>& files) {
+  std::vector<FrameId> ids;
+  for (const std::string& file : files)
+    ids.push_back(stacks.intern(Frame{.kind = FrameKind::python, .function = "f", .file = file, .line = 1}));
+  return stacks.intern(ids);
+}
+
+TEST(Blame, InnermostLineThatTheReaderCanChange) {
+  StackTable stacks;
+  const auto blamed = [&](const std::vector<std::string>& files) {
+    return blamed_frame(stacks, python_frames(stacks, files))->file;
+  };
+  EXPECT_EQ(blamed({"/usr/lib/python3.11/json/decoder.py", "/home/u/a.py", "/home/u/b.py"}), "/home/u/a.py");
+  EXPECT_EQ(blamed({"/v/lib/python3.11/site-packages/numpy/x.py", "/home/u/a.py"}), "/home/u/a.py");
+  EXPECT_EQ(blamed({"/usr/lib/python3.11/json/decoder.py", "/usr/lib/python3/dist-packages/pandas/io.py"}),
+            "/usr/lib/python3/dist-packages/pandas/io.py");
+  EXPECT_EQ(blamed({"<frozen importlib._bootstrap>", "/usr/lib/python3.11/runpy.py"}), "/usr/lib/python3.11/runpy.py");
+  EXPECT_EQ(blamed({"<frozen importlib._bootstrap>", "<string>"}), "<string>");
+  EXPECT_EQ(blamed({"/home/u/lib/pythonic/a.py", "/home/u/b.py"}), "/home/u/lib/pythonic/a.py");
+  EXPECT_EQ(blamed_frame(stacks, kEmptyStack), nullptr);
+}
+
+TEST(Blame, NamelessNativeStackBlamesNobody) {
+  StackTable stacks;
+  EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"", "/opt/b"}})), "");
+  EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"mmap", "/usr/lib/libc.so.6"}})),
+            "mmap (libc.so.6)");
+}
+
+}  // namespace
+}  // namespace whyrss
