@@ -150,9 +150,10 @@ bool map_code_table() noexcept {
   return true;
 }
 
-std::uint32_t describe_code(const void* code, const trace::Writer& writer, trace::Lease& lease) noexcept {
+std::uint32_t describe_code(const void* code, Access access, const trace::Writer& writer,
+                            trace::Lease& lease) noexcept {
   Slot* slots = g_slots.load(std::memory_order_acquire);
-  if (slots == nullptr || code == nullptr) return 0;
+  if (slots == nullptr || code == nullptr || access == Access::probed) return 0;
   const auto address = reinterpret_cast<std::uintptr_t>(code);
   Slot* slot = find_or_claim(slots, address);
   // Another thread may have taken the last reusable slot meanwhile: there can be another one.

@@ -20,12 +20,17 @@ struct PythonWalk {
   bool torn = false;       // the chain did not end as it should
 };
 
-// The calling thread's frames, innermost first; count 0 without a thread state. Plain loads: only from
-// hooks, where the interpreter's structures are consistent, never from signal handlers.
-PythonWalk walk_python(std::span<WalkedPythonFrame> frames) noexcept;
+// How the interpreter's structures are read.
+enum class Access : std::uint8_t {
+  direct,  // from hooks, where they are consistent: plain loads
+  probed,  // from signal handlers, where a pointer may lead anywhere: each page is known to be readable first
+};
+
+// The calling thread's frames, innermost first; count 0 without a thread state.
+PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexcept;
 
 // The id of a code object, described to the reader at first use; 0 when that was not possible.
-std::uint32_t describe_code(const void* code, const trace::Writer& writer, trace::Lease& lease) noexcept;
+std::uint32_t describe_code(const void* code, Access access, const trace::Writer& writer, trace::Lease& lease) noexcept;
 
 // Forget all ids.
 void python_after_fork_in_child() noexcept;

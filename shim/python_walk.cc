@@ -228,8 +228,8 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames) noexcept {
 
 }  // namespace
 
-PythonWalk walk_python(std::span<WalkedPythonFrame> frames) noexcept {
-  if (!g_python.usable.load(std::memory_order_acquire)) return {};
+PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexcept {
+  if (!g_python.usable.load(std::memory_order_acquire) || access == Access::probed) return {};
   // While the interpreter is taken down, other threads' states are freed under them.
   if (g_python.is_finalizing() != 0) return {};
   switch (g_python.row) {

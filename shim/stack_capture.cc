@@ -91,7 +91,7 @@ void place_by_eval_calls(const Frames& frames, StackScratch& scratch) noexcept {
     if (runs_eval(scratch.native_ip[i])) scratch.python[python++].native_index = i;
 }
 
-void place_python(const Frames& frames, StackScratch& scratch, const trace::Writer& writer,
+void place_python(const Frames& frames, Access access, StackScratch& scratch, const trace::Writer& writer,
                   trace::Lease& lease) noexcept {
   bool placed_by_address = false;
   std::uint16_t from = 0;
@@ -103,7 +103,7 @@ void place_python(const Frames& frames, StackScratch& scratch, const trace::Writ
       if (g_libunwind_backtrace == nullptr)
         native_index = native_index_of(walked.eval_address, frames.native, scratch, from);
     }
-    scratch.python[i] = {.code_id = describe_code(walked.code, writer, lease),
+    scratch.python[i] = {.code_id = describe_code(walked.code, access, writer, lease),
                          .last_instruction_bytes = walked.last_instruction_bytes,
                          .native_index = native_index,
                          .flags = walked.flags,
@@ -198,8 +198,9 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   Frames frames;
   frames.native =
       g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
-  frames.python = walk_python(scratch.walked);
-  place_python(frames, scratch, writer, lease);
+  const Access access = caller.interrupted ? Access::probed : Access::direct;
+  frames.python = walk_python(scratch.walked, access);
+  place_python(frames, access, scratch, writer, lease);
   const std::uint64_t hash = hash_of(frames, scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (hash == scratch.last_hash && epoch == scratch.last_epoch) return scratch.last_id;

@@ -1,9 +1,9 @@
 // Where in the program an event happened: the native and Python frames of the calling thread, taken
 // inside a hook, described to the reader once and referred to by a small id afterwards.
 //
-// Everything here runs inside malloc and mmap of a foreign program: no locks, no allocation, plain
-// loads only from memory that is known to be mapped, errno untouched. Any thread; one call at a time
-// per thread (the caller holds Busy).
+// Everything here runs inside malloc, mmap and page-fault signals of a foreign program: no locks, no
+// allocation, plain loads only from memory that is known to be mapped, errno untouched. Any thread; one
+// call at a time per thread (the caller holds Busy).
 #pragma once
 
 #include <array>
@@ -15,9 +15,12 @@
 
 namespace whyrss::shim {
 
-// Register state of the program right after the call of our hook returns.
+// Register state of the program: right after the call of our hook returns, or where a signal stopped it.
 struct Caller {
   std::uint64_t ip, sp, bp;
+  // ip is the instruction that was stopped, not a return address. The program may then be in the middle of
+  // anything: of a frame's push, of CPython's own bookkeeping.
+  bool interrupted = false;
 };
 
 // In an entry point (the shim is built with frame pointers: [rbp] = caller's rbp, [rbp + 8] = return

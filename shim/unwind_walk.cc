@@ -133,7 +133,7 @@ void forget_unwind_rules() noexcept {
 
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   NativeWalk walk;
-  Registers registers{.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .exact = false};
+  Registers registers{.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .exact = caller.interrupted};
   StackBounds stack(scratch.known_stack);
   stack.enter(registers.sp);
   while (true) {

@@ -60,6 +60,7 @@ enum class RecordKind : std::uint16_t {
   spawn = 23,          // ProcessRecord: posix_spawn or vfork was called; pid = child's if known, else 0
   teardown = 24,       // ProcessRecord: the runtime takes itself down; what is freed now says nothing
                        // about the program, so the state before is the last of interest
+  touch = 25,          // TouchRecord: a sampled page fault in user mode
 };
 
 struct RecordHeader {
@@ -126,8 +127,8 @@ struct StackFlags {
   static constexpr std::uint16_t native_incomplete = 4;  // unwinding stopped before the thread's start
 };
 
-// Innermost first. Then: native_count u64 code addresses (return addresses, but the pc itself for
-// frames interrupted by a signal), then python_count PythonFrame.
+// Innermost first. Then: native_count u64 code addresses (return addresses, pc + 1 for frames that a signal
+// interrupted: one byte less always lies in the instruction that ran), then python_count PythonFrame.
 struct StackRecord {
   RecordHeader header;
   std::uint32_t stack_id;  // from 1, unique in this process image
@@ -222,6 +223,15 @@ struct ThreadRecord {
 
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
 
+// One page fault of every `weight_faults`, taken before it is served: nothing is known of the new page.
+struct TouchRecord {
+  RecordHeader header;
+  std::uint64_t address;        // the byte that was accessed
+  std::uint32_t weight_faults;  // faults that this one stands for
+  std::uint32_t reserved;
+  std::uint32_t stack_id, tid;
+};
+
 // exec, exec_failed, mark, note. Then: the text.
 struct TextRecord {
   RecordHeader header;
@@ -234,7 +244,7 @@ static_assert(sizeof(PythonRecord) == 64 && sizeof(CodeRecord) == 48 && sizeof(S
 static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 40 && sizeof(MapRecord) == 64);
 static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(ProcessRecord) == 32);
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
-static_assert(sizeof(TextRecord) == 24);
+static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
 static_assert(std::has_unique_object_representations_v<MapRecord>);
 static_assert(std::has_unique_object_representations_v<StackRecord>);
