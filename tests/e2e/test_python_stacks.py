@@ -1,7 +1,4 @@
-"""Python stacks equal traceback's, for every CPython found: file, function, line, order and count.
-
-Interpreters: those of pyenv and Debian's; WHYRSS_PYTHONS (paths, colon-separated) replaces pyenv's.
-"""
+"""Python stacks equal traceback's, for every CPython found: file, function, line, order and count."""
 import json
 import os
 import pathlib
@@ -12,34 +9,11 @@ import pytest
 
 import pool_reader
 from conftest import PATIENCE_S
+from interpreters import CASES, MINORS
 
-MINORS = range(8, 16)
 MAX_PYTHON_FRAMES = 512
 PYMALLOC = 1
 ZOO = pathlib.Path(__file__).with_name("python_zoo.py")
-
-
-def interpreters():
-    """(minor, path) of every CPython found, at most one pyenv per minor version; then Debian's."""
-    if "WHYRSS_PYTHONS" in os.environ:
-        paths = [pathlib.Path(path) for path in os.environ["WHYRSS_PYTHONS"].split(":") if path]
-    else:
-        root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
-        paths = sorted(root.glob("versions/3.*/bin/python3"))
-    paths.append(pathlib.Path("/usr/bin/python3"))
-    for path in paths:
-        code = "import sys; print(sys.implementation.name, sys.version_info[1])"
-        result = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False) if path.exists() else None
-        if result is not None and result.returncode == 0:
-            name, minor = result.stdout.split()
-            if name == "cpython":
-                yield int(minor), path
-
-
-FOUND = list(interpreters())
-CASES = [pytest.param(path, id=f"3.{minor}-{path.parents[1].name}") for minor, path in FOUND if minor in MINORS]
-CASES += [pytest.param(None, id=f"3.{minor}", marks=pytest.mark.skip(reason=f"no CPython 3.{minor} was found"))
-          for minor in MINORS if minor not in {found for found, _ in FOUND}]
 
 
 def run_zoo(shim, python, tmp_path, **more):
