@@ -83,6 +83,7 @@ WHYRSS_ENTRY void quick_exit(int status) noexcept {
 
 WHYRSS_ENTRY int dlclose(void* library) noexcept {
   resolve_real();
+  stacks_before_dlclose();
   const int result = real.dlclose(library);
   stacks_after_dlclose();
   return result;

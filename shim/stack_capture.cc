@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -44,32 +45,32 @@ struct Frames {
 
 // libunwind knows no stack pointers and begins inside the shim: everything up to the caller is dropped.
 NativeWalk walk_with_libunwind(const Caller& caller, StackScratch& scratch) noexcept {
-  NativeWalk walk;
-  auto* addresses = reinterpret_cast<void**>(scratch.native_ip.data());
+  auto& addresses = scratch.addresses;
   const int saved_errno = errno;
-  const int count = g_libunwind_backtrace(addresses, static_cast<int>(scratch.native_ip.size()));
+  const int got = g_libunwind_backtrace(reinterpret_cast<void**>(addresses.data()), static_cast<int>(addresses.size()));
   errno = saved_errno;
-  const auto got = static_cast<std::size_t>(count > 0 ? count : 0);
+  auto count = static_cast<std::size_t>(std::max(got, 0));
   std::size_t first = 0;
-  while (first < got && scratch.native_ip[first] != caller.ip) ++first;
-  if (first == got) {
-    scratch.native_ip[0] = caller.ip;
-    return {.count = 1, .truncated = false, .incomplete = true};
+  while (first < count && addresses[first] != caller.ip) ++first;
+  const bool incomplete = first == count;
+  const bool truncated = count == addresses.size();
+  if (incomplete) {
+    first = 0;
+    count = 1;
   }
-  walk.count = static_cast<std::uint16_t>(got - first);
-  walk.truncated = got == scratch.native_ip.size();
-  std::memmove(scratch.native_ip.data(), scratch.native_ip.data() + first, walk.count * sizeof(std::uint64_t));
-  std::memset(scratch.native_sp.data(), 0, walk.count * sizeof(std::uint64_t));
-  return walk;
+  addresses[first] = caller.ip + (caller.interrupted ? 1 : 0);
+  count -= first;
+  scratch.memo.set_addresses(addresses.data() + first, count, incomplete);
+  return {.count = static_cast<std::uint16_t>(count), .truncated = truncated, .incomplete = incomplete};
 }
 
 // Where a Python frame ran: the native frame whose stack range holds its eval call. Both lists run from
 // the innermost frame outwards, so `from` only grows.
 std::uint16_t native_index_of(std::uint64_t eval_address, const NativeWalk& native, const StackScratch& scratch,
                               std::uint16_t& from) noexcept {
-  for (std::uint16_t i = from; i < native.count; ++i) {
-    const bool last = i + 1 == native.count;
-    if (eval_address >= scratch.native_sp[i] && !last && eval_address < scratch.native_sp[i + 1]) {
+  const StackMemo::Frame* frames = &scratch.memo.frame(scratch.memo.first());
+  for (std::uint16_t i = from; i + 1 < native.count; ++i) {
+    if (eval_address >= frames[i].sp && eval_address < frames[i + 1].sp) {
       from = i;
       return i;
     }
@@ -81,14 +82,17 @@ std::uint16_t native_index_of(std::uint64_t eval_address, const NativeWalk& nati
 // numbers differ nothing is claimed.
 void place_by_eval_calls(const Frames& frames, StackScratch& scratch) noexcept {
   const EvalRange eval = python_eval_range();
-  const auto runs_eval = [&](std::uint64_t ip) { return ip > eval.start && ip <= eval.end; };
+  const auto runs_eval = [&](std::uint16_t i) {
+    const std::uint64_t ip = scratch.memo.frame(scratch.memo.first() + i).ip;
+    return ip > eval.start && ip <= eval.end;
+  };
   std::size_t calls = 0;
   for (std::uint16_t i = 0; i < frames.native.count; ++i)
-    if (runs_eval(scratch.native_ip[i])) ++calls;
+    if (runs_eval(i)) ++calls;
   if (calls != frames.python.count) return;
   std::uint16_t python = 0;
   for (std::uint16_t i = 0; i < frames.native.count; ++i)
-    if (runs_eval(scratch.native_ip[i])) scratch.python[python++].native_index = i;
+    if (runs_eval(i)) scratch.python[python++].native_index = i;
 }
 
 void place_python(const Frames& frames, Access access, StackScratch& scratch, const trace::Writer& writer,
@@ -118,8 +122,7 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
 }
 
 std::uint64_t hash_of(const Frames& frames, const StackScratch& scratch) noexcept {
-  std::uint64_t hash = 0x243f6a8885a308d3ULL ^ frames.native.count;
-  for (std::uint16_t i = 0; i < frames.native.count; ++i) hash = mix(hash, scratch.native_ip[i]);
+  std::uint64_t hash = scratch.memo.hash(scratch.memo.first());
   for (std::uint16_t i = 0; i < frames.python.count; ++i) {
     const trace::PythonFrame& frame = scratch.python[i];
     hash = mix(hash, std::uint64_t{frame.code_id} << 32 | static_cast<std::uint32_t>(frame.last_instruction_bytes));
@@ -129,7 +132,8 @@ std::uint64_t hash_of(const Frames& frames, const StackScratch& scratch) noexcep
 
 std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, const trace::Writer& writer,
                          trace::Lease& lease) noexcept {
-  for (std::uint16_t i = 0; i < frames.native.count; ++i) describe_module(scratch.native_ip[i] - 1, writer, lease);
+  const StackMemo::Frame* native = &scratch.memo.frame(scratch.memo.first());
+  for (std::uint16_t i = 0; i < frames.native.count; ++i) describe_module(native[i].ip - 1, writer, lease);
   const std::size_t native_bytes = frames.native.count * sizeof(std::uint64_t);
   const std::size_t python_bytes = frames.python.count * sizeof(trace::PythonFrame);
   const std::size_t size_bytes = sizeof(trace::StackRecord) + native_bytes + python_bytes;
@@ -148,7 +152,8 @@ std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, cons
                                   .reserved16 = 0,
                                   .reserved = 0};
   std::memcpy(bytes, &record, sizeof record);
-  std::memcpy(bytes + sizeof record, scratch.native_ip.data(), native_bytes);
+  for (std::uint16_t i = 0; i < frames.native.count; ++i)
+    std::memcpy(bytes + sizeof record + i * sizeof native->ip, &native[i].ip, sizeof native->ip);
   std::memcpy(bytes + sizeof record + native_bytes, scratch.python.data(), python_bytes);
   trace::publish(lease, size_bytes);
   if ((flags & trace::StackFlags::truncated) != 0 && writer.slot != trace::kNoSlot)
@@ -229,8 +234,10 @@ void stacks_after_fork_in_child() noexcept {
   python_after_fork_in_child();
 }
 
+void stacks_before_dlclose() noexcept { begin_code_removal(); }
+
 void stacks_after_dlclose() noexcept {
-  forget_unwind_rules();
+  end_code_removal(true);
   forget_modules();
   // The same return addresses may now be other code: every stack is described again.
   g_epoch.fetch_add(1, std::memory_order_relaxed);

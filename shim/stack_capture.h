@@ -12,6 +12,7 @@
 #include "shim/stack_bounds.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
+#include "shim/unwind_memo.h"
 
 namespace whyrss::shim {
 
@@ -43,13 +44,14 @@ struct WalkedPythonFrame {
 
 // Per thread, zero-filled memory of the caller, too large for foreign stacks. Survives between calls.
 struct StackScratch {
-  std::array<std::uint64_t, trace::kMaxNativeFrames> native_ip;
-  std::array<std::uint64_t, trace::kMaxNativeFrames> native_sp;  // of the frame, after its call returns
-  std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
-  std::array<trace::PythonFrame, trace::kMaxPythonFrames> python;
   KnownStack known_stack;
   std::uint64_t last_hash;
   std::uint32_t last_id, last_epoch;
+  StackMemo memo;  // the stack that was taken last
+  std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
+  std::array<std::uint64_t, trace::kMaxNativeFrames> addresses;  // of libunwind
+  std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
+  std::array<trace::PythonFrame, trace::kMaxPythonFrames> python;
 };
 static_assert(sizeof(StackScratch) <= 64 * 1024);
 
@@ -64,7 +66,8 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
 // The child describes everything again: its ids are its own.
 void stacks_after_fork_in_child() noexcept;
 
-// Code may have been unmapped: rules and modules are looked up again.
+// Around a dlclose: rules and modules of code that has gone are looked up again.
+void stacks_before_dlclose() noexcept;
 void stacks_after_dlclose() noexcept;
 
 }  // namespace whyrss::shim

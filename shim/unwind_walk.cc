@@ -31,42 +31,58 @@ static_assert(sizeof(CacheSlot) == 16);
 
 constinit CacheSlot* g_cache = nullptr;
 
-// A frame that a signal interrupted is looked up at its own address, not at the call before it: rules
-// of the two are kept apart by this bit (user addresses have it clear).
-constexpr std::uint64_t kExact = std::uint64_t{1} << 63;
+// Counts up when code may have gone. It is part of the keys: a rule of the code that was, stored late by a
+// slow thread, is not found.
+constinit std::atomic<std::uint64_t> g_generation{1};
+constinit std::atomic<std::uint32_t> g_closing{0};  // dlclose calls that run now
 
-UnwindRule cached_rule(std::uint64_t ip, bool exact) noexcept {
-  const std::uint64_t key = exact ? ip | kExact : ip;
-  const std::uint64_t pc = exact ? ip : ip - 1;
-  if (g_cache == nullptr) return find_unwind_rule(pc);
+constexpr unsigned kAddressBits = 48;
+constexpr std::uint64_t kUncached = 0;
+
+// Of the rules that may be used for a walk that begins now.
+std::uint64_t current_generation() noexcept {
+  const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
+  return g_closing.load(std::memory_order_acquire) == 0 && g_cache != nullptr ? generation : kUncached;
+}
+
+UnwindRule cached_rule(std::uint64_t ip, std::uint64_t generation) noexcept {
+  if (generation == kUncached || ip >> kAddressBits != 0) return find_unwind_rule(ip - 1);
+  const std::uint64_t key = generation << kAddressBits | ip;
   const std::uint64_t hash = (key * 0x9e3779b97f4a7c15ULL) >> 49;
   for (std::size_t probe = 0; probe < kProbes; ++probe) {
     CacheSlot& slot = g_cache[(hash + probe) % kSlots];
     std::uint64_t found = slot.key.load(std::memory_order_acquire);
     if (found == key) {
       const std::uint64_t rule = slot.rule.load(std::memory_order_acquire);
-      return rule != 0 ? std::bit_cast<UnwindRule>(rule) : find_unwind_rule(pc);
+      return rule != 0 ? std::bit_cast<UnwindRule>(rule) : find_unwind_rule(ip - 1);
     }
     if (found != 0) continue;
-    const UnwindRule rule = find_unwind_rule(pc);
+    const UnwindRule rule = find_unwind_rule(ip - 1);
     if (slot.key.compare_exchange_strong(found, key, std::memory_order_acq_rel))
       slot.rule.store(std::bit_cast<std::uint64_t>(rule), std::memory_order_release);
     return rule;
   }
-  return find_unwind_rule(pc);
+  return find_unwind_rule(ip - 1);
 }
 
 std::uint64_t load(std::uint64_t address) noexcept { return *reinterpret_cast<const std::uint64_t*>(address); }
 
-struct Registers {
-  std::uint64_t ip, sp, bp;
-  bool exact;  // ip is the interrupted instruction, not a return address
-};
+enum class Step : std::uint8_t { ok, end, end_at_zero, no_rule, lost };
 
-enum class Step : std::uint8_t { ok, end, lost };
+Step step_over_signal(Registers& registers, StackBounds& stack) noexcept {
+  const auto* context = reinterpret_cast<const ucontext_t*>(registers.sp);
+  constexpr std::uint64_t kLastWord = offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]);
+  if (!stack.readable(registers.sp) || !stack.readable(registers.sp + kLastWord)) return Step::lost;
+  registers.ip = static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RIP]);
+  registers.sp = static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RSP]);
+  registers.bp = static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RBP]);
+  stack.enter(registers.sp);  // a handler may run on a stack of its own
+  if (registers.ip == 0) return Step::end;
+  ++registers.ip;  // the instruction was interrupted, not called from
+  return Step::ok;
+}
 
-Step step(Registers& registers, StackBounds& stack) noexcept {
-  const UnwindRule rule = cached_rule(registers.ip, registers.exact);
+Step step(Registers& registers, const UnwindRule rule, StackBounds& stack) noexcept {
   const auto readable = [&](std::uint64_t address) { return address >= registers.sp && stack.readable(address); };
   std::uint64_t cfa = 0;
   switch (rule.kind) {
@@ -86,20 +102,11 @@ Step step(Registers& registers, StackBounds& stack) noexcept {
       cfa = load(place) + static_cast<std::uint64_t>(std::int64_t{rule.addend});
       break;
     }
-    case RuleKind::signal_frame: {
-      const auto* context = reinterpret_cast<const ucontext_t*>(registers.sp);
-      constexpr std::uint64_t kLastWord = offsetof(ucontext_t, uc_mcontext.gregs[REG_RIP]);
-      if (!readable(registers.sp) || !readable(registers.sp + kLastWord)) return Step::lost;
-      registers.ip = static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RIP]);
-      registers.sp = static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RSP]);
-      registers.bp = static_cast<std::uint64_t>(context->uc_mcontext.gregs[REG_RBP]);
-      registers.exact = true;
-      stack.enter(registers.sp);  // a handler may run on a stack of its own
-      return registers.ip == 0 ? Step::end : Step::ok;
-    }
+    case RuleKind::signal_frame:
+      return step_over_signal(registers, stack);
     case RuleKind::none:
     case RuleKind::complex:
-      return Step::lost;
+      return Step::no_rule;
   }
   if (cfa <= registers.sp || !readable(cfa - 8)) return Step::lost;
   if (rule.rbp_offset == kRbpAtItself) {
@@ -112,8 +119,7 @@ Step step(Registers& registers, StackBounds& stack) noexcept {
   }
   registers.ip = load(cfa - 8);
   registers.sp = cfa;
-  registers.exact = false;
-  return registers.ip == 0 ? Step::end : Step::ok;
+  return registers.ip == 0 ? Step::end_at_zero : Step::ok;
 }
 
 }  // namespace
@@ -127,28 +133,54 @@ void start_unwind_walk() noexcept {
   g_cache = static_cast<CacheSlot*>(memory);
 }
 
-void forget_unwind_rules() noexcept {
-  if (g_cache != nullptr) raw_syscall(SYS_madvise, as_long(g_cache), kSlots * sizeof(CacheSlot), MADV_DONTNEED);
+void begin_code_removal() noexcept { g_closing.fetch_add(1, std::memory_order_acq_rel); }
+
+void end_code_removal(bool removed) noexcept {
+  if (removed) {
+    g_generation.fetch_add(1, std::memory_order_acq_rel);
+    if (g_cache != nullptr) raw_syscall(SYS_madvise, as_long(g_cache), kSlots * sizeof(CacheSlot), MADV_DONTNEED);
+  }
+  std::uint32_t running = g_closing.load(std::memory_order_relaxed);
+  while (running != 0 && !g_closing.compare_exchange_weak(running, running - 1, std::memory_order_acq_rel)) {
+  }
 }
 
+void unwind_walk_after_fork_in_child() noexcept { g_closing.store(0, std::memory_order_relaxed); }
+
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
-  NativeWalk walk;
-  Registers registers{.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .exact = caller.interrupted};
+  StackMemo& memo = scratch.memo;
+  auto& passed = scratch.passed;
+  const std::uint64_t generation = current_generation();
+  Registers registers{.ip = caller.ip + (caller.interrupted ? 1 : 0), .sp = caller.sp, .bp = caller.bp};
   StackBounds stack(scratch.known_stack);
   stack.enter(registers.sp);
-  while (true) {
-    if (walk.count == scratch.native_ip.size()) {
-      walk.truncated = true;
-      return walk;
+  memo.begin(generation);
+  const auto result = [&memo](bool truncated) {
+    return NativeWalk{.count = static_cast<std::uint16_t>(StackMemo::kEnd - memo.first()),
+                      .truncated = truncated,
+                      .incomplete = memo.incomplete()};
+  };
+  for (std::size_t count = 0; count < passed.size(); ++count) {
+    if (memo.meets(registers, stack) && count <= memo.at()) {
+      memo.remember_inner(passed.data(), count);
+      return result(false);
     }
-    scratch.native_ip[walk.count] = registers.ip;
-    scratch.native_sp[walk.count] = registers.sp;
-    ++walk.count;
-    const Step result = step(registers, stack);
-    if (result == Step::end) return walk;
-    walk.incomplete = result == Step::lost;
-    if (walk.incomplete) return walk;
+    const UnwindRule rule = cached_rule(registers.ip, generation);
+    passed[count] = {.registers = registers, .rule = rule};
+    const Step way = step(registers, rule, stack);
+    if (way == Step::ok) {
+      if (rule.kind == RuleKind::signal_frame) memo.look_again();
+      continue;
+    }
+    using Ending = StackMemo::Ending;
+    const Ending ending = way == Step::end_at_zero                   ? Ending::at_zero
+                          : way == Step::end || way == Step::no_rule ? Ending::by_rule
+                                                                     : Ending::other;
+    memo.remember_all(passed.data(), count + 1, ending, registers.sp - 8, way == Step::no_rule || way == Step::lost);
+    return result(false);
   }
+  memo.remember_all(passed.data(), passed.size(), StackMemo::Ending::other, 0, false);
+  return result(true);
 }
 
 }  // namespace whyrss::shim

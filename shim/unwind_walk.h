@@ -1,11 +1,11 @@
 // Native stacks: the rules of unwind_rules.h, cached per return address in a table that all threads
-// share, applied frame by frame. A warm frame costs a table look-up and two loads.
+// share, applied frame by frame until the walk meets the thread's last stack (unwind_memo.h). A warm frame
+// costs a table look-up and two loads, one that is met again a load.
 // Every address that is read lies between the caller's stack pointer and the end of its stack.
 // No locks, no allocation after start; async-signal-safe.
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "shim/stack_capture.h"
 
@@ -14,8 +14,13 @@ namespace whyrss::shim {
 // Maps the table; walks find only the caller without it. `thread` is entered and Busy held.
 void start_unwind_walk() noexcept;
 
-// Forgets all rules: code may have gone.
-void forget_unwind_rules() noexcept;
+// Around a dlclose. Meanwhile other code may already be where the old one was: nothing cached is used. When
+// something was `removed`, all rules are forgotten.
+void begin_code_removal() noexcept;
+void end_code_removal(bool removed) noexcept;
+
+// The dlclose of another thread does not end in the child.
+void unwind_walk_after_fork_in_child() noexcept;
 
 struct NativeWalk {
   std::uint16_t count = 0;
@@ -23,8 +28,7 @@ struct NativeWalk {
   bool incomplete = false;  // stopped before the thread's start
 };
 
-// Return addresses and stack pointers of the caller (first) and everything that called it. ips and sps
-// are of equal size.
+// The caller (first) and everything that called it, left in scratch.memo from first() on.
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept;
 
 }  // namespace whyrss::shim

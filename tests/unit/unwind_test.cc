@@ -38,36 +38,62 @@ thread_local std::uint64_t t_compared = 0;
 // is in no table, so its stacks end as incomplete.
 thread_local bool t_in_coroutine = false;
 
-// Compares the stack of its caller. Plays the entry point: called like malloc would be.
+// What libunwind says of the stack of compare_here's caller: return addresses, and pc + 1 where a signal
+// interrupted.
+std::vector<std::uint64_t> addresses_from(unw_cursor_t& cursor) {
+  // mov $15 (rt_sigreturn), %rax; syscall
+  constexpr unsigned char kTrampoline[]{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
+  std::vector<std::uint64_t> addresses;
+  bool interrupted = false;
+  while (unw_step(&cursor) > 0) {
+    unw_word_t ip = 0;
+    unw_get_reg(&cursor, UNW_REG_IP, &ip);
+    if (ip == 0) break;
+    addresses.push_back(ip + (interrupted ? 1 : 0));
+    interrupted = std::memcmp(reinterpret_cast<const void*>(ip), kTrampoline, sizeof kTrampoline) == 0;
+  }
+  return addresses;
+}
+
+void expect_equal(const NativeWalk& walk, const StackScratch& scratch, const std::vector<std::uint64_t>& expected) {
+  const std::size_t first = scratch.memo.first();
+  const std::size_t count = std::min(expected.size(), StackMemo::kEnd);
+  ASSERT_EQ(walk.count, StackMemo::kEnd - first);
+  ASSERT_EQ(walk.count, count) << "after " << g_compared.load() << " equal stacks";
+  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(scratch.memo.frame(first + i).ip, expected[i]) << "frame " << i;
+  EXPECT_EQ(walk.truncated, expected.size() > StackMemo::kEnd);
+  if (!t_in_coroutine) {
+    EXPECT_FALSE(walk.incomplete);
+  }
+}
+
+// Compares the stack of its caller. Plays the entry point: called like malloc would be. The thread's memo
+// has met other stacks before; a walk without one must say the same.
 [[gnu::noinline]] void compare_here() {
   const Caller caller = caller_here();
-  static thread_local auto scratch = std::make_unique<StackScratch>();
-  const NativeWalk walk = walk_native(caller, *scratch);
+  static thread_local auto warm = std::make_unique<StackScratch>();
+  const NativeWalk walk = walk_native(caller, *warm);
 
   unw_context_t context;
   unw_cursor_t cursor;
   unw_getcontext(&context);
   unw_init_local(&cursor, &context);
-  std::vector<std::uint64_t> expected;
-  while (unw_step(&cursor) > 0) {
-    unw_word_t ip = 0;
-    unw_get_reg(&cursor, UNW_REG_IP, &ip);
-    if (ip == 0) break;
-    expected.push_back(ip);
-  }
+  const std::vector<std::uint64_t> expected = addresses_from(cursor);
   ASSERT_FALSE(expected.empty());
   ASSERT_EQ(expected.front(), caller.ip);
-  const std::size_t count = std::min(expected.size(), scratch->native_ip.size());
-  ASSERT_EQ(walk.count, count) << "after " << g_compared.load() << " equal stacks";
-  for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(scratch->native_ip[i], expected[i]) << "frame " << i;
-  EXPECT_EQ(walk.truncated, expected.size() > scratch->native_ip.size());
-  if (!t_in_coroutine) {
-    EXPECT_FALSE(walk.incomplete);
-  }
-  for (std::size_t i = 1; i < count; ++i) EXPECT_GT(scratch->native_sp[i], scratch->native_sp[i - 1]);
+  expect_equal(walk, *warm, expected);
+  if (testing::Test::HasFatalFailure()) return;
+
+  static thread_local auto cold = std::make_unique<StackScratch>();
+  cold->memo = {};
+  const NativeWalk plain = walk_native(caller, *cold);
+  expect_equal(plain, *cold, expected);
+  const std::size_t first = warm->memo.first();
+  ASSERT_EQ(cold->memo.hash(first), warm->memo.hash(first));
+  for (std::size_t i = first; i < StackMemo::kEnd; ++i) ASSERT_EQ(cold->memo.frame(i).sp, warm->memo.frame(i).sp);
   ++t_compared;
   g_compared.fetch_add(1);
-  g_frames.fetch_add(count);
+  g_frames.fetch_add(expected.size());
 }
 
 void keep(const void* memory) { asm volatile("" : : "r"(memory) : "memory"); }
@@ -357,7 +383,8 @@ std::set<std::uint64_t> g_addresses;  // return addresses with every kind of rul
 [[gnu::noinline]] void gather() {
   static auto scratch = std::make_unique<StackScratch>();
   const NativeWalk walk = walk_native(caller_here(), *scratch);
-  g_addresses.insert(scratch->native_ip.begin(), scratch->native_ip.begin() + walk.count);
+  for (std::size_t i = StackMemo::kEnd - walk.count; i < StackMemo::kEnd; ++i)
+    g_addresses.insert(scratch->memo.frame(i).ip);
 }
 
 void gather_in(Step step) {
@@ -387,8 +414,9 @@ TEST_F(Unwind, SurvivesStacksThatEndInNonsense) {
           for (const std::uint64_t from_end : {0, 8, 16, 64, 1024, 8192}) {
             const NativeWalk walk = walk_native({.ip = ip, .sp = pages.end() - from_end, .bp = bp}, *scratch);
             ASSERT_GE(walk.count, 1);
-            ASSERT_EQ(scratch->native_ip[0], ip);
-            for (std::uint16_t i = 1; i < walk.count; ++i) ASSERT_LE(scratch->native_sp[i], pages.end());
+            const std::size_t first = StackMemo::kEnd - walk.count;
+            ASSERT_EQ(scratch->memo.frame(first).ip, ip);
+            for (std::size_t i = first; i < StackMemo::kEnd; ++i) ASSERT_LE(scratch->memo.frame(i).sp, pages.end());
             stopped += walk.incomplete ? 1 : 0;
           }
         }

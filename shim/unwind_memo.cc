@@ -1,0 +1,148 @@
+#include "shim/unwind_memo.h"
+
+#include <atomic>
+
+namespace whyrss::shim {
+namespace {
+
+constexpr std::uint64_t kSeed = 0x243f6a8885a308d3;
+
+std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
+  return hash ^ (hash >> 32);
+}
+
+std::uint64_t load(std::uint64_t address) noexcept { return *reinterpret_cast<const std::uint64_t*>(address); }
+
+std::uint64_t plus(std::uint64_t base, std::int64_t offset) noexcept {
+  return base + static_cast<std::uint64_t>(offset);
+}
+
+}  // namespace
+
+// The whole check is one pass without branches on what it finds; the rare second pass says how far out the
+// change is.
+bool StackMemo::holds(StackBounds& stack) noexcept {
+  if (!stack.readable(top_)) return false;
+  std::uint64_t difference = 0;
+  for (std::size_t i = candidate_ + 1; i < kEnd; ++i) difference |= load(frames_[i].sp - 8) ^ frames_[i].ip;
+  const std::size_t words = links_[candidate_].word_count;
+  for (std::size_t i = 0; i < words; ++i) difference |= load(words_[i].place) ^ words_[i].value;
+  if (difference == 0) return true;
+  find_unchanged();
+  return false;
+}
+
+void StackMemo::find_unchanged() noexcept {
+  std::size_t unchanged = candidate_ + 1;
+  for (std::size_t i = candidate_ + 1; i < kEnd; ++i)
+    if (load(frames_[i].sp - 8) != frames_[i].ip) unchanged = i;
+  for (std::size_t i = 0; i < links_[candidate_].word_count; ++i)
+    if (load(words_[i].place) != words_[i].value && words_[i].frame + 1 > unchanged) unchanged = words_[i].frame + 1;
+  known_ = candidate_ = unchanged;
+  verified_ = true;
+}
+
+// While it is rewritten: a signal handler of the program may leave by longjmp at any point.
+void StackMemo::forget() noexcept {
+  known_ = kEnd;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+}
+
+void StackMemo::put(std::size_t index, const Registers& registers, std::uint64_t outer_hash) noexcept {
+  frames_[index] = {.sp = registers.sp, .ip = registers.ip};
+  links_[index] = {.hash = mix(outer_hash, registers.ip), .bp = registers.bp, .word_count = 0, .needs_bp = false};
+}
+
+// False: not a word between this frame and the outermost one's return address.
+bool StackMemo::add_word(std::size_t index, std::uint64_t place, std::uint64_t value) noexcept {
+  if (place < frames_[index].sp || place > top_ || word_count_ == words_.size()) return false;
+  words_[word_count_++] = {.place = place, .value = value, .frame = index};
+  return true;
+}
+
+// What the step from this frame to the next one read, besides the return address. False: not to be verified.
+bool StackMemo::add_link(std::size_t index, const WalkedFrame& frame) noexcept {
+  const UnwindRule rule = frame.rule;
+  const Registers& registers = frame.registers;
+  bool by_bp = rule.kind == RuleKind::cfa_rbp;
+  switch (rule.kind) {
+    case RuleKind::cfa_rsp:
+    case RuleKind::cfa_rbp:
+      break;
+    case RuleKind::deref_rsp:
+    case RuleKind::deref_rbp: {
+      by_bp = rule.kind == RuleKind::deref_rbp;
+      const std::uint64_t place = plus(by_bp ? registers.bp : registers.sp, rule.offset);
+      if (!add_word(index, place, plus(frames_[index + 1].sp, -std::int64_t{rule.addend}))) return false;
+      break;
+    }
+    default:
+      return false;
+  }
+  const Link& outer = links_[index + 1];
+  if (outer.needs_bp && rule.rbp_offset != 0) {
+    const bool at_itself = rule.rbp_offset == kRbpAtItself;
+    const std::uint64_t place = at_itself ? registers.bp : plus(frames_[index + 1].sp, rule.rbp_offset);
+    if (!add_word(index, place, outer.bp)) return false;
+    by_bp |= at_itself;
+  } else if (outer.needs_bp) {
+    by_bp = true;
+  }
+  links_[index].needs_bp = by_bp;
+  links_[index].word_count = static_cast<std::uint16_t>(word_count_);
+  return true;
+}
+
+// `known`: kEnd when what is outside of `rest` is not to be met again.
+void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::size_t count,
+                              std::size_t known) noexcept {
+  std::size_t index = rest;
+  for (std::size_t i = count; i-- > 0;) {
+    --index;
+    put(index, frames[i].registers, links_[index + 1].hash);
+    if (known == index + 1 && add_link(index, frames[i])) known = index;
+  }
+  first_ = index;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  known_ = known;
+}
+
+void StackMemo::remember_inner(const WalkedFrame* frames, std::size_t count) noexcept {
+  const std::size_t rest = candidate_;
+  forget();
+  word_count_ = links_[rest].word_count;
+  put_inside_of(rest, frames, count, rest);
+}
+
+void StackMemo::remember_all(const WalkedFrame* frames, std::size_t count, Ending ending, std::uint64_t zero_place,
+                             bool incomplete) noexcept {
+  forget();
+  word_count_ = 0;
+  incomplete_ = incomplete;
+  const WalkedFrame& outermost = frames[count - 1];
+  put(kEnd - 1, outermost.registers, mix(kSeed, generation_ << 1 | (incomplete ? 1 : 0)));
+  bool known = ending != Ending::other;
+  top_ = outermost.registers.sp - 8;
+  if (ending == Ending::at_zero) {
+    top_ = zero_place;
+    // Found by RSP as nearly always: the sum is the same as long as the frame is.
+    known = outermost.rule.kind == RuleKind::cfa_rsp && add_word(kEnd - 1, zero_place, 0);
+    links_[kEnd - 1].word_count = static_cast<std::uint16_t>(word_count_);
+  }
+  put_inside_of(kEnd - 1, frames, count - 1, known ? kEnd - 1 : kEnd);
+}
+
+void StackMemo::set_addresses(const std::uint64_t* ips, std::size_t count, bool incomplete) noexcept {
+  forget();
+  incomplete_ = incomplete;
+  std::uint64_t hash = mix(kSeed, generation_ << 1 | (incomplete ? 1 : 0));
+  first_ = kEnd;
+  for (std::size_t i = count; i-- > 0;) {
+    --first_;
+    put(first_, {.ip = ips[i], .sp = 0, .bp = 0}, hash);
+    hash = links_[first_].hash;
+  }
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,119 @@
+// The last native stack of a thread, so that the next one is verified instead of walked again.
+//
+// A walk is a function of its first registers, of the rules (the same as long as no code goes away) and of
+// the words that it reads: return addresses, and saved RBPs where a frame further out needs them. So when a
+// walk arrives at a frame that it met last time, and all words that were read from there on still hold what
+// they held, the rest of the stack is the same too. The loads of that check do not wait for each other:
+// 0.3 ns a frame against 5. Nothing less would do: a caller may return and be called again from elsewhere,
+// and leave every frame but one as it was.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/stack_bounds.h"
+#include "shim/trace/trace_format.h"
+#include "shim/unwind_rules.h"
+
+namespace whyrss::shim {
+
+struct Registers {
+  std::uint64_t ip;  // a return address; one more than the address of an instruction that was interrupted
+  std::uint64_t sp, bp;
+};
+
+// A frame and the rule that led on from it.
+struct WalkedFrame {
+  Registers registers;
+  UnwindRule rule;
+};
+
+// Per thread, zero at first, large: in the memory of StackScratch. Frames fill their arrays from the end:
+// the outermost is the last element, the innermost is at `first`.
+class StackMemo {
+ public:
+  static constexpr std::size_t kEnd = trace::kMaxNativeFrames;
+
+  struct Frame {
+    std::uint64_t sp, ip;
+  };
+
+  [[nodiscard]] std::size_t first() const noexcept { return first_; }
+  [[nodiscard]] const Frame& frame(std::size_t index) const noexcept { return frames_[index]; }
+  // Of all frames from the outermost to this one.
+  [[nodiscard]] std::uint64_t hash(std::size_t index) const noexcept { return links_[index].hash; }
+  [[nodiscard]] bool incomplete() const noexcept { return incomplete_; }
+
+  // A new walk. Nothing is known when rules were forgotten meanwhile; generation 0 is never known.
+  void begin(std::uint64_t generation) noexcept {
+    if (generation == 0 || generation != generation_) known_ = kEnd;
+    candidate_ = known_;
+    verified_ = false;
+    generation_ = generation;
+  }
+
+  // After a signal frame: the walk may go on anywhere.
+  void look_again() noexcept { candidate_ = known_; }
+
+  // Whether the rest of the stack is the remembered one, from at() on.
+  [[nodiscard]] bool meets(const Registers& registers, StackBounds& stack) noexcept {
+    while (candidate_ < kEnd && frames_[candidate_].sp < registers.sp) ++candidate_;
+    if (candidate_ == kEnd || frames_[candidate_].sp != registers.sp || frames_[candidate_].ip != registers.ip)
+      return false;
+    if (links_[candidate_].needs_bp && links_[candidate_].bp != registers.bp) return false;
+    return verified_ || holds(stack);
+  }
+  // The frame met.
+  [[nodiscard]] std::size_t at() const noexcept { return candidate_; }
+
+  // How a walk ended that did not meet the memo.
+  enum class Ending : std::uint8_t {
+    by_rule,  // whatever the stack holds
+    at_zero,  // the last return address, at the place given, was 0
+    other,    // would have to be walked again: cut off, or a word that could not be read
+  };
+
+  // The frames, innermost first, that the walk passed before it met at(); count <= at().
+  void remember_inner(const WalkedFrame* frames, std::size_t count) noexcept;
+  // All frames of a walk that met nothing.
+  void remember_all(const WalkedFrame* frames, std::size_t count, Ending ending, std::uint64_t zero_place,
+                    bool incomplete) noexcept;
+
+  // Addresses without a way to verify them, innermost first.
+  void set_addresses(const std::uint64_t* ips, std::size_t count, bool incomplete) noexcept;
+
+ private:
+  struct Link {
+    std::uint64_t hash;
+    std::uint64_t bp;          // RBP in this frame
+    std::uint16_t word_count;  // words_ that must hold for this frame and all further out
+    bool needs_bp;             // a frame from here on is found by RBP
+  };
+  struct Word {
+    std::uint64_t place, value;
+    std::uint64_t frame;  // index of the frame whose rule reads it
+  };
+
+  [[nodiscard]] bool holds(StackBounds& stack) noexcept;
+  void find_unchanged() noexcept;
+  void forget() noexcept;
+  void put(std::size_t index, const Registers& registers, std::uint64_t outer_hash) noexcept;
+  void put_inside_of(std::size_t rest, const WalkedFrame* frames, std::size_t count, std::size_t known) noexcept;
+  [[nodiscard]] bool add_word(std::size_t index, std::uint64_t place, std::uint64_t value) noexcept;
+  [[nodiscard]] bool add_link(std::size_t index, const WalkedFrame& frame) noexcept;
+
+  std::uint64_t generation_ = 0;
+  std::size_t first_ = 0;
+  std::size_t known_ = 0;  // frames from here on may be met
+  std::size_t candidate_ = 0;
+  std::uint64_t top_ = 0;  // no word above this is read
+  std::size_t word_count_ = 0;
+  bool verified_ = false;  // frames from known_ on hold, as of this walk
+  bool incomplete_ = false;
+  std::array<Frame, kEnd> frames_{};
+  std::array<Link, kEnd> links_{};
+  std::array<Word, 2 * kEnd> words_{};
+};
+
+}  // namespace whyrss::shim
