@@ -1,12 +1,13 @@
 // Code objects and their ids: address -> id, without locks. An entry belongs to its address until
-// CPython frees the code object (forget_code, from the wrapped tp_dealloc); code that is on a stack
-// cannot be freed, so that a lookup of code that runs never races with that.
+// CPython has freed the code object (free_code, from the wrapped tp_dealloc); code that runs is not freed,
+// so that a lookup of it never races with that.
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "shim/emit.h"
 #include "shim/observe.h"
 #include "shim/own_memory.h"
+#include "shim/python_access.h"
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
 #include "shim/raw_io.h"
@@ -25,9 +26,21 @@ constexpr std::uint8_t kCut = 1;  // CodeRecord.flags: a text or the line table 
 
 struct Slot {
   std::atomic<std::uintptr_t> address;  // 0: never used
-  std::atomic<std::uint32_t> id;        // 0: being described
+  std::atomic<std::uint64_t> known;     // Known of this code object as a number, 0: being described
 };
 static_assert(sizeof(Slot) == 16);
+
+// What frames of a code object need to know of it.
+struct Known {
+  std::uint32_t id = 0;
+  std::int32_t first_traceable_bytes = 0;  // frames before it have not started; 0 until 3.10
+
+  static Known from(std::uint64_t number) noexcept { return __builtin_bit_cast(Known, number); }
+  [[nodiscard]] std::uint64_t number() const noexcept { return __builtin_bit_cast(std::uint64_t, *this); }
+};
+
+constexpr std::int32_t kUnitBytes = 2;
+
 constexpr std::size_t kTableBytes = kSlotCount * sizeof(Slot);
 
 constinit std::atomic<Slot*> g_slots{nullptr};
@@ -70,23 +83,23 @@ struct RawText {
   std::uint8_t kind = 1;
 };
 
-RawText text_of(const void* object) noexcept {
-  if (!is_of_type(object, g_python.unicode_type)) return {};
+RawText text_of(ProbedReader& reader, const void* object) noexcept {
+  if (!is_of_type(reader, object, g_python.unicode_type)) return {};
   // Bits 2 to 4: bytes per character, 5: compact, 6: ASCII (struct PyASCIIObject.state).
-  const auto state = load_at<std::uint32_t>(object, kTextState);
+  const auto state = reader.load<std::uint32_t>(object, kTextState);
   const auto kind = static_cast<std::uint8_t>((state >> 2) & 7);
   if (((state >> 5) & 1) == 0 || (kind != 1 && kind != 2 && kind != 4)) return {};
   const bool is_ascii = ((state >> 6) & 1) != 0;
   const std::size_t offset = is_ascii ? g_python.layout->ascii_data : g_python.layout->compact_data;
   return {.data = static_cast<const std::byte*>(object) + offset,
-          .size_bytes = load_at<std::size_t>(object, kTextLength) * kind,
+          .size_bytes = reader.load<std::size_t>(object, kTextLength) * kind,
           .kind = kind};
 }
 
-RawText line_table_of(const void* object) noexcept {
-  if (!is_of_type(object, g_python.bytes_type)) return {};
+RawText line_table_of(ProbedReader& reader, const void* object) noexcept {
+  if (!is_of_type(reader, object, g_python.bytes_type)) return {};
   return {.data = static_cast<const std::byte*>(object) + kBytesData,
-          .size_bytes = load_at<std::size_t>(object, kBytesSize)};
+          .size_bytes = reader.load<std::size_t>(object, kBytesSize)};
 }
 
 std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) noexcept {
@@ -97,18 +110,33 @@ std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) n
   return static_cast<std::uint32_t>(text.size_bytes);
 }
 
-// Writes the record without publishing it; its size, 0 when there was no room.
-std::size_t write_record(const void* code, std::uint32_t id, const trace::Writer& writer,
-                         trace::Lease& lease) noexcept {
+// The memory of an object that was freed keeps its type for a while. Its reference count is then 0 or, under
+// pymalloc, a pointer to the next free block: addresses have bits set above the 32 of a count. The bits
+// above 48 are flags since 3.14.
+bool is_alive(ProbedReader& reader, const void* object) noexcept {
+  const auto count = reader.load<std::uint64_t>(object, 0);
+  return (count & UINT32_MAX) != 0 && ((count >> 32) & UINT16_MAX) == 0;
+}
+
+// Writes the record without publishing it; its size, 0 when there was no room or nothing to read. Once per
+// code object, so that looking before each read costs nothing that matters; and in CPython 3.11 the frame
+// that is just being left can hold a code object that is gone.
+std::size_t write_record(const void* code, Known& known, const trace::Writer& writer, trace::Lease& lease) noexcept {
   const PythonLayout& layout = *g_python.layout;
-  RawText file = text_of(load_at<const void*>(code, layout.code_file));
-  RawText name = text_of(load_at<const void*>(code, layout.code_name));
-  RawText qualname = layout.code_qualname != 0 ? text_of(load_at<const void*>(code, layout.code_qualname)) : RawText{};
-  RawText lines = line_table_of(load_at<const void*>(code, layout.code_line_table));
+  ProbedReader reader;
+  if (!is_of_type(reader, code, g_python.code_type) || !is_alive(reader, code)) return 0;
+  const auto text_at = [&](std::size_t offset) { return text_of(reader, reader.load<const void*>(code, offset)); };
+  RawText file = text_at(layout.code_file);
+  RawText name = text_at(layout.code_name);
+  RawText qualname = layout.code_qualname != 0 ? text_at(layout.code_qualname) : RawText{};
+  RawText lines = line_table_of(reader, reader.load<const void*>(code, layout.code_line_table));
+  const auto first_line = reader.load<std::uint32_t>(code, layout.code_first_line);
+  if (layout.code_first_traceable != 0)
+    known.first_traceable_bytes = reader.load<std::int32_t>(code, layout.code_first_traceable) * kUnitBytes;
   std::uint8_t flags = 0;
   trace::CodeRecord record{};
-  record.code_id = id;
-  record.first_line = static_cast<std::uint32_t>(load_at<std::int32_t>(code, layout.code_first_line));
+  record.code_id = known.id;
+  record.first_line = first_line;
   record.file_bytes = cut(file, kMaxTextBytes, flags);
   record.name_bytes = cut(name, kMaxTextBytes, flags);
   record.qualname_bytes = cut(qualname, kMaxTextBytes, flags);
@@ -118,6 +146,8 @@ std::size_t write_record(const void* code, std::uint32_t id, const trace::Writer
   record.name_kind = name.kind;
   record.qualname_kind = qualname.kind;
   record.flags = flags;
+  for (const RawText& piece : {file, name, qualname, lines}) reader.has_range(piece.data, piece.size_bytes);
+  if (reader.failed()) return 0;
   const std::size_t size_bytes =
       trace::padded(sizeof(record) + file.size_bytes + name.size_bytes + qualname.size_bytes + lines.size_bytes);
   std::byte* bytes = trace::reserve(writer, lease, size_bytes);
@@ -133,10 +163,62 @@ std::size_t write_record(const void* code, std::uint32_t id, const trace::Writer
   return size_bytes;
 }
 
+// Code objects that this thread is freeing now, innermost first: half of what they refer to is gone.
+struct DyingCode {
+  const void* code;
+  const DyingCode* outer;
+};
+constinit thread_local const DyingCode* t_dying = nullptr;
+
+bool is_being_freed(const void* code) noexcept {
+  const DyingCode* dying = t_dying;
+  while (dying != nullptr && dying->code != code) dying = dying->outer;
+  return dying != nullptr;
+}
+
+void forget_code(const void* code) noexcept {
+  Slot* slots = g_slots.load(std::memory_order_acquire);
+  if (slots == nullptr) return;
+  const auto address = reinterpret_cast<std::uintptr_t>(code);
+  const std::uint32_t first = first_slot(address);
+  for (std::uint32_t probe = 0; probe < kMaxProbes; ++probe) {
+    Slot& slot = slots[(first + probe) % kSlotCount];
+    const std::uintptr_t found = slot.address.load(std::memory_order_acquire);
+    if (found == 0) return;
+    if (found != address) continue;  // to the end: two threads may have claimed two slots
+    slot.known.store(0, std::memory_order_relaxed);
+    slot.address.store(kFreed, std::memory_order_release);
+  }
+}
+
 void say_full() noexcept {
   if (!g_full_said.exchange(true))
     emit_text(thread_state(), trace::RecordKind::note, 0,
               "python: too many code objects at once, some frames have no name");
+}
+
+Known describe_code(const void* code, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  Slot* slots = g_slots.load(std::memory_order_acquire);
+  if (slots == nullptr || code == nullptr) return {};
+  const auto address = reinterpret_cast<std::uintptr_t>(code);
+  Slot* slot = find_or_claim(slots, address);
+  // Another thread may have taken the last reusable slot meanwhile: there can be another one.
+  if (slot == nullptr) slot = find_or_claim(slots, address);
+  if (slot == nullptr) {
+    say_full();
+    return {};
+  }
+  if (const std::uint64_t number = slot->known.load(std::memory_order_acquire); number != 0) return Known::from(number);
+  if (is_being_freed(code)) return {};
+  if (g_record_due.exchange(false)) emit_python_record(writer, lease);
+  // Two threads may describe the same code at the same time: the id that comes first stays.
+  Known known{.id = g_last_id.fetch_add(1) + 1};
+  const std::size_t size_bytes = write_record(code, known, writer, lease);
+  if (size_bytes == 0) return {};
+  std::uint64_t first = 0;
+  if (!slot->known.compare_exchange_strong(first, known.number(), std::memory_order_acq_rel)) return Known::from(first);
+  trace::publish(lease, size_bytes);
+  return known;
 }
 
 }  // namespace
@@ -150,44 +232,29 @@ bool map_code_table() noexcept {
   return true;
 }
 
-std::uint32_t describe_code(const void* code, Access access, const trace::Writer& writer,
-                            trace::Lease& lease) noexcept {
-  Slot* slots = g_slots.load(std::memory_order_acquire);
-  if (slots == nullptr || code == nullptr || access == Access::probed) return 0;
-  const auto address = reinterpret_cast<std::uintptr_t>(code);
-  Slot* slot = find_or_claim(slots, address);
-  // Another thread may have taken the last reusable slot meanwhile: there can be another one.
-  if (slot == nullptr) slot = find_or_claim(slots, address);
-  if (slot == nullptr) {
-    say_full();
-    return 0;
-  }
-  if (const std::uint32_t id = slot->id.load(std::memory_order_acquire); id != 0) return id;
-  if (!is_of_type(code, g_python.code_type)) return 0;
-  if (g_record_due.exchange(false)) emit_python_record(writer, lease);
-  // Two threads may describe the same code at the same time: the id that comes first stays.
-  const std::uint32_t id = g_last_id.fetch_add(1) + 1;
-  const std::size_t size_bytes = write_record(code, id, writer, lease);
-  if (size_bytes == 0) return 0;
-  std::uint32_t known = 0;
-  if (!slot->id.compare_exchange_strong(known, id, std::memory_order_acq_rel)) return known;
-  trace::publish(lease, size_bytes);
-  return id;
+trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,
+                                  trace::Lease& lease) noexcept {
+  const Known known = describe_code(frame.code, writer, lease);
+  std::uint16_t flags = frame.flags;
+  // A generator's frame starts anew each time.
+  if (frame.of_generator == 0 && frame.last_instruction_bytes < known.first_traceable_bytes)
+    flags |= trace::PythonFrameFlags::incomplete;
+  return {.code_id = known.id,
+          .last_instruction_bytes = frame.last_instruction_bytes,
+          .native_index = trace::kNoNativeIndex,
+          .flags = flags,
+          .reserved = 0};
 }
 
-void forget_code(const void* code) noexcept {
-  Slot* slots = g_slots.load(std::memory_order_acquire);
-  if (slots == nullptr) return;
-  const auto address = reinterpret_cast<std::uintptr_t>(code);
-  const std::uint32_t first = first_slot(address);
-  for (std::uint32_t probe = 0; probe < kMaxProbes; ++probe) {
-    Slot& slot = slots[(first + probe) % kSlotCount];
-    const std::uintptr_t found = slot.address.load(std::memory_order_acquire);
-    if (found == 0) return;
-    if (found != address) continue;  // to the end: two threads may have claimed two slots
-    slot.id.store(0, std::memory_order_relaxed);
-    slot.address.store(kFreed, std::memory_order_release);
-  }
+void free_code(void* code, Deallocator real) noexcept {
+  // In 3.11 a frame that is being left may still refer to it: until it is gone, what is known of it stays.
+  const DyingCode dying{.code = code, .outer = t_dying};
+  t_dying = &dying;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  real(code);
+  forget_code(code);
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  t_dying = dying.outer;
 }
 
 void python_after_fork_in_child() noexcept {

@@ -34,10 +34,7 @@ void* allocate_arena(void* context, std::size_t size) {
   return arena;
 }
 
-void deallocate_code(void* code) {
-  forget_code(code);
-  g_python.code_dealloc(code);
-}
+void deallocate_code(void* code) { free_code(code, g_python.code_dealloc); }
 
 // Finalization takes the modules out of sys.modules one by one, before anything that they hold is freed
 // (finalize_modules in CPython's pylifecycle.c, PyImport_Cleanup in 3.8).
@@ -102,10 +99,10 @@ bool find_functions(const Library& library, const PythonLayout& layout) noexcept
   g_python.code_type = library.address("PyCode_Type");
   g_python.unicode_type = library.address("PyUnicode_Type");
   g_python.bytes_type = library.address("PyBytes_Type");
-  const bool is_new = layout.minor >= 13;
+  const bool asks_holder = layout.family < FrameFamily::cframe_boundary;
   return library.find("PyGILState_GetThisThreadState", g_python.this_thread_state) &&
-         library.find(is_new ? "PyThreadState_GetUnchecked" : "_PyThreadState_UncheckedGet", g_python.attached_state) &&
-         library.find(is_new ? "Py_IsFinalizing" : "_Py_IsFinalizing", g_python.is_finalizing) &&
+         (!asks_holder || library.find("_PyThreadState_UncheckedGet", g_python.attached_state)) &&
+         library.find(layout.minor >= 13 ? "Py_IsFinalizing" : "_Py_IsFinalizing", g_python.is_finalizing) &&
          g_python.bytes_type != nullptr;
 }
 

@@ -29,8 +29,10 @@ enum class Access : std::uint8_t {
 // The calling thread's frames, innermost first; count 0 without a thread state.
 PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexcept;
 
-// The id of a code object, described to the reader at first use; 0 when that was not possible.
-std::uint32_t describe_code(const void* code, Access access, const trace::Writer& writer, trace::Lease& lease) noexcept;
+// A walked frame as a stack record holds it, its code object described to the reader at first use. code_id 0:
+// that was not possible. native_index is left to the caller.
+trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,
+                                  trace::Lease& lease) noexcept;
 
 // Forget all ids.
 void python_after_fork_in_child() noexcept;

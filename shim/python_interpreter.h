@@ -24,8 +24,7 @@ struct Interpreter {
   // Exported by CPython: no locks, no allocation, callable without the GIL.
   // PyGILState_GetThisThreadState: this thread's state even without the GIL, nullptr: it has none.
   const std::byte* (*this_thread_state)();
-  // _PyThreadState_UncheckedGet, PyThreadState_GetUnchecked: until 3.11 the GIL holder's state (of any
-  // thread), from 3.12 on this thread's attached state.
+  // _PyThreadState_UncheckedGet until 3.11: the GIL holder's state, of any thread.
   const std::byte* (*attached_state)();
   int (*is_finalizing)();
   const void* (*first_interpreter)();
@@ -50,18 +49,14 @@ void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexce
 
 // In python_code.cc. False: no memory for the table.
 bool map_code_table() noexcept;
-// The code object is about to be freed: its address may come back as another one.
-void forget_code(const void* code) noexcept;
+// Has `real` free the code object and forgets its id: its address may come back as another one.
+void free_code(void* code, Deallocator real) noexcept;
 
 template <class Value>
 [[gnu::always_inline]] inline Value load_at(const void* base, std::size_t offset) noexcept {
   Value value;
   __builtin_memcpy(&value, static_cast<const std::byte*>(base) + offset, sizeof(Value));
   return value;
-}
-
-inline bool is_of_type(const void* object, const std::byte* type) noexcept {
-  return object != nullptr && load_at<const std::byte*>(object, kObjectType) == type;
 }
 
 }  // namespace whyrss::shim

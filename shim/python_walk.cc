@@ -1,10 +1,14 @@
-// Walks the calling thread's Python frames with plain loads: inside malloc, mmap and fork hooks the
-// interpreter is between two instructions of C code that call out, and its chain is consistent.
+// Walks the calling thread's Python frames. Inside malloc, mmap and fork hooks the interpreter is in C code
+// that called out, and its chain is consistent. Where a signal stopped it, it may be in the middle of a
+// frame's push or pop: what is read is then checked, and a chain that does not end as it should is said to
+// be torn. In CPython 3.11 and 3.12 that happens within some twenty instructions of a call.
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "shim/emit.h"
+#include <utility>
+
+#include "shim/python_access.h"
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
 #include "shim/raw_io.h"
@@ -16,8 +20,6 @@ using Flags = trace::PythonFrameFlags;
 
 // Further frames that are followed only to learn the eval call of the last ones that had room.
 constexpr std::uint32_t kMaxHops = 1U << 16;
-// A frame that has not started yet is in the prologue of its code (cells, generator creation).
-constexpr std::int32_t kMaxPrologueBytes = 1024;
 constexpr std::int32_t kUnitBytes = 2;
 // _PyStackRef of 3.14: the low bits are tags; 0 in earlier versions.
 constexpr std::uintptr_t kStackRefTags = 3;
@@ -45,19 +47,20 @@ bool has_subinterpreters(const std::byte* own_state) noexcept {
   return first != load_at<const void*>(own_state, kThreadInterpreter) || g_python.next_interpreter(first) != nullptr;
 }
 
-template <PythonLayout kLayout>
-const std::byte* current_state() noexcept {
-  // This order: in a libpython that came by dlopen, the second call may touch TLS for the first time.
+// From 3.12 on attaching a state binds it to its thread (tstate_activate in pystate.c): this thread's state
+// is the attached one whenever one is attached. Until 3.11 a subinterpreter's is found only by asking for
+// the holder of the GIL; both questions are a load and pthread_getspecific.
+template <PythonLayout kLayout, class Reader>
+const std::byte* current_state(Reader& reader) noexcept {
   const std::byte* own = g_python.this_thread_state();
   if (own == nullptr) return nullptr;
-  const std::byte* attached = g_python.attached_state();
-  if (kLayout.family >= FrameFamily::cframe_boundary) {
-    if (attached != nullptr) own = attached;
-  } else if (attached != own && attached != nullptr && has_subinterpreters(own) &&
-             is_own_foreign_state(attached, kLayout.thread_id)) {
-    own = attached;
+  if constexpr (kLayout.family < FrameFamily::cframe_boundary) {
+    const std::byte* attached = g_python.attached_state();
+    if (attached != own && attached != nullptr && has_subinterpreters(own) &&
+        is_own_foreign_state(attached, kLayout.thread_id))
+      own = attached;
   }
-  return load_at<std::uintptr_t>(own, kLayout.thread_id) == self_thread() ? own : nullptr;
+  return reader.template load<std::uintptr_t>(own, kLayout.thread_id) == self_thread() ? own : nullptr;
 }
 
 // Collects frames; gives those of one eval call its address.
@@ -65,8 +68,8 @@ class Collector {
  public:
   explicit Collector(std::span<WalkedPythonFrame> frames) noexcept : frames_(frames) {}
 
-  void add(const void* code, std::int32_t last_instruction_bytes, std::uint16_t flags,
-           std::uint64_t eval_address) noexcept {
+  void add(const void* code, std::int32_t last_instruction_bytes, std::uint16_t flags, std::uint64_t eval_address,
+           bool of_generator) noexcept {
     if (count_ == frames_.size()) {
       truncated_ = true;
       return;
@@ -74,7 +77,7 @@ class Collector {
     frames_[count_++] = {.code = code,
                          .last_instruction_bytes = last_instruction_bytes,
                          .flags = flags,
-                         .reserved = 0,
+                         .of_generator = of_generator,
                          .eval_address = eval_address};
   }
 
@@ -102,123 +105,139 @@ class Collector {
 
 bool is_misaligned(const void* frame) noexcept { return (reinterpret_cast<std::uintptr_t>(frame) & 7) != 0; }
 
+// What a frame pointer leads to. In hooks every one leads to a frame.
+template <class Reader>
+bool may_be_frame(Reader& reader, const void* frame) noexcept {
+  if (is_misaligned(frame)) return false;
+  return !Reader::kProbed || !reader.failed();
+}
+
+// Whether a frame's code is one: in the middle of a push it may be what the memory held before.
+template <class Reader>
+bool may_be_code(Reader& reader, const void* code) noexcept {
+  return !Reader::kProbed || is_of_type(reader, code, g_python.code_type);
+}
+
 // 3.8 to 3.10: one C eval call per frame.
-template <PythonLayout kLayout>
-PythonWalk walk_objects(const std::byte* state, Collector& collector) noexcept {
+template <PythonLayout kLayout, class Reader>
+PythonWalk walk_objects(Reader& reader, const std::byte* state, Collector& collector) noexcept {
   constexpr bool kHasCframe = kLayout.family == FrameFamily::objects_cframe;
   constexpr std::int32_t kInstructionBytes = kHasCframe ? kUnitBytes : 1;  // f_lasti counts units in 3.10
-  const auto* frame = load_at<const std::byte*>(state, kLayout.innermost);
-  const std::byte* cframe = kHasCframe ? load_at<const std::byte*>(state, kLayout.cframe) : nullptr;
+  const auto* frame = reader.template load<const std::byte*>(state, kLayout.innermost);
+  const std::byte* cframe = kHasCframe ? reader.template load<const std::byte*>(state, kLayout.cframe) : nullptr;
   const std::byte* root = state + kLayout.root_cframe;
   while (frame != nullptr) {
-    if (is_misaligned(frame)) return collector.finish(true);
+    if (!may_be_frame(reader, frame)) return collector.finish(true);
     if (cframe == root) cframe = nullptr;
-    collector.add(load_at<const void*>(frame, kLayout.frame_code),
-                  load_at<std::int32_t>(frame, kLayout.frame_instruction) * kInstructionBytes, Flags::entry,
-                  reinterpret_cast<std::uint64_t>(cframe));
+    const auto* code = reader.template load<const void*>(frame, kLayout.frame_code);
+    const auto last = reader.template load<std::int32_t>(frame, kLayout.frame_instruction) * kInstructionBytes;
+    if (!may_be_code(reader, code)) return collector.finish(true);
+    collector.add(code, last, Flags::entry, reinterpret_cast<std::uint64_t>(cframe), false);
     if (collector.is_truncated()) return collector.finish(false);
-    if (cframe != nullptr) cframe = load_at<const std::byte*>(cframe, kLayout.cframe_previous);
-    frame = load_at<const std::byte*>(frame, kLayout.frame_previous);
+    if (cframe != nullptr) cframe = reader.template load<const std::byte*>(cframe, kLayout.cframe_previous);
+    frame = reader.template load<const std::byte*>(frame, kLayout.frame_previous);
   }
-  return collector.finish(false);
+  return collector.finish(reader.failed());
 }
 
 // 3.11 and later: one _PyInterpreterFrame. Adds it with its place in the bytecode: the distance of its
 // instruction pointer from the code, as traceback takes it (3.11, 3.12: the instruction begun last;
-// later: the one that runs).
-template <PythonLayout kLayout>
-void add_frame(const std::byte* frame, std::uint8_t owner, std::uint64_t eval_address, Collector& collector) noexcept {
-  const auto code = load_at<std::uintptr_t>(frame, kLayout.frame_code) & ~kStackRefTags;
-  const auto instruction = load_at<std::uintptr_t>(frame, kLayout.frame_instruction);
-  const auto last = static_cast<std::int32_t>(instruction - (code + kLayout.code_bytecode));
-  std::uint16_t flags = 0;
-  if (owner != kOwnedByGenerator && last < kMaxPrologueBytes &&
-      last < kUnitBytes * load_at<std::int32_t>(reinterpret_cast<const void*>(code), kLayout.code_first_traceable))
-    flags = Flags::incomplete;
-  collector.add(reinterpret_cast<const void*>(code), last, flags, eval_address);
+// later: the one that runs). False: it is none.
+template <PythonLayout kLayout, class Reader>
+bool add_frame(Reader& reader, const std::byte* frame, std::uint8_t owner, std::uint64_t eval_address,
+               Collector& collector) noexcept {
+  const auto address = reader.template load<std::uintptr_t>(frame, kLayout.frame_code) & ~kStackRefTags;
+  const auto* code = reinterpret_cast<const void*>(address);
+  const auto instruction = reader.template load<std::uintptr_t>(frame, kLayout.frame_instruction);
+  if (!may_be_code(reader, code)) return false;
+  const auto last = static_cast<std::int32_t>(instruction - (address + kLayout.code_bytecode));
+  collector.add(code, last, 0, eval_address, owner == kOwnedByGenerator);
+  return !reader.failed();
 }
 
-template <PythonLayout kLayout>
-PythonWalk walk_entry_flag(const std::byte* state, Collector& collector) noexcept {
+template <PythonLayout kLayout, class Reader>
+PythonWalk walk_entry_flag(Reader& reader, const std::byte* state, Collector& collector) noexcept {
   const std::byte* root = state + kLayout.root_cframe;
-  const auto* cframe = load_at<const std::byte*>(state, kLayout.cframe);
-  if (cframe == nullptr) return collector.finish(false);
-  const auto* frame = load_at<const std::byte*>(cframe, kLayout.cframe_current);
+  const auto* cframe = reader.template load<const std::byte*>(state, kLayout.cframe);
+  if (cframe == nullptr) return collector.finish(reader.failed());
+  const auto* frame = reader.template load<const std::byte*>(cframe, kLayout.cframe_current);
   if (frame == nullptr) return collector.finish(cframe != root);
   bool bottom_is_generator = false;
   while (frame != nullptr) {
-    if (is_misaligned(frame) || cframe == nullptr) return collector.finish(true);
-    const auto owner = load_at<std::uint8_t>(frame, kLayout.frame_owner);
-    add_frame<kLayout>(frame, owner, cframe == root ? 0 : reinterpret_cast<std::uint64_t>(cframe), collector);
+    if (!may_be_frame(reader, frame) || cframe == nullptr) return collector.finish(true);
+    const auto owner = reader.template load<std::uint8_t>(frame, kLayout.frame_owner);
+    const std::uint64_t eval_address = cframe == root ? 0 : reinterpret_cast<std::uint64_t>(cframe);
+    if (!add_frame<kLayout>(reader, frame, owner, eval_address, collector)) return collector.finish(true);
     if (collector.is_truncated()) return collector.finish(false);
     bottom_is_generator = owner == kOwnedByGenerator;
-    if (load_at<std::uint8_t>(frame, kLayout.frame_is_entry) != 0) {
-      if (cframe != root) {
-        collector.end_eval_call(reinterpret_cast<std::uint64_t>(cframe));
-        cframe = load_at<const std::byte*>(cframe, kLayout.cframe_previous);
-      } else {
-        collector.end_eval_call(0);
-      }
+    if (reader.template load<std::uint8_t>(frame, kLayout.frame_is_entry) != 0) {
+      collector.end_eval_call(eval_address);
+      if (cframe != root) cframe = reader.template load<const std::byte*>(cframe, kLayout.cframe_previous);
     }
-    frame = load_at<const std::byte*>(frame, kLayout.frame_previous);
+    frame = reader.template load<const std::byte*>(frame, kLayout.frame_previous);
   }
   // A greenlet's chain ends before the root: complete all the same, but said to be torn.
-  return collector.finish(cframe != root || bottom_is_generator);
+  return collector.finish(cframe != root || bottom_is_generator || reader.failed());
 }
 
 // 3.12 and later: every C eval call has a frame of its own, on the C stack, without Python code.
-template <PythonLayout kLayout>
-PythonWalk walk_boundary(const std::byte* state, Collector& collector) noexcept {
+template <PythonLayout kLayout, class Reader>
+PythonWalk walk_boundary(Reader& reader, const std::byte* state, Collector& collector) noexcept {
   const std::byte* frame;
   if constexpr (kLayout.family == FrameFamily::cframe_boundary) {
-    const auto* cframe = load_at<const std::byte*>(state, kLayout.cframe);
-    if (cframe == nullptr) return collector.finish(false);
-    frame = load_at<const std::byte*>(cframe, kLayout.cframe_current);
+    const auto* cframe = reader.template load<const std::byte*>(state, kLayout.cframe);
+    if (cframe == nullptr) return collector.finish(reader.failed());
+    frame = reader.template load<const std::byte*>(cframe, kLayout.cframe_current);
     if (frame == nullptr) return collector.finish(cframe != state + kLayout.root_cframe);
   } else {
-    frame = load_at<const std::byte*>(state, kLayout.innermost);
+    frame = reader.template load<const std::byte*>(state, kLayout.innermost);
   }
   for (std::uint32_t hops = 0; frame != nullptr && hops < kMaxHops && !collector.is_done(); ++hops) {
-    if (is_misaligned(frame)) return collector.finish(true);
-    const auto owner = load_at<std::uint8_t>(frame, kLayout.frame_owner);
+    if (!may_be_frame(reader, frame)) return collector.finish(true);
+    const auto owner = reader.template load<std::uint8_t>(frame, kLayout.frame_owner);
+    if (reader.failed()) return collector.finish(true);
     if (owner < kBoundaryOwner) {
-      add_frame<kLayout>(frame, owner, 0, collector);
+      if (!add_frame<kLayout>(reader, frame, owner, 0, collector)) return collector.finish(true);
     } else {
       // The outermost boundary of 3.15 lies in the thread state, not on the stack.
       const bool on_stack = kLayout.base_frame == 0 || frame != state + kLayout.base_frame;
       collector.end_eval_call(on_stack ? reinterpret_cast<std::uint64_t>(frame) : 0);
     }
-    frame = load_at<const std::byte*>(frame, kLayout.frame_previous);
+    frame = reader.template load<const std::byte*>(frame, kLayout.frame_previous);
   }
-  return collector.finish(collector.in_eval_call() && !collector.is_truncated());
+  return collector.finish((collector.in_eval_call() && !collector.is_truncated()) || reader.failed());
 }
 
 // Once per process: what the walk reads must agree with what the system and the types say.
-template <PythonLayout kLayout>
-bool is_plausible(const std::byte* state, const WalkedPythonFrame& innermost) noexcept {
+template <PythonLayout kLayout, class Reader>
+bool is_plausible(Reader& reader, const std::byte* state, const WalkedPythonFrame& innermost) noexcept {
   // A forked child's state holds the parent's number until CPython's own child handler has run.
   if (kLayout.native_thread_id != 0 && !g_python.forked.load(std::memory_order_relaxed) &&
-      load_at<std::uint64_t>(state, kLayout.native_thread_id) != static_cast<std::uint64_t>(raw_syscall(SYS_gettid)))
+      reader.template load<std::uint64_t>(state, kLayout.native_thread_id) !=
+          static_cast<std::uint64_t>(raw_syscall(SYS_gettid)))
     return false;
-  return is_of_type(innermost.code, g_python.code_type) &&
-         is_of_type(load_at<const void*>(innermost.code, kLayout.code_file), g_python.unicode_type);
+  return is_of_type(reader, innermost.code, g_python.code_type) &&
+         is_of_type(reader, reader.template load<const void*>(innermost.code, kLayout.code_file),
+                    g_python.unicode_type);
 }
 
-template <PythonLayout kLayout>
+template <PythonLayout kLayout, class Reader>
 PythonWalk walk(std::span<WalkedPythonFrame> frames) noexcept {
-  const std::byte* state = current_state<kLayout>();
+  Reader reader;
+  const std::byte* state = current_state<kLayout>(reader);
   if (state == nullptr || frames.empty()) return {};
   Collector collector(frames);
   PythonWalk result;
   if constexpr (kLayout.family <= FrameFamily::objects_cframe)
-    result = walk_objects<kLayout>(state, collector);
+    result = walk_objects<kLayout>(reader, state, collector);
   else if constexpr (kLayout.family == FrameFamily::entry_flag)
-    result = walk_entry_flag<kLayout>(state, collector);
+    result = walk_entry_flag<kLayout>(reader, state, collector);
   else
-    result = walk_boundary<kLayout>(state, collector);
+    result = walk_boundary<kLayout>(reader, state, collector);
   if (result.count != 0 && !g_python.verified.load(std::memory_order_relaxed)) {
-    if (!is_plausible<kLayout>(state, frames[0])) {
-      python_switch_off("its frames do not look as expected");
+    if (!is_plausible<kLayout>(reader, state, frames[0])) {
+      // A signal may have come at a bad moment, a hook has not.
+      if (!Reader::kProbed) python_switch_off("its frames do not look as expected");
       return {};
     }
     g_python.verified.store(true, std::memory_order_relaxed);
@@ -226,32 +245,33 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames) noexcept {
   return result;
 }
 
+// From 3.15 on the question for the thread state is answered from TLS. In a libpython that came by dlopen
+// the first touch of it in a thread allocates: never in a signal handler before a hook has asked.
+constinit thread_local bool t_has_asked = false;
+
+template <PythonLayout kLayout>
+PythonWalk walk(std::span<WalkedPythonFrame> frames, Access access) noexcept {
+  if (access == Access::direct) {
+    if constexpr (kLayout.minor >= 15) t_has_asked = true;
+    return walk<kLayout, DirectReader>(frames);
+  }
+  if (kLayout.minor >= 15 && !t_has_asked) return {};
+  return walk<kLayout, ProbedReader>(frames);
+}
+
+// One per row of the table.
+constexpr auto kWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) {
+  return std::array{&walk<kPythonLayouts[kRow]>...};
+}
+(std::make_index_sequence<kPythonLayouts.size()>());
+
 }  // namespace
 
 PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexcept {
-  if (!g_python.usable.load(std::memory_order_acquire) || access == Access::probed) return {};
+  if (!g_python.usable.load(std::memory_order_acquire)) return {};
   // While the interpreter is taken down, other threads' states are freed under them.
   if (g_python.is_finalizing() != 0) return {};
-  switch (g_python.row) {
-    case 0:
-      return walk<kPythonLayouts[0]>(frames);
-    case 1:
-      return walk<kPythonLayouts[1]>(frames);
-    case 2:
-      return walk<kPythonLayouts[2]>(frames);
-    case 3:
-      return walk<kPythonLayouts[3]>(frames);
-    case 4:
-      return walk<kPythonLayouts[4]>(frames);
-    case 5:
-      return walk<kPythonLayouts[5]>(frames);
-    case 6:
-      return walk<kPythonLayouts[6]>(frames);
-    case 7:
-      return walk<kPythonLayouts[7]>(frames);
-    default:
-      return {};
-  }
+  return kWalks[g_python.row](frames, access);
 }
 
 }  // namespace whyrss::shim

@@ -1,17 +1,13 @@
 #include "shim/stack_bounds.h"
 
 #include <dlfcn.h>
-#include <sys/syscall.h>
 
 #include <algorithm>
-#include <cerrno>
 
-#include "shim/raw_io.h"
+#include "shim/readable_page.h"
 
 namespace whyrss::shim {
 namespace {
-
-constexpr std::uint64_t kPageBytes = 4096;
 
 // The kernel leaves at least this much below the main stack free of mappings (mmap_base: 128 MiB); it
 // is also more than threads' stacks have. Deeper stacks are read page by page.
@@ -19,14 +15,6 @@ constexpr std::uint64_t kStackSpan = std::uint64_t{64} << 20;
 
 constinit std::uint64_t g_main_stack_end = 0;
 constinit std::uint64_t g_main_thread_block = 0;
-
-constexpr std::uint64_t page_of(std::uint64_t address) { return address & ~(kPageBytes - 1); }
-
-// The kernel copies the signal set before it looks at the operation, which does not exist: EINVAL says
-// readable, EFAULT not. No effect, some 0.1 us.
-bool is_page_readable(std::uint64_t page) noexcept {
-  return raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(page), 0, 8) == -EINVAL;
-}
 
 // Whether sp is on this thread's own stack: every page up to the control block at its top is readable.
 // Such a stack stays mapped as long as its thread runs, so that one look at each page is enough. A hole

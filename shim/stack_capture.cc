@@ -95,7 +95,7 @@ void place_by_eval_calls(const Frames& frames, StackScratch& scratch) noexcept {
     if (runs_eval(i)) scratch.python[python++].native_index = i;
 }
 
-void place_python(const Frames& frames, Access access, StackScratch& scratch, const trace::Writer& writer,
+void place_python(const Frames& frames, StackScratch& scratch, const trace::Writer& writer,
                   trace::Lease& lease) noexcept {
   bool placed_by_address = false;
   std::uint16_t from = 0;
@@ -107,11 +107,8 @@ void place_python(const Frames& frames, Access access, StackScratch& scratch, co
       if (g_libunwind_backtrace == nullptr)
         native_index = native_index_of(walked.eval_address, frames.native, scratch, from);
     }
-    scratch.python[i] = {.code_id = describe_code(walked.code, access, writer, lease),
-                         .last_instruction_bytes = walked.last_instruction_bytes,
-                         .native_index = native_index,
-                         .flags = walked.flags,
-                         .reserved = 0};
+    scratch.python[i] = describe_frame(walked, writer, lease);
+    scratch.python[i].native_index = native_index;
   }
   if (!placed_by_address && frames.python.count > 0) place_by_eval_calls(frames, scratch);
 }
@@ -203,9 +200,8 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   Frames frames;
   frames.native =
       g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
-  const Access access = caller.interrupted ? Access::probed : Access::direct;
-  frames.python = walk_python(scratch.walked, access);
-  place_python(frames, access, scratch, writer, lease);
+  frames.python = walk_python(scratch.walked, caller.interrupted ? Access::probed : Access::direct);
+  place_python(frames, scratch, writer, lease);
   const std::uint64_t hash = hash_of(frames, scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (hash == scratch.last_hash && epoch == scratch.last_epoch) return scratch.last_id;

@@ -35,8 +35,8 @@ struct Caller {
 struct WalkedPythonFrame {
   const void* code;
   std::int32_t last_instruction_bytes;
-  std::uint16_t flags;  // trace::PythonFrameFlags
-  std::uint16_t reserved;
+  std::uint16_t flags;         // trace::PythonFrameFlags
+  std::uint16_t of_generator;  // 1: lives in a generator or coroutine
   // An address inside the C stack frame of the eval call that runs it, 0: not known. The same for all
   // frames of one eval call.
   std::uint64_t eval_address;
