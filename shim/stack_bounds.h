@@ -27,6 +27,9 @@ class StackBounds {
     return address < end_ || extend(address);
   }
 
+  // What is known now: words between the sp entered last and this can be read.
+  [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
+
  private:
   bool extend(std::uint64_t address) noexcept;
 

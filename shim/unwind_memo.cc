@@ -1,6 +1,7 @@
 #include "shim/unwind_memo.h"
 
 #include <atomic>
+#include <bit>
 
 namespace whyrss::shim {
 namespace {
@@ -22,24 +23,25 @@ std::uint64_t plus(std::uint64_t base, std::int64_t offset) noexcept {
 
 // The whole check is one pass without branches on what it finds; the rare second pass says how far out the
 // change is.
-bool StackMemo::holds(StackBounds& stack) noexcept {
+bool StackMemo::holds(std::size_t candidate, StackBounds& stack) noexcept {
   if (!stack.readable(top_)) return false;
   std::uint64_t difference = 0;
-  for (std::size_t i = candidate_ + 1; i < kEnd; ++i) difference |= load(frames_[i].sp - 8) ^ frames_[i].ip;
-  const std::size_t words = links_[candidate_].word_count;
+#pragma GCC unroll 4
+  for (std::size_t i = candidate + 1; i < kEnd; ++i) difference |= load(frames_[i].sp - 8) ^ frames_[i].ip;
+  const std::size_t words = links_[candidate].word_count;
   for (std::size_t i = 0; i < words; ++i) difference |= load(words_[i].place) ^ words_[i].value;
   if (difference == 0) return true;
-  find_unchanged();
+  find_unchanged(candidate);
   return false;
 }
 
-void StackMemo::find_unchanged() noexcept {
-  std::size_t unchanged = candidate_ + 1;
-  for (std::size_t i = candidate_ + 1; i < kEnd; ++i)
+void StackMemo::find_unchanged(std::size_t candidate) noexcept {
+  std::size_t unchanged = candidate + 1;
+  for (std::size_t i = candidate + 1; i < kEnd; ++i)
     if (load(frames_[i].sp - 8) != frames_[i].ip) unchanged = i;
-  for (std::size_t i = 0; i < links_[candidate_].word_count; ++i)
+  for (std::size_t i = 0; i < links_[candidate].word_count; ++i)
     if (load(words_[i].place) != words_[i].value && words_[i].frame + 1 > unchanged) unchanged = words_[i].frame + 1;
-  known_ = candidate_ = unchanged;
+  known_ = unchanged;
   verified_ = true;
 }
 
@@ -49,9 +51,12 @@ void StackMemo::forget() noexcept {
   std::atomic_signal_fence(std::memory_order_seq_cst);
 }
 
-void StackMemo::put(std::size_t index, const Registers& registers, std::uint64_t outer_hash) noexcept {
-  frames_[index] = {.sp = registers.sp, .ip = registers.ip};
-  links_[index] = {.hash = mix(outer_hash, registers.ip), .bp = registers.bp, .word_count = 0, .needs_bp = false};
+void StackMemo::put(std::size_t index, const WalkedFrame& frame, std::uint64_t outer_hash) noexcept {
+  frames_[index] = {.sp = frame.sp, .ip = frame.ip};
+  links_[index] = {.hash = mix(outer_hash, frame.ip),
+                   .bp = frame.bp,
+                   .word_count = static_cast<std::uint32_t>(word_count_),
+                   .needs_bp = false};
 }
 
 // False: not a word between this frame and the outermost one's return address.
@@ -63,34 +68,25 @@ bool StackMemo::add_word(std::size_t index, std::uint64_t place, std::uint64_t v
 
 // What the step from this frame to the next one read, besides the return address. False: not to be verified.
 bool StackMemo::add_link(std::size_t index, const WalkedFrame& frame) noexcept {
-  const UnwindRule rule = frame.rule;
-  const Registers& registers = frame.registers;
-  bool by_bp = rule.kind == RuleKind::cfa_rbp;
-  switch (rule.kind) {
-    case RuleKind::cfa_rsp:
-    case RuleKind::cfa_rbp:
-      break;
-    case RuleKind::deref_rsp:
-    case RuleKind::deref_rbp: {
-      by_bp = rule.kind == RuleKind::deref_rbp;
-      const std::uint64_t place = plus(by_bp ? registers.bp : registers.sp, rule.offset);
-      if (!add_word(index, place, plus(frames_[index + 1].sp, -std::int64_t{rule.addend}))) return false;
-      break;
-    }
-    default:
-      return false;
-  }
+  const auto rule = std::bit_cast<UnwindRule>(frame.rule);
   const Link& outer = links_[index + 1];
+  if (rule.kind == RuleKind::cfa_rsp && !outer.needs_bp) return true;  // nearly all
+  bool by_bp = rule.kind == RuleKind::cfa_rbp || rule.kind == RuleKind::deref_rbp;
+  if (rule.kind > RuleKind::deref_rbp) return false;
+  if (rule.kind >= RuleKind::deref_rsp) {
+    const std::uint64_t place = plus(by_bp ? frame.bp : frame.sp, rule.offset);
+    if (!add_word(index, place, plus(frames_[index + 1].sp, -std::int64_t{rule.addend}))) return false;
+  }
   if (outer.needs_bp && rule.rbp_offset != 0) {
     const bool at_itself = rule.rbp_offset == kRbpAtItself;
-    const std::uint64_t place = at_itself ? registers.bp : plus(frames_[index + 1].sp, rule.rbp_offset);
+    const std::uint64_t place = at_itself ? frame.bp : plus(frames_[index + 1].sp, rule.rbp_offset);
     if (!add_word(index, place, outer.bp)) return false;
     by_bp |= at_itself;
   } else if (outer.needs_bp) {
     by_bp = true;
   }
   links_[index].needs_bp = by_bp;
-  links_[index].word_count = static_cast<std::uint16_t>(word_count_);
+  links_[index].word_count = static_cast<std::uint32_t>(word_count_);
   return true;
 }
 
@@ -100,7 +96,7 @@ void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::
   std::size_t index = rest;
   for (std::size_t i = count; i-- > 0;) {
     --index;
-    put(index, frames[i].registers, links_[index + 1].hash);
+    put(index, frames[i], links_[index + 1].hash);
     if (known == index + 1 && add_link(index, frames[i])) known = index;
   }
   first_ = index;
@@ -108,11 +104,11 @@ void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::
   known_ = known;
 }
 
-void StackMemo::remember_inner(const WalkedFrame* frames, std::size_t count) noexcept {
-  const std::size_t rest = candidate_;
+void StackMemo::remember_inner(std::size_t candidate, const WalkedFrame* frames, std::size_t count) noexcept {
+  if (count == 0 && candidate == first_) return;
   forget();
-  word_count_ = links_[rest].word_count;
-  put_inside_of(rest, frames, count, rest);
+  word_count_ = links_[candidate].word_count;
+  put_inside_of(candidate, frames, count, candidate);
 }
 
 void StackMemo::remember_all(const WalkedFrame* frames, std::size_t count, Ending ending, std::uint64_t zero_place,
@@ -121,14 +117,14 @@ void StackMemo::remember_all(const WalkedFrame* frames, std::size_t count, Endin
   word_count_ = 0;
   incomplete_ = incomplete;
   const WalkedFrame& outermost = frames[count - 1];
-  put(kEnd - 1, outermost.registers, mix(kSeed, generation_ << 1 | (incomplete ? 1 : 0)));
+  put(kEnd - 1, outermost, mix(kSeed, generation_ << 1 | (incomplete ? 1 : 0)));
   bool known = ending != Ending::other;
-  top_ = outermost.registers.sp - 8;
+  top_ = outermost.sp - 8;
   if (ending == Ending::at_zero) {
     top_ = zero_place;
     // Found by RSP as nearly always: the sum is the same as long as the frame is.
-    known = outermost.rule.kind == RuleKind::cfa_rsp && add_word(kEnd - 1, zero_place, 0);
-    links_[kEnd - 1].word_count = static_cast<std::uint16_t>(word_count_);
+    known = std::bit_cast<UnwindRule>(outermost.rule).kind == RuleKind::cfa_rsp && add_word(kEnd - 1, zero_place, 0);
+    links_[kEnd - 1].word_count = static_cast<std::uint32_t>(word_count_);
   }
   put_inside_of(kEnd - 1, frames, count - 1, known ? kEnd - 1 : kEnd);
 }
@@ -140,7 +136,7 @@ void StackMemo::set_addresses(const std::uint64_t* ips, std::size_t count, bool 
   first_ = kEnd;
   for (std::size_t i = count; i-- > 0;) {
     --first_;
-    put(first_, {.ip = ips[i], .sp = 0, .bp = 0}, hash);
+    put(first_, {.ip = ips[i], .sp = 0, .bp = 0, .rule = 0}, hash);
     hash = links_[first_].hash;
   }
 }

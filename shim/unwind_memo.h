@@ -18,15 +18,11 @@
 
 namespace whyrss::shim {
 
-struct Registers {
+// A frame of a walk: its registers, and the rule that leads on from it.
+struct WalkedFrame {
   std::uint64_t ip;  // a return address; one more than the address of an instruction that was interrupted
   std::uint64_t sp, bp;
-};
-
-// A frame and the rule that led on from it.
-struct WalkedFrame {
-  Registers registers;
-  UnwindRule rule;
+  std::uint64_t rule;  // an UnwindRule as one word: compilers take the struct apart byte by byte
 };
 
 // Per thread, zero at first, large: in the memory of StackScratch. Frames fill their arrays from the end:
@@ -48,24 +44,27 @@ class StackMemo {
   // A new walk. Nothing is known when rules were forgotten meanwhile; generation 0 is never known.
   void begin(std::uint64_t generation) noexcept {
     if (generation == 0 || generation != generation_) known_ = kEnd;
-    candidate_ = known_;
     verified_ = false;
     generation_ = generation;
   }
 
-  // After a signal frame: the walk may go on anywhere.
-  void look_again() noexcept { candidate_ = known_; }
+  // The first frame that a walk may meet.
+  [[nodiscard]] std::size_t known() const noexcept { return known_; }
 
-  // Whether the rest of the stack is the remembered one, from at() on.
-  [[nodiscard]] bool meets(const Registers& registers, StackBounds& stack) noexcept {
-    while (candidate_ < kEnd && frames_[candidate_].sp < registers.sp) ++candidate_;
-    if (candidate_ == kEnd || frames_[candidate_].sp != registers.sp || frames_[candidate_].ip != registers.ip)
-      return false;
-    if (links_[candidate_].needs_bp && links_[candidate_].bp != registers.bp) return false;
-    return verified_ || holds(stack);
+  // Whether the rest of the stack is the remembered one, from the frame `candidate` on. Asked at each frame of a
+  // walk, with a candidate that began as known() and moves on by up to two frames a question, without a branch;
+  // where that is too few the stacks meet some frames later.
+  [[nodiscard]] bool meets(std::size_t& candidate, std::uint64_t ip, std::uint64_t sp, std::uint64_t bp,
+                           StackBounds& stack) noexcept {
+    if (candidate >= kEnd) return false;
+    candidate += frames_[candidate].sp < sp ? 1 : 0;
+    candidate += frames_[candidate].sp < sp ? 1 : 0;
+    if (frames_[candidate].sp != sp || frames_[candidate].ip != ip) return false;
+    if (links_[candidate].needs_bp && links_[candidate].bp != bp) return false;
+    if (verified_ || holds(candidate, stack)) return true;
+    candidate = known_;
+    return false;
   }
-  // The frame met.
-  [[nodiscard]] std::size_t at() const noexcept { return candidate_; }
 
   // How a walk ended that did not meet the memo.
   enum class Ending : std::uint8_t {
@@ -74,8 +73,8 @@ class StackMemo {
     other,    // would have to be walked again: cut off, or a word that could not be read
   };
 
-  // The frames, innermost first, that the walk passed before it met at(); count <= at().
-  void remember_inner(const WalkedFrame* frames, std::size_t count) noexcept;
+  // The frames, innermost first, that the walk passed before it met `candidate`; count <= candidate.
+  void remember_inner(std::size_t candidate, const WalkedFrame* frames, std::size_t count) noexcept;
   // All frames of a walk that met nothing.
   void remember_all(const WalkedFrame* frames, std::size_t count, Ending ending, std::uint64_t zero_place,
                     bool incomplete) noexcept;
@@ -87,7 +86,7 @@ class StackMemo {
   struct Link {
     std::uint64_t hash;
     std::uint64_t bp;          // RBP in this frame
-    std::uint16_t word_count;  // words_ that must hold for this frame and all further out
+    std::uint32_t word_count;  // words_ that must hold for this frame and all further out
     bool needs_bp;             // a frame from here on is found by RBP
   };
   struct Word {
@@ -95,10 +94,10 @@ class StackMemo {
     std::uint64_t frame;  // index of the frame whose rule reads it
   };
 
-  [[nodiscard]] bool holds(StackBounds& stack) noexcept;
-  void find_unchanged() noexcept;
+  [[nodiscard]] bool holds(std::size_t candidate, StackBounds& stack) noexcept;
+  void find_unchanged(std::size_t candidate) noexcept;
   void forget() noexcept;
-  void put(std::size_t index, const Registers& registers, std::uint64_t outer_hash) noexcept;
+  void put(std::size_t index, const WalkedFrame& frame, std::uint64_t outer_hash) noexcept;
   void put_inside_of(std::size_t rest, const WalkedFrame* frames, std::size_t count, std::size_t known) noexcept;
   [[nodiscard]] bool add_word(std::size_t index, std::uint64_t place, std::uint64_t value) noexcept;
   [[nodiscard]] bool add_link(std::size_t index, const WalkedFrame& frame) noexcept;
@@ -106,12 +105,11 @@ class StackMemo {
   std::uint64_t generation_ = 0;
   std::size_t first_ = 0;
   std::size_t known_ = 0;  // frames from here on may be met
-  std::size_t candidate_ = 0;
   std::uint64_t top_ = 0;  // no word above this is read
   std::size_t word_count_ = 0;
   bool verified_ = false;  // frames from known_ on hold, as of this walk
   bool incomplete_ = false;
-  std::array<Frame, kEnd> frames_{};
+  std::array<Frame, kEnd + 2> frames_{};  // the last two stay 0
   std::array<Link, kEnd> links_{};
   std::array<Word, 2 * kEnd> words_{};
 };

@@ -19,6 +19,8 @@ namespace {
 
 // 32 K return addresses (a large program uses some 10 K), 512 KiB, touched as used.
 constexpr std::size_t kSlots = 32 * 1024;
+constexpr unsigned kHashShift = 49;
+static_assert(std::uint64_t{1} << (64 - kHashShift) == kSlots);
 constexpr std::size_t kProbes = 8;
 
 // Insert-only. The key is taken first, then the rule is published: a key whose rule still reads as
@@ -45,27 +47,44 @@ std::uint64_t current_generation() noexcept {
   return g_closing.load(std::memory_order_acquire) == 0 && g_cache != nullptr ? generation : kUncached;
 }
 
-UnwindRule cached_rule(std::uint64_t ip, std::uint64_t generation) noexcept {
-  if (generation == kUncached || ip >> kAddressBits != 0) return find_unwind_rule(ip - 1);
-  const std::uint64_t key = generation << kAddressBits | ip;
-  const std::uint64_t hash = (key * 0x9e3779b97f4a7c15ULL) >> 49;
+// Rules as words (see WalkedFrame).
+std::uint64_t find_rule(std::uint64_t ip) noexcept { return std::bit_cast<std::uint64_t>(find_unwind_rule(ip - 1)); }
+
+// Not found where it belongs: further on, or new.
+[[gnu::noinline]] std::uint64_t find_or_cache_rule(std::uint64_t ip, std::uint64_t key, std::uint64_t hash) noexcept {
   for (std::size_t probe = 0; probe < kProbes; ++probe) {
     CacheSlot& slot = g_cache[(hash + probe) % kSlots];
     std::uint64_t found = slot.key.load(std::memory_order_acquire);
     if (found == key) {
       const std::uint64_t rule = slot.rule.load(std::memory_order_acquire);
-      return rule != 0 ? std::bit_cast<UnwindRule>(rule) : find_unwind_rule(ip - 1);
+      return rule != 0 ? rule : find_rule(ip);
     }
     if (found != 0) continue;
-    const UnwindRule rule = find_unwind_rule(ip - 1);
+    const std::uint64_t rule = find_rule(ip);
     if (slot.key.compare_exchange_strong(found, key, std::memory_order_acq_rel))
-      slot.rule.store(std::bit_cast<std::uint64_t>(rule), std::memory_order_release);
+      slot.rule.store(rule, std::memory_order_release);
     return rule;
   }
-  return find_unwind_rule(ip - 1);
+  return find_rule(ip);
+}
+
+[[gnu::always_inline]] inline std::uint64_t cached_rule(std::uint64_t ip, std::uint64_t generation) noexcept {
+  if (generation == kUncached || ip >> kAddressBits != 0) return find_rule(ip);
+  const std::uint64_t key = generation << kAddressBits | ip;
+  const std::uint64_t hash = (key * 0x9e3779b97f4a7c15ULL) >> kHashShift;
+  const CacheSlot& slot = g_cache[hash];
+  if (slot.key.load(std::memory_order_acquire) == key) {
+    const std::uint64_t rule = slot.rule.load(std::memory_order_acquire);
+    if (rule != 0) return rule;
+  }
+  return find_or_cache_rule(ip, key, hash);
 }
 
 std::uint64_t load(std::uint64_t address) noexcept { return *reinterpret_cast<const std::uint64_t*>(address); }
+
+struct Registers {
+  std::uint64_t ip, sp, bp;  // ip as in WalkedFrame
+};
 
 enum class Step : std::uint8_t { ok, end, end_at_zero, no_rule, lost };
 
@@ -82,7 +101,8 @@ Step step_over_signal(Registers& registers, StackBounds& stack) noexcept {
   return Step::ok;
 }
 
-Step step(Registers& registers, const UnwindRule rule, StackBounds& stack) noexcept {
+[[gnu::noinline]] Step step(Registers& registers, std::uint64_t rule_word, StackBounds& stack) noexcept {
+  const auto rule = std::bit_cast<UnwindRule>(rule_word);
   const auto readable = [&](std::uint64_t address) { return address >= registers.sp && stack.readable(address); };
   std::uint64_t cfa = 0;
   switch (rule.kind) {
@@ -122,6 +142,37 @@ Step step(Registers& registers, const UnwindRule rule, StackBounds& stack) noexc
   return registers.ip == 0 ? Step::end_at_zero : Step::ok;
 }
 
+// Nearly all frames: found by RSP or RBP, the caller's RBP untouched or saved below the return address. False:
+// not such a frame, or not known to be readable.
+[[gnu::always_inline]] inline bool step_as_usual(Registers& registers, std::uint64_t rule,
+                                                 std::uint64_t stack_end) noexcept {
+  const auto kind = static_cast<std::uint8_t>(rule);
+  const auto bp_offset = static_cast<std::uint64_t>(std::int64_t{static_cast<std::int16_t>(rule >> 16)});
+  const auto offset = static_cast<std::uint64_t>(static_cast<std::int64_t>(rule) >> 32);
+  const std::uint64_t sp = registers.sp;
+  const std::uint64_t cfa = (kind == static_cast<std::uint8_t>(RuleKind::cfa_rbp) ? registers.bp : sp) + offset;
+  const std::uint64_t bp_place = cfa + bp_offset;
+  static_assert(static_cast<int>(RuleKind::cfa_rsp) == 1 && static_cast<int>(RuleKind::cfa_rbp) == 2);
+  if (static_cast<std::uint8_t>(kind - 1) > 1 || cfa <= sp || cfa > stack_end || ((cfa | bp_place) & 7) != 0 ||
+      bp_place - sp > cfa - sp)
+    return false;
+  const std::uint64_t saved_bp = load(bp_offset != 0 ? bp_place : cfa - 8);
+  registers.bp = bp_offset != 0 ? saved_bp : registers.bp;
+  registers.ip = load(cfa - 8);
+  registers.sp = cfa;
+  return true;
+}
+static_assert(offsetof(UnwindRule, kind) == 0 && offsetof(UnwindRule, rbp_offset) == 2 &&
+              offsetof(UnwindRule, offset) == 4);
+
+using Ending = StackMemo::Ending;
+
+NativeWalk result_of(const StackMemo& memo, bool truncated) noexcept {
+  return {.count = static_cast<std::uint16_t>(StackMemo::kEnd - memo.first()),
+          .truncated = truncated,
+          .incomplete = memo.incomplete()};
+}
+
 }  // namespace
 
 void start_unwind_walk() noexcept {
@@ -155,32 +206,35 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   StackBounds stack(scratch.known_stack);
   stack.enter(registers.sp);
   memo.begin(generation);
-  const auto result = [&memo](bool truncated) {
-    return NativeWalk{.count = static_cast<std::uint16_t>(StackMemo::kEnd - memo.first()),
-                      .truncated = truncated,
-                      .incomplete = memo.incomplete()};
-  };
-  for (std::size_t count = 0; count < passed.size(); ++count) {
-    if (memo.meets(registers, stack) && count <= memo.at()) {
-      memo.remember_inner(passed.data(), count);
-      return result(false);
+  std::size_t candidate = memo.known();
+  std::size_t count = 0;
+  for (; count < passed.size(); ++count) {
+    if (memo.meets(candidate, registers.ip, registers.sp, registers.bp, stack) && count <= candidate) {
+      memo.remember_inner(candidate, passed.data(), count);
+      return result_of(memo, false);
     }
-    const UnwindRule rule = cached_rule(registers.ip, generation);
-    passed[count] = {.registers = registers, .rule = rule};
-    const Step way = step(registers, rule, stack);
+    const std::uint64_t rule = cached_rule(registers.ip, generation);
+    passed[count] = {.ip = registers.ip, .sp = registers.sp, .bp = registers.bp, .rule = rule};
+    if (step_as_usual(registers, rule, stack.end())) {
+      if (registers.ip != 0) continue;
+      memo.remember_all(passed.data(), count + 1, Ending::at_zero, registers.sp - 8, false);
+      return result_of(memo, false);
+    }
+    Registers copy = registers;  // its address is given away, the loop's own stay in registers
+    const Step way = step(copy, rule, stack);
+    registers = copy;
     if (way == Step::ok) {
-      if (rule.kind == RuleKind::signal_frame) memo.look_again();
+      if (std::bit_cast<UnwindRule>(rule).kind == RuleKind::signal_frame) candidate = memo.known();
       continue;
     }
-    using Ending = StackMemo::Ending;
     const Ending ending = way == Step::end_at_zero                   ? Ending::at_zero
                           : way == Step::end || way == Step::no_rule ? Ending::by_rule
                                                                      : Ending::other;
     memo.remember_all(passed.data(), count + 1, ending, registers.sp - 8, way == Step::no_rule || way == Step::lost);
-    return result(false);
+    return result_of(memo, false);
   }
-  memo.remember_all(passed.data(), passed.size(), StackMemo::Ending::other, 0, false);
-  return result(true);
+  memo.remember_all(passed.data(), count, Ending::other, 0, false);
+  return result_of(memo, true);
 }
 
 }  // namespace whyrss::shim
