@@ -1,6 +1,7 @@
 """The CPythons that this machine has, as parameters of tests: one case each, and a visible skip for each absent version.
 
-Interpreters: those of pyenv and Debian's; WHYRSS_PYTHONS (paths, colon-separated) replaces pyenv's.
+Interpreters: those of pyenv, those that tests/fetch-pythons has unpacked, and Debian's; WHYRSS_PYTHONS (paths,
+colon-separated) replaces pyenv's and the unpacked ones.
 """
 import os
 import pathlib
@@ -9,6 +10,7 @@ import subprocess
 import pytest
 
 MINORS = range(8, 16)
+UNPACKED = pathlib.Path(__file__).resolve().parents[2] / "build/pythons"
 DEBIAN = pathlib.Path("/usr/bin/python3")
 
 
@@ -17,7 +19,7 @@ def candidates():
         paths = [pathlib.Path(path) for path in os.environ["WHYRSS_PYTHONS"].split(":") if path]
     else:
         root = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
-        paths = sorted(root.glob("versions/3.*/bin/python3"))
+        paths = sorted(root.glob("versions/3.*/bin/python3")) + sorted(UNPACKED.glob("3.*/usr/bin/python3"))
     return [*paths, DEBIAN]
 
 
@@ -36,3 +38,8 @@ FOUND = list(interpreters())
 CASES = [pytest.param(path, id=f"3.{minor}-{path.parents[1].name}") for minor, path in FOUND if minor in MINORS]
 CASES += [pytest.param(None, id=f"3.{minor}", marks=pytest.mark.skip(reason=f"no CPython 3.{minor} was found"))
           for minor in MINORS if minor not in {found for found, _ in FOUND}]
+
+
+def version_of(python):
+    """The minor version of an interpreter found."""
+    return next(minor for minor, path in FOUND if path == python)
