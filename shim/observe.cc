@@ -21,11 +21,12 @@ namespace {
 // Small-block counts go to the shared slot in batches, so that the slot's cache line stays quiet.
 constexpr std::uint64_t kCountsPerFlush = 64;
 
-// How long a leaving process waits for the last look at its pages.
-constexpr std::uint64_t kExitLookNs = 50'000'000;
+// How long a leaving process waits for the last look at its pages: a few ms as a rule, longer only where
+// the machine is so busy that the reader does not get its turn.
+constexpr std::uint64_t kExitLookNs = 500'000'000;
 // A walk of 4 KiB pages takes some 32 ns each with cold caches; nobody waits longer than this.
 constexpr std::uint64_t kLookNsPerPage = 64;
-constexpr std::uint64_t kLongestExitLookNs = 200'000'000;
+constexpr std::uint64_t kLongestExitLookNs = 1'000'000'000;
 // Moves of the resident set below this are not worth a last look: 1 MiB.
 constexpr std::uint64_t kWorthLookingPages = 256;
 
@@ -108,7 +109,7 @@ bool is_done(const std::atomic<std::uint64_t>& what, const ThreadState& thread) 
 
 // The last look at a process that is about to leave, if it would show something new.
 void look_if_moved(ThreadState& thread) noexcept {
-  const trace::ProcessSlot* slot = slot_of(thread);
+  trace::ProcessSlot* slot = slot_of(thread);
   if (slot == nullptr) return;
   const std::uint64_t pages = resident_pages();
   const std::uint64_t walked = slot->walked_rss_pages.load(std::memory_order_relaxed);
@@ -116,7 +117,8 @@ void look_if_moved(ThreadState& thread) noexcept {
   const std::uint64_t faults = minor_faults() - slot->walked_minor_faults.load(std::memory_order_relaxed);
   const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages;
   if (!moved && static_cast<std::int64_t>(faults) <= static_cast<std::int64_t>(kWorthLookingPages)) return;
-  look_now(thread, std::min(kExitLookNs + pages * kLookNsPerPage, kLongestExitLookNs));
+  if (!look_now(thread, std::min(kExitLookNs + pages * kLookNsPerPage, kLongestExitLookNs)))
+    slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }
 
 }  // namespace

@@ -219,7 +219,8 @@ void ProcessFollow::write_counters(const trace::ProcessSlot& slot) {
                                          {"small_allocated_bytes", value(slot.small_allocated_bytes)},
                                          {"small_releases", value(slot.small_releases)},
                                          {"large_allocations", value(slot.large_allocations)},
-                                         {"stacks_truncated", value(slot.stacks_truncated)}}));
+                                         {"stacks_truncated", value(slot.stacks_truncated)},
+                                         {"looks_missed", value(slot.looks_missed)}}));
 }
 
 void ProcessFollow::write_note(const std::string& text) { append_json(FrameKind::note, dump({{"text", text}})); }

@@ -36,6 +36,12 @@ std::uint64_t lost_events(const ProcessInput& input, std::int64_t dropped_record
   return std::max(dropped, input.stream.lost_records()) + input.stream.damaged_records();
 }
 
+// Looks that the process asked for at its end, and did not get.
+std::uint64_t looks_missed(const ProcessAccount& account) {
+  const auto found = account.counters.find("looks_missed");
+  return found == account.counters.end() ? 0 : static_cast<std::uint64_t>(std::max<std::int64_t>(found->second, 0));
+}
+
 }  // namespace
 
 RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique_ptr<ProcessInput>>& inputs) {
@@ -75,7 +81,9 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     ProcessAccount& account = recording.processes[i];
     account.lost_events = lost_events(*inputs[i], dropped_records[i]);
     recording.info.lost_events += account.lost_events;
-    if (account.accounts.empty()) ++recording.info.lost_snapshots;
+    const std::uint64_t missed = looks_missed(account);
+    recording.info.lost_snapshots += account.accounts.empty() ? std::max<std::uint64_t>(missed, 1) : missed;
+    if (missed > 0) account.notes.emplace_back("its last look came too late: what it did at its end is not seen");
     for (const RssPoint& point : account.polls)
       account.high_water_bytes = std::max(account.high_water_bytes, point.rss_bytes);
     for (const Account& at : account.accounts)

@@ -78,6 +78,7 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint64_t> small_releases;
   std::atomic<std::uint64_t> large_allocations;
   std::atomic<std::uint64_t> stacks_truncated;  // distinct stacks of which deeper frames were cut off
+  std::atomic<std::uint64_t> looks_missed;      // asked for at the end, and not done in time
 };
 
 enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2 };

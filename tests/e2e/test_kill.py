@@ -115,6 +115,23 @@ def test_memory_of_a_killed_target(whyrss, job):
     assert is_seen()
 
 
+def test_last_look_that_came_too_late_is_said(whyrss, job):
+    """The job does not wait for a collector that gets no processor; the report says what it has not seen."""
+    collector = job.collector()
+    os.kill(collector, signal.SIGSTOP)
+    try:
+        job.tell("keep 32")
+        job.record.stdin.close()
+        wait_until(lambda: not is_running(job.target), "the target has left")
+    finally:
+        os.kill(collector, signal.SIGCONT)
+    assert job.record.wait(PATIENCE_S) == 0
+    lost = whyrss.finished_report(job.recording)["recording"]["lost"]
+    assert lost["snapshots"] == 1
+    text = whyrss.run("report", job.recording).stdout
+    assert "1 snapshot lost" in text and "its last look came too late" in text
+
+
 @pytest.mark.parametrize("events", PACES.values(), ids=PACES)
 def test_collector_killed(whyrss, job, events):
     """The job goes on; what it did afterwards is in the ring and in the report."""

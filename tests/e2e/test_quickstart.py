@@ -7,6 +7,7 @@ import pytest
 from conftest import ROOT, assert_conserved, cause
 
 FILE_MIB = 128
+ATTEMPTS = 5  # a look can come too late on a machine with more work than cores; the report says when one did
 MIB = 1 << 20
 FILE_BYTES = FILE_MIB * MIB
 KEPT_LINES = (FILE_MIB * 8192 + 5) // 6
@@ -23,11 +24,17 @@ def line_of(text):
 
 @pytest.fixture(scope="module")
 def report(whyrss, tmp_path_factory):
-    recording = tmp_path_factory.mktemp("quickstart") / "recording.whyrss"
-    result = whyrss.record(recording, ["/usr/bin/python3", SCRIPT], env={**os.environ, "QUICKSTART_MIB": str(FILE_MIB)})
-    assert result.returncode == 0, result.stderr
-    assert "lines kept of 128 MiB" in result.stdout
-    return whyrss.finished_report(recording)
+    folder = tmp_path_factory.mktemp("quickstart")
+    environment = {**os.environ, "QUICKSTART_MIB": str(FILE_MIB)}
+    for attempt in range(ATTEMPTS):
+        recording = folder / f"{attempt}.whyrss"
+        result = whyrss.record(recording, ["/usr/bin/python3", SCRIPT], env=environment)
+        assert result.returncode == 0, result.stderr
+        assert "lines kept of 128 MiB" in result.stdout
+        finished = whyrss.finished_report(recording)
+        if finished["recording"]["lost"]["snapshots"] == 0:
+            return finished
+    pytest.fail(f"{ATTEMPTS} recordings in a row missed a look")
 
 
 def main_process(report):
