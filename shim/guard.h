@@ -1,8 +1,9 @@
 // Keeps the shim out of its own way: while our code runs in a thread, hooks that it triggers (or that a
 // signal handler triggers on top of it) pass straight through.
 // A longjmp out of a signal handler can leave the guard behind. It remembers where on the stack it was
-// taken: when the stack is shorter than that again (and it is the same stack), its frame is gone and the
-// guard with it. A handler's alternate stack may lie just above the thread's: the kernel is asked.
+// taken: when the stack is not longer than that again (and it is the same stack), its frame is gone and the
+// guard with it: two guards that live at a time are never at one place. A handler's alternate stack may lie
+// just above the thread's: the kernel is asked.
 #pragma once
 
 #include <signal.h>
@@ -34,7 +35,7 @@ class Busy {
  private:
   // Frames of one stack lie within its size; 8 MiB is the usual limit.
   static bool is_stale(std::uintptr_t guard_sp, std::uintptr_t here) noexcept {
-    return here > guard_sp && here - guard_sp < (std::uintptr_t{8} << 20) && !interrupted_from_another_stack(guard_sp);
+    return here >= guard_sp && here - guard_sp < (std::uintptr_t{8} << 20) && !interrupted_from_another_stack(guard_sp);
   }
 
   // True in a handler on an alternate stack when the guard was taken outside that stack: it was interrupted.
