@@ -14,6 +14,7 @@
 #include "shim/own_memory.h"
 #include "shim/raw_io.h"
 #include "shim/session.h"
+#include "shim/touch_event.h"
 
 namespace whyrss::shim {
 namespace {
@@ -49,11 +50,7 @@ class Observation {
 
   std::uint32_t stack(const Caller& caller) noexcept {
     if (!session().stacks_ready.load(std::memory_order_acquire) || thread_.ended) return trace::kNoStack;
-    if (thread_.scratch == nullptr) {
-      thread_.scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
-      if (thread_.scratch == nullptr) return trace::kNoStack;
-      report_own_memory(thread_, thread_.scratch, sizeof(StackScratch));
-    }
+    if (!ensure_scratch(thread_)) return trace::kNoStack;
     return describe_stack(caller, thread_.writer, thread_.lease, *thread_.scratch);
   }
 
@@ -219,6 +216,7 @@ void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t p
 void observe_exec(std::string_view program) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return;
+  touch_before_exec(event.thread());
   emit_text(event.thread(), trace::RecordKind::exec, 0, program);
   flush_counts(event.thread());
   trace::seal(event.thread().lease);
@@ -229,6 +227,7 @@ void observe_exec_failed(std::string_view program) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return;
   emit_text(event.thread(), trace::RecordKind::exec_failed, 0, program);
+  touch_resume(event.thread());
 }
 
 void observe_exit(int status) noexcept {
@@ -290,6 +289,14 @@ void observe_note(std::string_view text) noexcept {
 bool request_look(std::uint64_t limit_ns) noexcept {
   Observation event;
   return event && !is_borrowed_image() && look_now(event.thread(), limit_ns);
+}
+
+bool ensure_scratch(ThreadState& thread) noexcept {
+  if (thread.scratch != nullptr) return true;
+  thread.scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+  if (thread.scratch == nullptr) return false;
+  report_own_memory(thread, thread.scratch, sizeof(StackScratch));
+  return true;
 }
 
 void report_own_memory(ThreadState& thread, const void* memory, std::size_t size_bytes) noexcept {

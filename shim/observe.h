@@ -57,6 +57,9 @@ void observe_note(std::string_view text) noexcept;
 // Asks the reader for a page walk now and waits at most `limit_ns` for it. False: it did not come.
 bool request_look(std::uint64_t limit_ns) noexcept;
 
+// What a stack is taken into; mapped at first use. The thread is entered, Busy held by the caller.
+bool ensure_scratch(ThreadState& thread) noexcept;
+
 // Memory of the shim itself (cause `whyrss`); the thread is entered and Busy held by the caller.
 void report_own_memory(ThreadState& thread, const void* memory, std::size_t size_bytes) noexcept;
 

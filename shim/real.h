@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
 #include <sys/types.h>
@@ -17,6 +18,7 @@ namespace whyrss::shim {
 
 using Nothrow = const void*;
 using StartRoutine = void* (*)(void*);
+using SignalHandler = void (*)(int);
 
 // One list: field and symbol name, result, parameters.
 #define WHYRSS_REAL_FUNCTIONS(X)                                                                                    \
@@ -86,6 +88,13 @@ using StartRoutine = void* (*)(void*);
   X(wait4, pid_t, (pid_t, int*, int, struct rusage*))                                                               \
   X(waitid, int, (idtype_t, id_t, siginfo_t*, int))                                                                 \
   X(pthread_create, int, (pthread_t*, const pthread_attr_t*, StartRoutine, void*))                                  \
+  X(sigaction, int, (int, const struct sigaction*, struct sigaction*))                                              \
+  X(signal, SignalHandler, (int, SignalHandler))                                                                    \
+  X(sysv_signal, SignalHandler, (int, SignalHandler))                                                               \
+  X(sigignore, int, (int))                                                                                          \
+  X(sigprocmask, int, (int, const sigset_t*, sigset_t*))                                                            \
+  X(pthread_sigmask, int, (int, const sigset_t*, sigset_t*))                                                        \
+  X(sigaltstack, int, (const stack_t*, stack_t*))                                                                   \
   X(dlclose, int, (void*))
 
 struct Real {

@@ -22,6 +22,7 @@
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/real.h"
+#include "shim/touch_event.h"
 
 namespace whyrss::shim {
 
@@ -64,6 +65,7 @@ void end_thread(void*) noexcept {
       unmap_own(thread.scratch, sizeof(StackScratch));
       thread.scratch = nullptr;
     }
+    touch_leave_thread(thread);
     trace::seal(thread.lease);
     thread.ended = true;
   }
@@ -140,7 +142,6 @@ void note_settings_without_effect(ThreadState& thread) noexcept {
   if (settings.wants_exact) note("mode exact is not in this version: recorded as sampled");
   if (settings.wants_other_distance)
     note("sample_bytes is not in this version: large blocks are recorded one by one, small ones counted");
-  if (settings.wants_touch) note("touch is not in this version: page faults are not sampled");
 }
 
 // Attaches with what the environment says. The caller holds Busy and has set Phase::starting.
@@ -187,7 +188,10 @@ bool enter_thread(ThreadState& thread) noexcept {
     attach_forked_child(thread);
     return g_session.control->generation.load(std::memory_order_acquire) != 0;
   }
-  if (thread.generation != generation) start_thread(thread, generation);
+  if (thread.generation != generation) {
+    start_thread(thread, generation);
+    touch_enter_thread(thread);
+  }
   return true;
 }
 
@@ -201,6 +205,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   attach_process(thread, trace::Born::fork);
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child();
   report_inherited_pages(thread);
+  touch_enter_fork_child(thread);
   trace::ring_doorbell(g_session.pool);
 }
 
@@ -280,6 +285,7 @@ void start_session(const char* const* environment) noexcept {
     if (g_session.has_thread_key) pthread_setspecific(g_session.thread_key, &thread);
     stacks_start(g_session.settings.use_libunwind, thread.writer, thread.lease);
     g_session.stacks_ready.store(true, std::memory_order_release);
+    start_touch(thread, environ);
     // on_exit, not a destructor: it is told the status, and registered now it runs after all others.
     on_exit(leave_by_exit, nullptr);
     trace::ring_doorbell(g_session.pool);

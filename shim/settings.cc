@@ -1,11 +1,15 @@
 #include "shim/settings.h"
 
+#include <algorithm>
 #include <array>
 
 namespace whyrss::shim {
 namespace {
 
 enum class Value { mode, size, touch, on_off, unwinder, anything };
+
+// Fits into 32 bits; nobody samples more rarely.
+constexpr std::uint64_t kMaxPeriodFaults = 1'000'000'000;
 
 struct Option {
   std::string_view key;
@@ -58,6 +62,13 @@ bool is_default_distance(std::string_view text) noexcept {
   return false;
 }
 
+void set_touch(std::string_view value, Settings& settings) noexcept {
+  settings.touch_off = value == "off";
+  settings.touch_period_faults = value == "off" || value == "auto"
+                                     ? 0
+                                     : static_cast<std::uint32_t>(std::min(take_number(value), kMaxPeriodFaults));
+}
+
 bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
   const std::size_t equals = item.find('=');
   const std::string_view key(item.data(), equals == std::string_view::npos ? item.size() : equals);
@@ -75,7 +86,7 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
     }
     if (key == "mode") settings.wants_exact = value == "exact";
     if (key == "sample_bytes") settings.wants_other_distance = !is_default_distance(value);
-    if (key == "touch") settings.wants_touch = value != "auto" && value != "off";
+    if (key == "touch") set_touch(value, settings);
     if (key == "unwinder") settings.use_libunwind = value == "libunwind";
     return true;
   }

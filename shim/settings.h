@@ -8,14 +8,16 @@
 namespace whyrss::shim {
 
 struct Settings {
-  bool use_libunwind = false;         // unwinder=libunwind; auto is our own, which opens no descriptors
-  const char* output = nullptr;       // WHYRSS_OUTPUT, nullptr: not set
-  trace::SessionId session{};         // WHYRSS_SESSION=<32 hex>:<path of the pool>
-  const char* pool_path = nullptr;    // nullptr: not set
-  const char* exe_pattern = nullptr;  // exe=GLOB: other programs are not traced
+  bool use_libunwind = false;             // unwinder=libunwind; auto is our own, which opens no descriptors
+  const char* output = nullptr;           // WHYRSS_OUTPUT, nullptr: not set
+  trace::SessionId session{};             // WHYRSS_SESSION=<32 hex>:<path of the pool>
+  const char* pool_path = nullptr;        // nullptr: not set
+  bool touch_off = false;                 // touch=off: page faults are not sampled
+  std::uint32_t touch_period_faults = 0;  // each Nth fault; 0: auto (touch_event.cc)
+  const char* exe_pattern = nullptr;      // exe=GLOB: other programs are not traced
   std::size_t exe_pattern_bytes = 0;
   // Asked for, and without effect in this version: the recording says so.
-  bool wants_exact = false, wants_other_distance = false, wants_touch = false;
+  bool wants_exact = false, wants_other_distance = false;
 };
 
 // Reads WHYRSS_OUTPUT, WHYRSS_SESSION and WHYRSS_OPTS. The pointers point into `environment`.

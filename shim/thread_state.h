@@ -14,6 +14,7 @@
 namespace whyrss::shim {
 
 struct StackScratch;  // stack_capture.h
+struct TouchThread;   // touch_event.h
 
 struct ThreadState {
   // Blocks below this many bytes are only counted. 0: thread not entered, UINT64_MAX: tracing is off.
@@ -35,6 +36,7 @@ struct ThreadState {
   trace::Lease lease{};
   std::uint64_t generation = 0;                             // of the control page that `writer` and `lease` belong to
   StackScratch* scratch = nullptr;                          // mapped, zero-filled; nullptr: no stacks in this thread
+  TouchThread* touch = nullptr;                             // mapped; nullptr: no page-fault event in this thread
   trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
   std::uint32_t exit_rounds = 0;                            // of the pthread key destructor
   bool ended = false;                                       // sealed for good; later events seal at once

@@ -61,6 +61,8 @@ enum class RecordKind : std::uint16_t {
   teardown = 24,       // ProcessRecord: the runtime takes itself down; what is freed now says nothing
                        // about the program, so the state before is the last of interest
   touch = 25,          // TouchRecord: a sampled page fault in user mode
+  touch_state = 26,    // TextRecord: argument = TouchState of this process; the text says why it is off
+  tables = 27,         // TablesRecord: whose stacks, code objects and modules this image also refers to
 };
 
 struct RecordHeader {
@@ -223,16 +225,18 @@ struct ThreadRecord {
 
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
 
-// One page fault of every `weight_faults`, taken before it is served: nothing is known of the new page.
+// One page fault of every `weight_faults`, with the stack that made it.
 struct TouchRecord {
   RecordHeader header;
   std::uint64_t address;        // the byte that was accessed
   std::uint32_t weight_faults;  // faults that this one stands for
-  std::uint32_t reserved;
+  std::uint32_t missed_faults;  // of this process, sampled before this one and not recorded
   std::uint32_t stack_id, tid;
 };
 
-// exec, exec_failed, mark, note. Then: the text.
+enum class TouchState : std::uint32_t { off = 0, armed = 1 };
+
+// exec, exec_failed, mark, note, touch_state. Then: the text.
 struct TextRecord {
   RecordHeader header;
   std::uint32_t argument;

@@ -1,0 +1,167 @@
+// Signal actions and masks, as far as they concern SIGTRAP: the program sees what it has set, whether the
+// page-fault event uses the signal beside it or not (touch_signal.h). Everything else is forwarded.
+#include <errno.h>
+#include <signal.h>
+
+#include <atomic>
+
+#include "shim/entry_allocate.h"
+#include "shim/guard.h"
+#include "shim/real.h"
+#include "shim/session.h"
+#include "shim/touch_event.h"
+#include "shim/touch_signal.h"
+
+namespace whyrss::shim {
+namespace {
+
+using Handler = void (*)(int);
+
+// Handlers on an alternate stack, to whose mask we have added SIGTRAP: the stack may have room for one
+// signal frame only, and a fault in such a handler would bring a second one.
+constinit std::atomic<std::uint64_t> g_shielded{0};
+
+bool wants_shield(const struct sigaction& action) noexcept {
+  const bool handled =
+      (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+  return handled && (action.sa_flags & SA_ONSTACK) != 0 && sigismember(&action.sa_mask, SIGTRAP) == 0;
+}
+
+int change_other_action(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
+  if (signal <= 0 || signal > 64) return real.sigaction(signal, next, previous);
+  const std::uint64_t bit = std::uint64_t{1} << (signal - 1);
+  const bool was_shielded = (g_shielded.load(std::memory_order_relaxed) & bit) != 0;
+  int result = 0;
+  if (next == nullptr) {
+    result = real.sigaction(signal, nullptr, previous);
+  } else {
+    struct sigaction installed = *next;
+    const bool shield = wants_shield(*next);
+    if (shield) sigaddset(&installed.sa_mask, SIGTRAP);
+    result = real.sigaction(signal, &installed, previous);
+    // A vfork child's actions are its own.
+    if (result == 0 && shield != was_shielded && !is_borrowed_image()) g_shielded.fetch_xor(bit);
+  }
+  if (result == 0 && previous != nullptr && was_shielded) sigdelset(&previous->sa_mask, SIGTRAP);
+  return result;
+}
+
+int change_action(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
+  resolve_real();
+  if (!is_trap_shared()) return real.sigaction(signal, next, previous);
+  return signal == SIGTRAP ? change_trap_action(next, previous) : change_other_action(signal, next, previous);
+}
+
+Handler set_trap_handler(Handler handler, int flags, bool masks_itself) noexcept {
+  if (handler == SIG_ERR) {
+    errno = EINVAL;
+    return SIG_ERR;
+  }
+  struct sigaction next {};
+  struct sigaction previous {};
+  next.sa_handler = handler;
+  next.sa_flags = flags;
+  sigemptyset(&next.sa_mask);
+  if (masks_itself) sigaddset(&next.sa_mask, SIGTRAP);
+  return change_trap_action(&next, &previous) == 0 ? previous.sa_handler : SIG_ERR;
+}
+
+bool is_shared_trap(int signal) noexcept {
+  resolve_real();
+  return signal == SIGTRAP && is_trap_shared();
+}
+
+using ChangeMask = int (*)(int, const sigset_t*, sigset_t*);
+
+// While SIGTRAP is blocked there is no event: block after it has gone, and bring it back after unblocking.
+int change_mask(ChangeMask change, int how, const sigset_t* set, sigset_t* previous) noexcept {
+  ThreadState& thread = thread_state();
+  const TouchThread* touch = thread.touch;
+  if (touch == nullptr || set == nullptr) return change(how, set, previous);
+  const bool named = sigismember(set, SIGTRAP) == 1;
+  const bool blocks = named && how != SIG_UNBLOCK;
+  const bool unblocks = how == SIG_SETMASK ? !named : named && how == SIG_UNBLOCK;
+  // A vfork child has a mask of its own, and no event.
+  const bool concerns = (blocks && !touch->paused) || (unblocks && touch->paused);
+  if (!concerns || is_borrowed_image()) return change(how, set, previous);
+  if (blocks) touch_pause(thread);
+  const int result = change(how, set, previous);
+  if (unblocks || result != 0) {
+    const int saved_errno = errno;
+    touch_resume(thread);
+    errno = saved_errno;
+  }
+  return result;
+}
+
+}  // namespace
+}  // namespace whyrss::shim
+
+using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries are global C functions
+
+WHYRSS_ENTRY int sigaction(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
+  return change_action(signal, next, previous);
+}
+
+// Its other name, which libc exports too.
+WHYRSS_ENTRY int __sigaction(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
+  return change_action(signal, next, previous);
+}
+
+WHYRSS_ENTRY Handler signal(int number, Handler handler) noexcept {
+  return is_shared_trap(number) ? set_trap_handler(handler, SA_RESTART, true) : real.signal(number, handler);
+}
+
+WHYRSS_ENTRY Handler ssignal(int number, Handler handler) noexcept {
+  return is_shared_trap(number) ? set_trap_handler(handler, SA_RESTART, true) : real.signal(number, handler);
+}
+
+WHYRSS_ENTRY Handler bsd_signal(int number, Handler handler) noexcept {
+  return is_shared_trap(number) ? set_trap_handler(handler, SA_RESTART, true) : real.signal(number, handler);
+}
+
+WHYRSS_ENTRY Handler sysv_signal(int number, Handler handler) noexcept {
+  return is_shared_trap(number) ? set_trap_handler(handler, static_cast<int>(SA_RESETHAND | SA_NODEFER), false)
+                                : real.sysv_signal(number, handler);
+}
+
+WHYRSS_ENTRY Handler __sysv_signal(int number, Handler handler) noexcept {
+  return is_shared_trap(number) ? set_trap_handler(handler, static_cast<int>(SA_RESETHAND | SA_NODEFER), false)
+                                : real.sysv_signal(number, handler);
+}
+
+WHYRSS_ENTRY int sigignore(int number) noexcept {
+  if (!is_shared_trap(number)) return real.sigignore(number);
+  return set_trap_handler(SIG_IGN, 0, false) == SIG_ERR ? -1 : 0;
+}
+
+WHYRSS_ENTRY int sigprocmask(int how, const sigset_t* set, sigset_t* previous) noexcept {
+  resolve_real();
+  return change_mask(real.sigprocmask, how, set, previous);
+}
+
+WHYRSS_ENTRY int pthread_sigmask(int how, const sigset_t* set, sigset_t* previous) noexcept {
+  resolve_real();
+  return change_mask(real.pthread_sigmask, how, set, previous);
+}
+
+// The program set no alternate stack, and is told so, where the one in place is ours.
+WHYRSS_ENTRY int sigaltstack(const stack_t* next, stack_t* previous) noexcept {
+  resolve_real();
+  ThreadState& thread = thread_state();
+  TouchThread* touch = thread.touch;
+  const int result = real.sigaltstack(next, previous);
+  if (result != 0 || touch == nullptr) return result;
+  if (previous != nullptr && is_touch_stack(*touch, previous->ss_sp))
+    *previous = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+  if (next == nullptr || is_borrowed_image()) return result;
+  const int saved_errno = errno;
+  if ((next->ss_flags & SS_DISABLE) != 0)
+    install_touch_stack(*touch);
+  else if (next->ss_size < smallest_signal_stack_bytes())
+    touch_pause(thread);
+  else
+    touch_resume(thread);
+  errno = saved_errno;
+  return result;
+}

@@ -1,0 +1,284 @@
+#include "shim/touch_event.h"
+
+#include <linux/perf_event.h>
+#include <signal.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+
+#include "shim/emit.h"
+#include "shim/observe.h"
+#include "shim/own_memory.h"
+#include "shim/raw_io.h"
+#include "shim/session.h"
+#include "shim/touch_policy.h"
+#include "shim/touch_signal.h"
+
+namespace whyrss::shim {
+namespace {
+
+// auto: short programs and the start of long ones are looked at closely, long ones at 1,000 samples per
+// second at most. Primes, so that no stride of the program falls in step.
+constexpr std::uint32_t kFirstPeriodFaults = 7;
+constexpr std::uint32_t kLaterPeriodFaults = 61;
+constexpr std::uint64_t kFaultsOfFirstPeriod = 2000;
+
+constexpr std::uint64_t kPageBytes = 4096;
+constexpr std::uint64_t kTrapBit = std::uint64_t{1} << (SIGTRAP - 1);
+
+// Above the kernel's signal frame: what the first functions of the handler take.
+constexpr std::uint64_t kHandlerBytes = 1024;
+
+// Of this process.
+struct TouchProcess {
+  std::atomic<bool> wanted{false};  // in this image, and never again once it is false
+  std::atomic<std::uint64_t> sampled_faults{0};
+  std::atomic<std::uint32_t> missed_faults{0};
+  std::atomic<std::uint64_t> told_generation{0};  // whose report says that some threads are not sampled
+};
+constinit TouchProcess g_touch;
+
+std::uint32_t period_due() noexcept {
+  const Settings& settings = session().settings;
+  if (settings.touch_period_faults != 0) return settings.touch_period_faults;
+  return g_touch.sampled_faults.load(std::memory_order_relaxed) < kFaultsOfFirstPeriod ? kFirstPeriodFaults
+                                                                                       : kLaterPeriodFaults;
+}
+
+// Uniform in 1..limit (splitmix64).
+std::uint32_t random_period(TouchThread& touch, std::uint32_t limit) noexcept {
+  touch.random += 0x9e3779b97f4a7c15ULL;
+  std::uint64_t value = touch.random;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
+  value ^= value >> 31;
+  return 1 + static_cast<std::uint32_t>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)) * limit >> 32);
+}
+
+void drop_event(TouchThread& touch) noexcept {
+  if (touch.event_page == nullptr) return;
+  raw_syscall(SYS_munmap, as_long(touch.event_page), kPageBytes);
+  touch.event_page = nullptr;
+}
+
+// The event of the calling thread, each `every` faults. 0, or -errno.
+long open_event(TouchThread& touch, std::uint32_t every) noexcept {
+  perf_event_attr attributes{};
+  attributes.size = sizeof(attributes);
+  attributes.type = PERF_TYPE_SOFTWARE;
+  attributes.config = PERF_COUNT_SW_PAGE_FAULTS;
+  attributes.sample_period = every;
+  // Never PERF_SAMPLE_PERIOD: with it a software event samples every fault whatever the period says.
+  attributes.sample_type = PERF_SAMPLE_ADDR;
+  attributes.exclude_kernel = 1;
+  attributes.exclude_hv = 1;
+  attributes.remove_on_exec = 1;
+  attributes.sigtrap = 1;
+  attributes.sig_data = event_cookie(touch.period_faults);
+  const RawFile event(raw_syscall(SYS_perf_event_open, as_long(&attributes), 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
+  if (!event) return event.number();
+  const long page = raw_syscall(SYS_mmap, 0, kPageBytes, PROT_READ, MAP_SHARED, event.number(), 0);
+  if (is_raw_error(page)) return page;
+  drop_event(touch);
+  touch.event_page = reinterpret_cast<void*>(page);
+  return 0;
+}
+
+// A new event with a random first period.
+long begin_period(TouchThread& touch, std::uint32_t period_faults) noexcept {
+  touch.period_faults = period_faults;
+  touch.steady = period_faults == 1;
+  return open_event(touch, random_period(touch, period_faults));
+}
+
+bool is_trap_blocked() noexcept {
+  std::uint64_t blocked = 0;
+  raw_syscall(SYS_rt_sigprocmask, 0, 0, as_long(&blocked), sizeof(blocked));
+  return (blocked & kTrapBit) != 0;
+}
+
+std::string_view reason_of(long error) noexcept {
+  switch (-error) {
+    case EACCES:
+    case EPERM:
+      return "perf_event_open is not permitted: sysctl kernel.perf_event_paranoid=2 allows it, in Docker --cap-add "
+             "PERFMON";
+    case EMFILE:
+    case ENFILE:
+      return "no descriptor is free for perf_event_open";
+    case ENOSYS:
+    case EINVAL:
+    case EOPNOTSUPP:
+      return "this kernel has no page-fault events with sigtrap (Linux 5.18 has them)";
+    default:
+      return "perf_event_open failed";
+  }
+}
+
+void emit_state(ThreadState& thread, trace::TouchState state, std::string_view why) noexcept {
+  emit_text(thread, trace::RecordKind::touch_state, static_cast<std::uint32_t>(state), why);
+}
+
+void stop(ThreadState& thread, std::string_view why) noexcept {
+  g_touch.wanted.store(false, std::memory_order_release);
+  emit_state(thread, trace::TouchState::off, why);
+}
+
+// One thread could not be armed; the others go on.
+void tell_once(ThreadState& thread, std::string_view why) noexcept {
+  if (g_touch.told_generation.exchange(thread.generation) == thread.generation) return;
+  auto* note = static_cast<Text*>(map_own(sizeof(Text)));  // too large for a small thread's stack
+  if (note == nullptr) return;
+  note->add("page faults of some threads are not sampled: ").add(why);
+  emit_text(thread, trace::RecordKind::note, 0, note->view());
+  unmap_own(note, sizeof(Text));
+}
+
+TouchThread* thread_memory(ThreadState& thread) noexcept {
+  if (thread.touch != nullptr) return thread.touch;
+  thread.touch = static_cast<TouchThread*>(map_own(sizeof(TouchThread)));
+  if (thread.touch == nullptr) return nullptr;
+  report_own_memory(thread, thread.touch, sizeof(TouchThread));
+  thread.touch->random = __rdtsc() ^ std::uint64_t{thread.writer.tid} << 40;
+  return thread.touch;
+}
+
+// The calling thread begins to be sampled. 0, or -errno.
+long arm(ThreadState& thread) noexcept {
+  TouchThread* touch = thread_memory(thread);
+  if (touch == nullptr || !ensure_scratch(thread)) return -ENOMEM;
+  touch->event_page = nullptr;  // whatever is there was another process's
+  touch->generation = thread.generation;
+  install_touch_stack(*touch);
+  touch->paused = touch->paused || is_trap_blocked();
+  return touch->paused ? 0 : begin_period(*touch, period_due());
+}
+
+}  // namespace
+
+void start_touch(ThreadState& thread, const char* const* environment) noexcept {
+  if (session().settings.touch_off) return emit_state(thread, trace::TouchState::off, "switched off by touch=off");
+  if (const std::string_view why = reason_against_touch(environment); !why.empty())
+    return emit_state(thread, trace::TouchState::off, why);
+  if (!install_trap_handler()) return emit_state(thread, trace::TouchState::off, "the program ignores SIGTRAP");
+  g_touch.wanted.store(true, std::memory_order_release);
+  if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
+  emit_state(thread, trace::TouchState::armed, {});
+}
+
+void touch_enter_thread(ThreadState& thread) noexcept {
+  if (!g_touch.wanted.load(std::memory_order_acquire) || thread.ended) return;
+  if (has_new_seccomp_filter()) return tell_once(thread, "the program has installed a seccomp filter");
+  if (!is_trap_handler_in_place()) return tell_once(thread, "the program has replaced the SIGTRAP handler");
+  if (const long error = arm(thread); error != 0) tell_once(thread, reason_of(error));
+}
+
+void touch_enter_fork_child(ThreadState& thread) noexcept {
+  if (!g_touch.wanted.load(std::memory_order_acquire)) return;
+  g_touch.sampled_faults.store(0, std::memory_order_relaxed);
+  g_touch.missed_faults.store(0, std::memory_order_relaxed);
+  if (has_new_seccomp_filter()) return stop(thread, "the program has installed a seccomp filter");
+  if (!is_trap_handler_in_place()) return stop(thread, "the program has replaced the SIGTRAP handler");
+  if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
+  emit_state(thread, trace::TouchState::armed, {});
+}
+
+void touch_leave_thread(ThreadState& thread) noexcept {
+  TouchThread* touch = thread.touch;
+  if (touch == nullptr) return;
+  if (touch->generation == thread.generation) drop_event(*touch);
+  touch->event_page = nullptr;
+  if (touch->has_own_stack) {
+    stack_t now{};
+    if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
+    if ((now.ss_flags & SS_ONSTACK) != 0 && is_touch_stack(*touch, now.ss_sp)) return;  // pthread_exit in a handler
+    if (is_touch_stack(*touch, now.ss_sp)) {
+      stack_t none{};
+      none.ss_flags = SS_DISABLE;
+      raw_syscall(SYS_sigaltstack, as_long(&none), 0);
+    }
+  }
+  emit(thread, trace::RecordKind::unmap,
+       trace::RangeRecord{.header = {},
+                          .address = reinterpret_cast<std::uintptr_t>(touch),
+                          .size_bytes = sizeof(TouchThread),
+                          .argument = 0,
+                          .stack_id = trace::kNoStack,
+                          .tid = thread.writer.tid});
+  thread.touch = nullptr;
+  unmap_own(touch, sizeof(TouchThread));
+}
+
+void touch_pause(ThreadState& thread) noexcept {
+  TouchThread* touch = thread.touch;
+  if (touch == nullptr || touch->generation != thread.generation) return;
+  touch->paused = true;
+  drop_event(*touch);
+}
+
+void touch_resume(ThreadState& thread) noexcept {
+  TouchThread* touch = thread.touch;
+  if (touch == nullptr || touch->generation != thread.generation || !touch->paused) return;
+  if (is_trap_blocked() || has_new_seccomp_filter()) return;
+  touch->paused = false;
+  if (g_touch.wanted.load(std::memory_order_acquire)) begin_period(*touch, period_due());
+}
+
+void touch_before_exec(ThreadState& thread) noexcept {
+  if (!is_trap_shared()) return;
+  touch_pause(thread);
+  if (is_trap_blocked()) drop_own_pending_trap();
+}
+
+void touch_go_on(TouchThread& touch) noexcept {
+  g_touch.sampled_faults.fetch_add(touch.period_faults, std::memory_order_relaxed);
+  const std::uint32_t due = period_due();
+  long error = 0;
+  if (due != touch.period_faults)
+    error = begin_period(touch, due);
+  else if (!touch.steady) {
+    error = open_event(touch, due);
+    touch.steady = true;
+  }
+  // With the random period going on the weights would be wrong.
+  if (error != 0) drop_event(touch);
+}
+
+bool is_touch_stack(const TouchThread& touch, const void* stack) noexcept {
+  return touch.has_own_stack && stack == touch.stack;
+}
+
+void install_touch_stack(TouchThread& touch) noexcept {
+  stack_t now{};
+  if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
+  if ((now.ss_flags & SS_DISABLE) == 0) {
+    if (!is_touch_stack(touch, now.ss_sp)) touch.paused = now.ss_size < smallest_signal_stack_bytes();
+    return;
+  }
+  stack_t ours{};
+  ours.ss_sp = touch.stack;
+  ours.ss_size = sizeof(touch.stack);
+  touch.has_own_stack = !is_raw_error(raw_syscall(SYS_sigaltstack, as_long(&ours), 0));
+}
+
+std::uint64_t smallest_signal_stack_bytes() noexcept {
+  constexpr unsigned long kMinSignalStack = 51;  // AT_MINSIGSTKSZ, Linux 5.14
+  return std::max<std::uint64_t>(getauxval(kMinSignalStack), 2048) + kHandlerBytes;
+}
+
+std::uint32_t take_missed_faults() noexcept {
+  return g_touch.missed_faults.load(std::memory_order_relaxed) == 0
+             ? 0
+             : g_touch.missed_faults.exchange(0, std::memory_order_relaxed);
+}
+
+void count_missed_faults(std::uint32_t faults) noexcept {
+  g_touch.missed_faults.fetch_add(faults, std::memory_order_relaxed);
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,15 @@
+// Where page faults are not sampled: programs that could be hurt by a SIGTRAP of ours, or would be by the
+// attempt to ask for one.
+#pragma once
+
+#include <string_view>
+
+namespace whyrss::shim {
+
+// Empty: go on. Else why not, for the report. At constructor time.
+std::string_view reason_against_touch(const char* const* environment) noexcept;
+
+// A seccomp filter came after the program's start: it may kill whoever makes a system call it does not know.
+bool has_new_seccomp_filter() noexcept;
+
+}  // namespace whyrss::shim

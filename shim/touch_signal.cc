@@ -1,0 +1,228 @@
+#include "shim/touch_signal.h"
+
+#include <sys/syscall.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+
+#include "shim/emit.h"
+#include "shim/guard.h"
+#include "shim/raw_io.h"
+#include "shim/real.h"
+#include "shim/session.h"
+#include "shim/stack_capture.h"
+#include "shim/touch_event.h"
+
+namespace whyrss::shim {
+namespace {
+
+// siginfo of a perf event with sigtrap, which libc's headers do not name (asm-generic/siginfo.h).
+struct PerfSignal {
+  std::int32_t signal, error, code, padding;
+  std::uint64_t address, data;
+  std::uint32_t type, flags;
+};
+constexpr int kTrapPerf = 6;
+constexpr std::uint32_t kAsynchronous = 1;  // SIGTRAP was blocked: delivered later, somewhere else
+
+// On an alternate stack of the program: the capture needs about half of this.
+constexpr std::uintptr_t kCaptureRoomBytes = 8 * 1024;
+
+constexpr int kRestorer = 0x04000000;  // SA_RESTORER: set by libc in every action, and told back
+
+// Actions that the program has set, the newest at `g_current`. The handler may run at any moment, also in the
+// middle of a change: a slot is written before it is shown, and is written again 15 changes later.
+constinit std::array<struct sigaction, 16> g_actions{};
+constinit std::atomic<std::uint32_t> g_next{0}, g_current{0};
+constinit std::atomic<bool> g_installed{false};
+
+const struct sigaction& program_action() noexcept {
+  return g_actions[g_current.load(std::memory_order_acquire) % g_actions.size()];
+}
+
+void remember_action(const struct sigaction& action) noexcept {
+  const std::uint32_t slot = g_next.fetch_add(1, std::memory_order_relaxed) + 1;
+  g_actions[slot % g_actions.size()] = action;
+  g_current.store(slot, std::memory_order_release);
+}
+
+PerfSignal perf_signal(const siginfo_t* info) noexcept {
+  PerfSignal signal;
+  std::memcpy(&signal, info, sizeof(signal));
+  return signal;
+}
+
+bool is_ours(const PerfSignal& signal) noexcept {
+  return signal.code == kTrapPerf && signal.data >> 32 == event_cookie(0) >> 32;
+}
+
+bool is_handler(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
+// Whether the capture fits: on our own alternate stack or the program's stack it does.
+bool has_room(const ucontext_t& context, const TouchThread& touch) noexcept {
+  const stack_t& stack = context.uc_stack;
+  if ((stack.ss_flags & SS_DISABLE) != 0 || is_touch_stack(touch, stack.ss_sp)) return true;
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  const auto low = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
+  return here < low || here - low >= stack.ss_size || here - low >= kCaptureRoomBytes;
+}
+
+std::uint32_t stack_of(const ucontext_t& context, ThreadState& thread) noexcept {
+  if (!session().stacks_ready.load(std::memory_order_acquire) || thread.scratch == nullptr) return trace::kNoStack;
+  if (!has_room(context, *thread.touch)) return trace::kNoStack;
+  const auto& registers = context.uc_mcontext.gregs;
+  const Caller caller{.ip = static_cast<std::uint64_t>(registers[REG_RIP]),
+                      .sp = static_cast<std::uint64_t>(registers[REG_RSP]),
+                      .bp = static_cast<std::uint64_t>(registers[REG_RBP]),
+                      .interrupted = true};
+  return describe_stack(caller, thread.writer, thread.lease, *thread.scratch);
+}
+
+// Nothing here maps memory or enters the thread: that was done when the event was armed.
+void take_sample(const PerfSignal& signal, const ucontext_t& context) noexcept {
+  const auto weight_faults = static_cast<std::uint32_t>(signal.data);
+  ThreadState& thread = thread_state();
+  const Busy busy(thread);
+  TouchThread* touch = thread.touch;
+  if (touch == nullptr) return;
+  // Not taken: our own code touched the page, and runs on below.
+  const bool current = busy.taken() && session().phase.load(std::memory_order_acquire) == Phase::live &&
+                       thread.generation == touch->generation && !thread.ended &&
+                       session().control->generation.load(std::memory_order_acquire) == thread.generation;
+  if (!current || (signal.flags & kAsynchronous) != 0) {
+    count_missed_faults(weight_faults);
+    if (busy.taken() && touch->event_page != nullptr) touch_go_on(*touch);
+    return;
+  }
+  const std::uint32_t stack_id = stack_of(context, thread);
+  emit(thread, trace::RecordKind::touch,
+       trace::TouchRecord{.header = {},
+                          .address = signal.address,
+                          .weight_faults = weight_faults,
+                          .missed_faults = take_missed_faults(),
+                          .stack_id = stack_id,
+                          .tid = thread.writer.tid});
+  touch_go_on(*touch);
+}
+
+void set_kernel_action(const struct sigaction& action) noexcept { real.sigaction(SIGTRAP, &action, nullptr); }
+
+// As the default action ends the process: same status, with a core where cores are wanted.
+void die_of_trap(const siginfo_t& info, bool from_kernel) noexcept {
+  struct sigaction before {};
+  struct sigaction fatal {};
+  fatal.sa_handler = SIG_DFL;
+  real.sigaction(SIGTRAP, &fatal, &before);
+  const std::uint64_t trap = std::uint64_t{1} << (SIGTRAP - 1);
+  const long pid = raw_syscall(SYS_getpid);
+  const long thread = raw_syscall(SYS_gettid);
+  raw_syscall(SYS_rt_sigprocmask, SIG_UNBLOCK, as_long(&trap), 0, sizeof(trap));
+  if (from_kernel) __asm__ volatile("int3");  // forced: a default action of PID 1 does not save it
+  raw_syscall(SYS_rt_tgsigqueueinfo, pid, thread, SIGTRAP, as_long(&info));
+  raw_syscall(SYS_tgkill, pid, thread, SIGTRAP);
+  set_kernel_action(before);  // PID 1 of a container lives on
+}
+
+void pass_on(int number, siginfo_t* info, void* context) noexcept {
+  const struct sigaction action = program_action();
+  const bool from_kernel = info->si_code > 0;  // int3, a hardware breakpoint: cannot be ignored
+  if (!is_handler(action)) {
+    if (action.sa_handler == SIG_DFL || from_kernel) die_of_trap(*info, from_kernel);
+    return;
+  }
+  if ((action.sa_flags & SA_RESETHAND) != 0) {
+    struct sigaction once = action;
+    once.sa_handler = SIG_DFL;
+    once.sa_flags &= ~SA_SIGINFO;
+    remember_action(once);
+  }
+  if ((action.sa_flags & SA_SIGINFO) != 0)
+    action.sa_sigaction(number, info, context);
+  else
+    action.sa_handler(number);
+}
+
+void on_trap(int number, siginfo_t* info, void* context) noexcept {
+  const PerfSignal signal = perf_signal(info);
+  if (!is_ours(signal)) return pass_on(number, info, context);
+  const int saved_errno = errno;
+  take_sample(signal, *static_cast<const ucontext_t*>(context));
+  errno = saved_errno;
+}
+
+// Our handler under the program's conditions.
+struct sigaction shared_action(const struct sigaction& program) noexcept {
+  struct sigaction action {};
+  action.sa_sigaction = on_trap;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
+  if (is_handler(program)) {
+    action.sa_mask = program.sa_mask;
+    action.sa_flags |= program.sa_flags & (SA_RESTART | SA_NODEFER);
+  } else {
+    sigemptyset(&action.sa_mask);
+    action.sa_flags |= SA_RESTART;
+  }
+  return action;
+}
+
+}  // namespace
+
+bool install_trap_handler() noexcept {
+  struct sigaction before {};
+  if (real.sigaction == nullptr || real.sigaction(SIGTRAP, nullptr, &before) != 0) return false;
+  if (before.sa_handler == SIG_IGN && (before.sa_flags & SA_SIGINFO) == 0) return false;
+  remember_action(before);
+  const struct sigaction ours = shared_action(before);
+  if (real.sigaction(SIGTRAP, &ours, nullptr) != 0) return false;
+  g_installed.store(true, std::memory_order_release);
+  return true;
+}
+
+bool is_trap_shared() noexcept { return g_installed.load(std::memory_order_acquire); }
+
+bool is_trap_handler_in_place() noexcept {
+  // The kernel's struct: handler, flags, restorer, mask.
+  std::array<std::uint64_t, 4> action{};
+  if (is_raw_error(raw_syscall(SYS_rt_sigaction, SIGTRAP, 0, as_long(action.data()), 8))) return false;
+  return action[0] == reinterpret_cast<std::uint64_t>(&on_trap);
+}
+
+int change_trap_action(const struct sigaction* next, struct sigaction* previous) noexcept {
+  // A vfork child has no event, and an action of its own beside the memory of its parent.
+  if (next != nullptr && is_borrowed_image()) {
+    if (previous != nullptr) *previous = program_action();
+    return real.sigaction(SIGTRAP, next, nullptr);
+  }
+  const struct sigaction before = program_action();
+  if (next != nullptr) {
+    struct sigaction wanted = *next;
+    const struct sigaction ours = shared_action(wanted);
+    wanted.sa_flags |= kRestorer;
+    sigdelset(&wanted.sa_mask, SIGKILL);
+    sigdelset(&wanted.sa_mask, SIGSTOP);
+    remember_action(wanted);
+    if (const int result = real.sigaction(SIGTRAP, &ours, nullptr); result != 0) return result;
+  }
+  if (previous != nullptr) *previous = before;
+  return 0;
+}
+
+void drop_own_pending_trap() noexcept {
+  const std::uint64_t trap = std::uint64_t{1} << (SIGTRAP - 1);
+  std::uint64_t pending = 0;
+  raw_syscall(SYS_rt_sigpending, as_long(&pending), sizeof(pending));
+  if ((pending & trap) == 0) return;
+  siginfo_t info{};
+  const timespec now{};
+  const long got = raw_syscall(SYS_rt_sigtimedwait, as_long(&trap), as_long(&info), as_long(&now), sizeof(trap));
+  if (got != SIGTRAP || is_ours(perf_signal(&info))) return;
+  raw_syscall(SYS_rt_tgsigqueueinfo, raw_syscall(SYS_getpid), raw_syscall(SYS_gettid), SIGTRAP, as_long(&info));
+}
+
+}  // namespace whyrss::shim

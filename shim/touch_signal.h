@@ -1,0 +1,36 @@
+// SIGTRAP, shared with the program. The page-fault event needs it, and the kernel kills a process whose
+// SIGTRAP from the kernel meets a default or ignored action: so our handler stays installed for good, and
+// hands on what is not ours as the kernel would have delivered it to the program.
+//
+// What the program asks for is remembered and told back (entry_signal.cc). Our handler is installed with the
+// program's mask, SA_RESTART and SA_NODEFER, so that its own handler runs under the conditions it chose;
+// SA_RESETHAND, SIG_IGN and SIG_DFL are played.
+#pragma once
+
+#include <signal.h>
+
+#include <cstdint>
+
+namespace whyrss::shim {
+
+// What an event carries to its handler: that it is ours, and the faults that the sample stands for.
+constexpr std::uint64_t event_cookie(std::uint32_t weight_faults) {
+  return std::uint64_t{0x77687972} << 32 | weight_faults;  // "whyr"
+}
+
+// Once per image. False: the program ignores SIGTRAP from its parent on, which must stay so.
+bool install_trap_handler() noexcept;
+
+// The handler is installed, and the functions below stand for the kernel's.
+bool is_trap_shared() noexcept;
+
+// Nobody has replaced our handler by a raw system call.
+bool is_trap_handler_in_place() noexcept;
+
+// sigaction(SIGTRAP, ...) as the program means it.
+int change_trap_action(const struct sigaction* next, struct sigaction* previous) noexcept;
+
+// A SIGTRAP of ours that waits (it was blocked by a handler's mask) is taken away.
+void drop_own_pending_trap() noexcept;
+
+}  // namespace whyrss::shim
