@@ -27,6 +27,8 @@ class Process:
 
     def __init__(self):
         self.python, self.codes, self.stacks, self.events, self.notes = None, {}, {}, [], []
+        self.attached = False
+        self.earlier = None  # the image that this one replaced by exec: ids are of one image
 
 
 def layout(chunk_count, slot_count):
@@ -78,12 +80,17 @@ def read_pool(path):
             at += size
     for pid, found in records.items():
         for _, kind, data in sorted(found, key=lambda record: record[0]):
+            if kind == ATTACH and processes[pid].attached:
+                earlier, processes[pid] = processes[pid], Process()
+                processes[pid].earlier = earlier
             take_record(processes[pid], kind, data)
     return processes
 
 
 def take_record(process, kind, data):
-    if kind == PYTHON:
+    if kind == ATTACH:
+        process.attached = True
+    elif kind == PYTHON:
         support, version_hex, *ranges, version_bytes, _ = struct.unpack_from("<2I4Q2I", data, 16)
         process.python = Python(support, version_hex, tuple(ranges[:2]), tuple(ranges[2:]),
                                 data[64:64 + version_bytes].decode("ascii"))
