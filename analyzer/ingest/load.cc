@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <climits>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include "ingest/build.h"
 #include "ingest/pool_leftovers.h"
+#include "ingest/pool_rescue.h"
 #include "ingest/process_input.h"
 #include "recording/manifest.h"
 #include "support/file.h"
@@ -103,13 +103,6 @@ Result<Inputs> read_processes(const std::string& directory, const Manifest& mani
   return inputs;
 }
 
-bool is_this_boot(const Manifest& manifest) {
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0 || manifest.host != host.data()) return false;
-  const auto boot_id = read_file("/proc/sys/kernel/random/boot_id");
-  return boot_id && boot_id->substr(0, boot_id->find('\n')) == manifest.boot_id;
-}
-
 // Only a living collector holds the lock. Asking takes it for a moment, shared, and never waits.
 bool collector_lives(const std::string& directory) {
   const Fd lock(open((directory + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -130,15 +123,17 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
   // While the collector lives it recycles chunks under our hands, and stores them within a second.
   std::optional<PoolCopy> pool;
   std::uint64_t leftover_bytes = 0;
-  if (!closed && this_boot && !running) {
-    pool = PoolCopy::read(manifest->pool_path, manifest->session);
+  if (!closed && !running) {
+    if (this_boot) rescue_pool(recording_dir, *manifest);
+    pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
+    if (!pool && this_boot) pool = PoolCopy::read(manifest->pool_path, manifest->session);
     if (pool) leftover_bytes = pool->add_to(*inputs);
   }
   RecordingAccount recording = build_account(*manifest, *inputs);
   RecordingInfo& info = recording.info;
   info.path = recording_dir;
   if (leftover_bytes > 0)
-    info.notes.push_back(fmt::format("{} bytes of events were read from {}", leftover_bytes, manifest->pool_path));
+    info.notes.push_back(fmt::format("{} bytes of events that the collector had not stored", leftover_bytes));
   if (running)
     info.incomplete_why = "still running";
   else if (manifest->state == "recording" && this_boot)

@@ -9,9 +9,9 @@
 namespace whyrss {
 
 // Reads what is there, also while it is being written, and after the collector, the target or both were
-// killed: then info.incomplete_why says so, and what the shared memory still holds is read too. Damage
-// inside of it is counted and noted. Fails, with one line, only when `recording_dir` is no recording
-// that this version can read.
+// killed: then info.incomplete_why says so, and what the shared memory still holds is read too, and moved
+// into the recording once nobody can write it any more. Damage inside of it is counted and noted. Fails, with one line,
+// only when `recording_dir` is no recording that this version can read.
 Result<RecordingAccount> load_account(const std::string& recording_dir);
 
 }  // namespace whyrss

@@ -6,6 +6,7 @@ The forked child's first record says that the child exists; a report that lists 
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
@@ -162,6 +163,27 @@ def test_both_killed(whyrss, job, events):
     report = whyrss.report(job.recording)
     assert not report["recording"]["complete"]
     assert child in [process["pid"] for process in report["processes"]]
+
+
+def test_pool_of_a_killed_collector_moves_into_the_recording(whyrss, job, tmp_path):
+    """Nothing of ours stays in memory, and a copy of the recording has the last events on every machine."""
+    pool = pathlib.Path(job.manifest()["pool_path"])
+    job.tell("keep 32")
+    job.kill(job.collector())
+    child = job.fork()
+    whyrss.report(job.recording)
+    assert pool.is_file()  # the target may still write
+    job.kill(job.target, child)
+    before = whyrss.report(job.recording)
+    assert not pool.exists()
+    copy = tmp_path / "copy.whyrss"
+    shutil.copytree(job.recording, copy)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "boot_id": "another machine"}))
+    for recording in (job.recording, copy):
+        after = whyrss.report(recording)
+        assert after["processes"] == before["processes"]
+        assert child in [process["pid"] for process in after["processes"]]
 
 
 def test_everything_killed_at_once(whyrss, job):
