@@ -1,0 +1,188 @@
+"""hazard_zoo.py WHAT [ARGUMENTS]: Python at the moments where taking a stack is hardest. It prints only what is the
+same in every run; its large blocks have sizes of their own, and `keep` makes all of those of size KEPT.
+"""
+import os
+import signal
+import sys
+import threading
+
+KEPT, TRACED, HANDLED = 0xA000, 0xC000, 0xE000
+
+
+def keep():
+    return bytearray(KEPT)
+
+
+def down(depth, last):
+    block = keep()
+    if depth > 0:
+        down(depth - 1, last)
+    else:
+        last()
+    return block
+
+
+def kill():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_exec():
+    os.execv(sys.executable, [sys.executable, "-c", "print('the next program')"])
+
+
+def leave():
+    os._exit(5)
+
+
+def worker():
+    """A forked worker that leaves in the middle."""
+    if os.fork() == 0:
+        down(20, leave)
+    print("worker", os.wait()[1] >> 8)
+
+
+def work():
+    for _ in range(50):
+        down(10, keep)
+    print("worked")
+
+
+def daemons():
+    """Ends while daemon threads allocate."""
+    def forever():
+        while True:
+            keep()
+    sys.setswitchinterval(1e-4)
+    for _ in range(3):
+        threading.Thread(target=forever, daemon=True).start()
+    for _ in range(30):
+        keep()
+    print("main is done")
+
+
+def traced():
+    """Both kinds of trace function are active and allocate themselves."""
+    calls = [0]
+
+    def tracer(frame, event, argument):
+        if frame.f_code is keep.__code__ and event in ("call", "return"):
+            calls[0] += 1
+            bytearray(TRACED)
+        return tracer
+    sys.settrace(tracer)
+    work()
+    sys.settrace(None)
+    sys.setprofile(tracer)
+    work()
+    sys.setprofile(None)
+    print("traced", calls[0])
+
+
+def ticking(number, start, stop):
+    """A handler that allocates, every millisecond, while large blocks come and go."""
+    ticks = [0]
+
+    def handler(*_):
+        ticks[0] += 1
+        bytearray(HANDLED)
+    signal.signal(number, handler)
+    start()
+    rounds = 0
+    while rounds < 200 or ticks[0] < 100:
+        down(20, keep)
+        rounds += 1
+    stop()
+    print("ticked")
+
+
+def alarms():
+    ticking(signal.SIGALRM, lambda: signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001),
+            lambda: signal.setitimer(signal.ITIMER_REAL, 0))
+
+
+def profiled():
+    ticking(signal.SIGPROF, lambda: signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001),
+            lambda: signal.setitimer(signal.ITIMER_PROF, 0))
+
+
+def trapped():
+    """A program whose own SIGTRAP is a message to itself."""
+    ticks = []
+    signal.signal(signal.SIGTRAP, lambda *_: ticks.append(bytearray(HANDLED)))
+    for _ in range(200):
+        os.kill(os.getpid(), signal.SIGTRAP)
+        keep()
+    print("trapped", len(ticks))
+
+
+def recursion():
+    """To the RecursionError, on a large stack."""
+    def endless(depth):
+        if depth % 1000 == 0:
+            keep()
+        return endless(depth + 1) + 1
+
+    def run():
+        try:
+            endless(1)
+        except RecursionError as error:
+            print(type(error).__name__)
+            keep()
+    threading.stack_size(512 << 20)
+    sys.setrecursionlimit(int(sys.argv[2]))
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+
+
+def overflow():
+    """Recursion through C that the interpreter does not stop, or stops with an exception."""
+    import resource
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    sys.setrecursionlimit(1 << 30)
+
+    class Nested:
+        def __repr__(self):
+            keep()
+            return repr(self)
+    try:
+        repr(Nested())
+    except RecursionError as error:
+        print(type(error).__name__)
+
+
+def forks():
+    """Forks in the middle of the allocations of other threads."""
+    going = True
+    sys.setswitchinterval(1e-4)
+
+    def allocate():
+        while going:
+            down(5, keep)
+    threads = [threading.Thread(target=allocate) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    statuses = set()
+    for _ in range(100):
+        child = os.fork()
+        if child == 0:
+            keep()
+            os._exit(6)
+        statuses.add(os.waitpid(child, 0)[1])
+    going = False
+    for thread in threads:
+        thread.join()
+    print("forked", statuses)
+
+
+def recursing(last):
+    return lambda: down(300, last)
+
+
+WHAT = {"kill": recursing(kill), "exec": recursing(run_exec), "exit": recursing(leave), "worker": worker, "work": work,
+        "daemons": daemons, "traced": traced, "alarms": alarms, "profiled": profiled, "trapped": trapped,
+        "recursion": recursion, "overflow": overflow, "forks": forks}
+
+if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)
+    WHAT[sys.argv[1]]()
