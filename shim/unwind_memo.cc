@@ -77,13 +77,12 @@ bool StackMemo::add_link(std::size_t index, const WalkedFrame& frame) noexcept {
     const std::uint64_t place = plus(by_bp ? frame.bp : frame.sp, rule.offset);
     if (!add_word(index, place, plus(frames_[index + 1].sp, -std::int64_t{rule.addend}))) return false;
   }
-  if (outer.needs_bp && rule.rbp_offset != 0) {
+  if (outer.needs_bp) {
     const bool at_itself = rule.rbp_offset == kRbpAtItself;
     const std::uint64_t place = at_itself ? frame.bp : plus(frames_[index + 1].sp, rule.rbp_offset);
-    if (!add_word(index, place, outer.bp)) return false;
-    by_bp |= at_itself;
-  } else if (outer.needs_bp) {
-    by_bp = true;
+    const bool saved = rule.rbp_offset != 0 && (at_itself || place >= frame.sp);
+    if (saved && !add_word(index, place, outer.bp)) return false;
+    by_bp |= at_itself || !saved;
   }
   links_[index].needs_bp = by_bp;
   links_[index].word_count = static_cast<std::uint32_t>(word_count_);

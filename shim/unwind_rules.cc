@@ -456,11 +456,13 @@ UnwindRule find_unwind_rule(std::uint64_t pc) noexcept {
   const std::uint64_t size = reader.pointer(info.pointer_encoding & kEncodingMask);
   if (reader.failed() || pc < start || pc - start >= size) return kComplex;
   if (info.signal_frame) {
-    // glibc's __restore_rt: mov $15 (rt_sigreturn), %rax; syscall
+    // glibc's __restore_rt: mov $15 (rt_sigreturn), %rax; syscall. Its entry begins a byte before, so that a call
+    // before it is inside; RSP is the same at both instructions.
     constexpr std::array<std::uint8_t, 9> kSigreturn{0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05};
-    const auto* code = reinterpret_cast<const std::uint8_t*>(pc + 1);
-    return std::memcmp(code, kSigreturn.data(), kSigreturn.size()) == 0 ? UnwindRule{.kind = RuleKind::signal_frame}
-                                                                        : kComplex;
+    const auto* code = reinterpret_cast<const std::uint8_t*>(start + 1);
+    return size > kSigreturn.size() && std::memcmp(code, kSigreturn.data(), kSigreturn.size()) == 0
+               ? UnwindRule{.kind = RuleKind::signal_frame}
+               : kComplex;
   }
   if (info.has_augmentation) reader.skip(reader.uleb());
   std::uint32_t length = 0;

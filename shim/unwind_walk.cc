@@ -134,8 +134,9 @@ Step step_over_signal(Registers& registers, StackBounds& stack) noexcept {
     registers.bp = load(registers.bp);
   } else if (rule.rbp_offset != 0) {
     const std::uint64_t place = cfa + static_cast<std::uint64_t>(std::int64_t{rule.rbp_offset});
-    if (!readable(place)) return Step::lost;
-    registers.bp = load(place);
+    // Below RSP: an epilogue was interrupted that has popped it already.
+    if (place >= registers.sp && !readable(place)) return Step::lost;
+    if (place >= registers.sp) registers.bp = load(place);
   }
   registers.ip = load(cfa - 8);
   registers.sp = cfa;

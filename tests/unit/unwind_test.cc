@@ -69,7 +69,7 @@ void expect_equal(const NativeWalk& walk, const StackScratch& scratch, const std
 
 // Compares the stack of its caller. Plays the entry point: called like malloc would be. The thread's memo
 // has met other stacks before; a walk without one must say the same.
-[[gnu::noinline]] void compare_here() {
+[[gnu::noinline, gnu::optimize("no-omit-frame-pointer")]] void compare_here() {
   const Caller caller = caller_here();
   static thread_local auto warm = std::make_unique<StackScratch>();
   const NativeWalk walk = walk_native(caller, *warm);
@@ -380,7 +380,7 @@ TEST_F(Unwind, KnowsTheOwnStackOfAThread) {
 
 std::set<std::uint64_t> g_addresses;  // return addresses with every kind of rule
 
-[[gnu::noinline]] void gather() {
+[[gnu::noinline, gnu::optimize("no-omit-frame-pointer")]] void gather() {
   static auto scratch = std::make_unique<StackScratch>();
   const NativeWalk walk = walk_native(caller_here(), *scratch);
   for (std::size_t i = StackMemo::kEnd - walk.count; i < StackMemo::kEnd; ++i)
