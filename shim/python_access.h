@@ -69,7 +69,7 @@ class ProbedReader {
 
 template <class Reader>
 bool is_of_type(Reader& reader, const void* object, const std::byte* type) noexcept {
-  return object != nullptr && reader.template load<const std::byte*>(object, kObjectType) == type;
+  return object != nullptr && reader.template load<const std::byte*>(object, g_python.layout->object_type) == type;
 }
 
 }  // namespace whyrss::shim

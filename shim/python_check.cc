@@ -9,6 +9,13 @@
 namespace whyrss::shim {
 namespace {
 
+// 3.13 and later describe themselves in the first bytes of _PyRuntime (_Py_DebugOffsets): "xdebugpy", version,
+// whether free-threaded, then offsets.
+constexpr std::uint8_t kSelfDescribedSince = 13;
+static_assert(kPythonLayouts.front().minor == trace::kFirstPythonMinor &&
+              kPythonLayouts.back().minor == trace::kLastPythonMinor);
+constexpr std::size_t kRuntimeFreeThreaded = 16;
+
 // PY_VERSION_HEX of "3.8.18" or "3.13.0rc1".
 std::uint32_t version_hex_of(std::string_view text) noexcept {
   const auto take = [&text] { return static_cast<std::uint32_t>(take_number(text)); };
@@ -44,8 +51,8 @@ void set_version(std::uint32_t hex) noexcept {
 }
 
 // The offset of a member that the type itself declares, 0 when it declares none of this name.
-std::size_t declared_offset(const std::byte* type, std::string_view name) noexcept {
-  const auto* member = load_at<const std::byte*>(type, kTypeMembers);
+std::size_t declared_offset(const std::byte* type, const PythonLayout& layout, std::string_view name) noexcept {
+  const auto* member = load_at<const std::byte*>(type, layout.type_members);
   for (; member != nullptr && load_at<const char*>(member, 0) != nullptr; member += kMemberBytes) {
     if (load_at<const char*>(member, 0) == name)
       return static_cast<std::size_t>(load_at<std::int64_t>(member, kMemberOffset));
@@ -57,27 +64,33 @@ bool has_expected_sizes(const Library& library, const PythonLayout& layout) noex
   constexpr std::array<const char*, 4> kTypes{"PyCode_Type", "PyGen_Type", "PyFrame_Type", "PyUnicode_Type"};
   for (std::size_t i = 0; i < kTypes.size(); ++i) {
     const std::byte* type = library.address(kTypes[i]);
-    if (type == nullptr || load_at<std::int64_t>(type, kTypeBasicSize) != layout.basic_sizes[i]) return false;
+    if (type == nullptr || load_at<std::int64_t>(type, layout.type_basic_size) != layout.basic_sizes[i]) return false;
   }
   return true;
 }
 
 bool has_expected_members(const std::byte* code_type, const PythonLayout& layout) noexcept {
   const char* line_table = layout.minor < 10 ? "co_lnotab" : "co_linetable";
-  return declared_offset(code_type, "co_filename") == layout.code_file &&
-         declared_offset(code_type, "co_name") == layout.code_name &&
-         declared_offset(code_type, "co_firstlineno") == layout.code_first_line &&
-         declared_offset(code_type, "co_flags") == layout.code_flags &&
-         declared_offset(code_type, line_table) == layout.code_line_table;
+  return declared_offset(code_type, layout, "co_filename") == layout.code_file &&
+         declared_offset(code_type, layout, "co_name") == layout.code_name &&
+         declared_offset(code_type, layout, "co_firstlineno") == layout.code_first_line &&
+         declared_offset(code_type, layout, "co_flags") == layout.code_flags &&
+         declared_offset(code_type, layout, line_table) == layout.code_line_table;
 }
 
-// 3.13 and later describe themselves in the first bytes of _PyRuntime (_Py_DebugOffsets).
-bool has_expected_self_description(const Library& library, const PythonLayout& layout) noexcept {
-  if (layout.minor < 13) return true;
-  const std::byte* runtime = library.address("_PyRuntime");
+bool describes_itself(const std::byte* runtime) noexcept {
   return __builtin_memcmp(runtime, "xdebugpy", 8) == 0 &&
-         load_at<std::uint64_t>(runtime, 8) == g_python.record.version_hex &&
-         load_at<std::uint64_t>(runtime, 16) == 0;  // free_threaded
+         load_at<std::uint64_t>(runtime, 8) == g_python.record.version_hex;
+}
+
+// Every field that we read and that it tells.
+bool has_expected_self_description(const Library& library, const PythonLayout& layout) noexcept {
+  if (layout.minor < kSelfDescribedSince) return true;
+  const std::byte* runtime = library.address("_PyRuntime");
+  if (!describes_itself(runtime)) return false;
+  for (const SelfDescribed& field : layout.self_description)
+    if (field.at != 0 && load_at<std::uint64_t>(runtime, field.at) != field.value) return false;
+  return true;
 }
 
 }  // namespace
@@ -93,6 +106,18 @@ bool find_python_version(const Library& library) noexcept {
   set_version_text(text);
   g_python.record.version_hex = version_hex_of(text);
   return true;
+}
+
+std::size_t find_python_row(const Library& library) noexcept {
+  const std::uint32_t version = g_python.record.version_hex >> 16;
+  const std::byte* runtime = library.address("_PyRuntime");
+  const bool free_threaded = version >= (3U << 8 | kSelfDescribedSince) && describes_itself(runtime) &&
+                             load_at<std::uint64_t>(runtime, kRuntimeFreeThreaded) != 0;
+  std::size_t row = 0;
+  while (row < kPythonLayouts.size() &&
+         (version != (3U << 8 | kPythonLayouts[row].minor) || free_threaded != kPythonLayouts[row].free_threaded))
+    ++row;
+  return row;
 }
 
 bool is_laid_out_as(const Library& library, const PythonLayout& layout) noexcept {

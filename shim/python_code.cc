@@ -85,21 +85,21 @@ struct RawText {
 
 RawText text_of(ProbedReader& reader, const void* object) noexcept {
   if (!is_of_type(reader, object, g_python.unicode_type)) return {};
-  // Bits 2 to 4: bytes per character, 5: compact, 6: ASCII (struct PyASCIIObject.state).
-  const auto state = reader.load<std::uint32_t>(object, kTextState);
-  const auto kind = static_cast<std::uint8_t>((state >> 2) & 7);
-  if (((state >> 5) & 1) == 0 || (kind != 1 && kind != 2 && kind != 4)) return {};
-  const bool is_ascii = ((state >> 6) & 1) != 0;
-  const std::size_t offset = is_ascii ? g_python.layout->ascii_data : g_python.layout->compact_data;
+  const PythonLayout& layout = *g_python.layout;
+  const auto state = reader.load<std::uint32_t>(object, layout.text_state);
+  const auto kind = static_cast<std::uint8_t>((state >> layout.text_kind_bit) & 7);  // bytes per character
+  if (((state >> layout.text_compact_bit) & 1) == 0 || (kind != 1 && kind != 2 && kind != 4)) return {};
+  const bool is_ascii = ((state >> layout.text_ascii_bit) & 1) != 0;
+  const std::size_t offset = is_ascii ? layout.ascii_data : layout.compact_data;
   return {.data = static_cast<const std::byte*>(object) + offset,
-          .size_bytes = reader.load<std::size_t>(object, kTextLength) * kind,
+          .size_bytes = reader.load<std::size_t>(object, layout.text_length) * kind,
           .kind = kind};
 }
 
 RawText line_table_of(ProbedReader& reader, const void* object) noexcept {
   if (!is_of_type(reader, object, g_python.bytes_type)) return {};
-  return {.data = static_cast<const std::byte*>(object) + kBytesData,
-          .size_bytes = reader.load<std::size_t>(object, kBytesSize)};
+  return {.data = static_cast<const std::byte*>(object) + g_python.layout->bytes_data,
+          .size_bytes = reader.load<std::size_t>(object, g_python.layout->bytes_size)};
 }
 
 std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) noexcept {
@@ -114,6 +114,10 @@ std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) n
 // pymalloc, a pointer to the next free block: addresses have bits set above the 32 of a count. The bits
 // above 48 are flags since 3.14.
 bool is_alive(ProbedReader& reader, const void* object) noexcept {
+  const PythonLayout& layout = *g_python.layout;
+  if (layout.free_threaded)  // the lowest bits of the shared count are flags
+    return reader.load<std::uint32_t>(object, layout.object_local_count) != 0 ||
+           reader.load<std::uint64_t>(object, layout.object_shared_count) > 3;
   const auto count = reader.load<std::uint64_t>(object, 0);
   return (count & UINT32_MAX) != 0 && ((count >> 32) & UINT16_MAX) == 0;
 }

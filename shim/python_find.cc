@@ -118,14 +118,8 @@ void wrap_arenas(const Library& library) noexcept {
 
 // Puts `wrapper` before the deallocator of a static type object, which is kept in `real`.
 void wrap_dealloc(std::byte* type, Deallocator& real, Deallocator wrapper) noexcept {
-  real = load_at<Deallocator>(type, kTypeDealloc);
-  __atomic_store_n(reinterpret_cast<Deallocator*>(type + kTypeDealloc), wrapper, __ATOMIC_RELEASE);
-}
-
-std::size_t row_of(std::uint32_t version_hex) noexcept {
-  std::size_t row = 0;
-  while (row < kPythonLayouts.size() && version_hex >> 16 != (3U << 8 | kPythonLayouts[row].minor)) ++row;
-  return row;
+  real = load_at<Deallocator>(type, g_python.layout->type_dealloc);
+  __atomic_store_n(reinterpret_cast<Deallocator*>(type + g_python.layout->type_dealloc), wrapper, __ATOMIC_RELEASE);
 }
 
 // What this process has of Python; false: nothing.
@@ -148,7 +142,7 @@ bool examine(trace::PythonSupport& support) noexcept {
   find_eval_range(library);
   support = trace::PythonSupport::unknown_version;
   if (!find_python_version(library)) return true;
-  g_python.row = row_of(g_python.record.version_hex);
+  g_python.row = find_python_row(library);
   if (g_python.row == kPythonLayouts.size()) return true;
   const PythonLayout& layout = kPythonLayouts[g_python.row];
   g_python.layout = &layout;
@@ -159,6 +153,29 @@ bool examine(trace::PythonSupport& support) noexcept {
   if (std::byte* module_type = library.address("PyModule_Type"); module_type != nullptr)
     wrap_dealloc(module_type, g_python.module_dealloc, deallocate_module);
   return true;
+}
+
+// What every report says of an interpreter that is not known well.
+void say_support() noexcept {
+  const char* what = "";
+  switch (g_python.record.support) {
+    case trace::PythonSupport::full:
+      if (!g_python.layout->free_threaded) return;
+      what = " is free-threaded: experimental, no test has run its tables";
+      break;
+    case trace::PythonSupport::unknown_version:
+      what = " is not known to this version of whyrss: native frames only";
+      break;
+    case trace::PythonSupport::mismatch:
+      what = " is not laid out as its releases are (a debug build?): native frames only";
+      break;
+    case trace::PythonSupport::not_cpython:
+      what = "this interpreter is not CPython: native frames only";
+      break;
+  }
+  Text text;
+  text.add("python: ").add({g_python.version, g_python.record.version_bytes}).add(what);
+  emit_text(thread_state(), trace::RecordKind::note, 0, text.view());
 }
 
 }  // namespace
@@ -174,6 +191,7 @@ void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
     }
   }
   emit_python_record(writer, lease);
+  say_support();
 }
 
 void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexcept {

@@ -30,8 +30,11 @@ class Library {
 // Fills in version and version_hex of g_python. False: it does not say.
 bool find_python_version(const Library& library) noexcept;
 
-// Compares the tables with static data of the interpreter; calls nothing. False as well for free-threaded
-// and Py_TRACE_REFS builds, whose objects have other headers.
+// The row of kPythonLayouts for this version and kind of build, its size when there is none.
+std::size_t find_python_row(const Library& library) noexcept;
+
+// Compares a row with static data of the interpreter; calls nothing. False as well for Py_TRACE_REFS builds,
+// whose objects have other headers.
 bool is_laid_out_as(const Library& library, const PythonLayout& layout) noexcept;
 
 }  // namespace whyrss::shim

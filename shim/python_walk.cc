@@ -41,26 +41,27 @@ bool is_own_foreign_state(const std::byte* state, std::size_t thread_id_offset) 
 }
 
 // This thread's own state is alive and so is its interpreter: both reads are safe.
-bool has_subinterpreters(const std::byte* own_state) noexcept {
+bool has_subinterpreters(const std::byte* own_state, std::size_t thread_interpreter) noexcept {
   if (g_python.first_interpreter == nullptr || g_python.next_interpreter == nullptr) return true;
   const void* first = g_python.first_interpreter();
-  return first != load_at<const void*>(own_state, kThreadInterpreter) || g_python.next_interpreter(first) != nullptr;
+  return first != load_at<const void*>(own_state, thread_interpreter) || g_python.next_interpreter(first) != nullptr;
 }
 
 // From 3.12 on attaching a state binds it to its thread (tstate_activate in pystate.c): this thread's state
 // is the attached one whenever one is attached. Until 3.11 a subinterpreter's is found only by asking for
 // the holder of the GIL; both questions are a load and pthread_getspecific.
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 const std::byte* current_state(Reader& reader) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
   const std::byte* own = g_python.this_thread_state();
   if (own == nullptr) return nullptr;
-  if constexpr (kLayout.family < FrameFamily::cframe_boundary) {
+  if constexpr (layout.family < FrameFamily::cframe_boundary) {
     const std::byte* attached = g_python.attached_state();
-    if (attached != own && attached != nullptr && has_subinterpreters(own) &&
-        is_own_foreign_state(attached, kLayout.thread_id))
+    if (attached != own && attached != nullptr && has_subinterpreters(own, layout.thread_interpreter) &&
+        is_own_foreign_state(attached, layout.thread_id))
       own = attached;
   }
-  return reader.template load<std::uintptr_t>(own, kLayout.thread_id) == self_thread() ? own : nullptr;
+  return reader.template load<std::uintptr_t>(own, layout.thread_id) == self_thread() ? own : nullptr;
 }
 
 // Collects frames; gives those of one eval call its address.
@@ -119,123 +120,143 @@ bool may_be_code(Reader& reader, const void* code) noexcept {
 }
 
 // 3.8 to 3.10: one C eval call per frame.
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 PythonWalk walk_objects(Reader& reader, const std::byte* state, Collector& collector) noexcept {
-  constexpr bool kHasCframe = kLayout.family == FrameFamily::objects_cframe;
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  constexpr bool kHasCframe = layout.family == FrameFamily::objects_cframe;
   constexpr std::int32_t kInstructionBytes = kHasCframe ? kUnitBytes : 1;  // f_lasti counts units in 3.10
-  const auto* frame = reader.template load<const std::byte*>(state, kLayout.innermost);
-  const std::byte* cframe = kHasCframe ? reader.template load<const std::byte*>(state, kLayout.cframe) : nullptr;
-  const std::byte* root = state + kLayout.root_cframe;
+  const auto* frame = reader.template load<const std::byte*>(state, layout.innermost);
+  const std::byte* cframe = kHasCframe ? reader.template load<const std::byte*>(state, layout.cframe) : nullptr;
+  const std::byte* root = state + layout.root_cframe;
   while (frame != nullptr) {
     if (!may_be_frame(reader, frame)) return collector.finish(true);
     if (cframe == root) cframe = nullptr;
-    const auto* code = reader.template load<const void*>(frame, kLayout.frame_code);
-    const auto last = reader.template load<std::int32_t>(frame, kLayout.frame_instruction) * kInstructionBytes;
+    const auto* code = reader.template load<const void*>(frame, layout.frame_code);
+    const auto last = reader.template load<std::int32_t>(frame, layout.frame_instruction) * kInstructionBytes;
     if (!may_be_code(reader, code)) return collector.finish(true);
     collector.add(code, last, Flags::entry, reinterpret_cast<std::uint64_t>(cframe), false);
     if (collector.is_truncated()) return collector.finish(false);
-    if (cframe != nullptr) cframe = reader.template load<const std::byte*>(cframe, kLayout.cframe_previous);
-    frame = reader.template load<const std::byte*>(frame, kLayout.frame_previous);
+    if (cframe != nullptr) cframe = reader.template load<const std::byte*>(cframe, layout.cframe_previous);
+    frame = reader.template load<const std::byte*>(frame, layout.frame_previous);
   }
   return collector.finish(reader.failed());
+}
+
+// Free-threaded 3.14 and later: threads run copies of the bytecode, of which the first is the code's own.
+template <std::size_t kRow, class Reader>
+std::uintptr_t bytecode_copy(Reader& reader, const std::byte* frame, const void* code,
+                             std::uintptr_t original) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const auto index = reader.template load<std::int32_t>(frame, layout.frame_copy_index);
+  if (index <= 0) return original;
+  const auto* copies = reader.template load<const std::byte*>(code, layout.code_thread_copies);
+  if (copies == nullptr || index >= reader.template load<std::int64_t>(copies, 0)) return original;
+  return reader.template load<std::uintptr_t>(copies, layout.copies_entries + sizeof(void*) * std::size_t(index));
 }
 
 // 3.11 and later: one _PyInterpreterFrame. Adds it with its place in the bytecode: the distance of its
 // instruction pointer from the code, as traceback takes it (3.11, 3.12: the instruction begun last;
 // later: the one that runs). False: it is none.
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 bool add_frame(Reader& reader, const std::byte* frame, std::uint8_t owner, std::uint64_t eval_address,
                Collector& collector) noexcept {
-  const auto address = reader.template load<std::uintptr_t>(frame, kLayout.frame_code) & ~kStackRefTags;
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const auto address = reader.template load<std::uintptr_t>(frame, layout.frame_code) & ~kStackRefTags;
   const auto* code = reinterpret_cast<const void*>(address);
-  const auto instruction = reader.template load<std::uintptr_t>(frame, kLayout.frame_instruction);
+  const auto instruction = reader.template load<std::uintptr_t>(frame, layout.frame_instruction);
   if (!may_be_code(reader, code)) return false;
-  const auto last = static_cast<std::int32_t>(instruction - (address + kLayout.code_bytecode));
+  std::uintptr_t bytecode = address + layout.code_bytecode;
+  if constexpr (layout.frame_copy_index != 0) bytecode = bytecode_copy<kRow>(reader, frame, code, bytecode);
+  const auto last = static_cast<std::int32_t>(instruction - bytecode);
   collector.add(code, last, 0, eval_address, owner == kOwnedByGenerator);
   return !reader.failed();
 }
 
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 PythonWalk walk_entry_flag(Reader& reader, const std::byte* state, Collector& collector) noexcept {
-  const std::byte* root = state + kLayout.root_cframe;
-  const auto* cframe = reader.template load<const std::byte*>(state, kLayout.cframe);
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const std::byte* root = state + layout.root_cframe;
+  const auto* cframe = reader.template load<const std::byte*>(state, layout.cframe);
   if (cframe == nullptr) return collector.finish(reader.failed());
-  const auto* frame = reader.template load<const std::byte*>(cframe, kLayout.cframe_current);
+  const auto* frame = reader.template load<const std::byte*>(cframe, layout.cframe_current);
   if (frame == nullptr) return collector.finish(cframe != root);
   bool bottom_is_generator = false;
   while (frame != nullptr) {
     if (!may_be_frame(reader, frame) || cframe == nullptr) return collector.finish(true);
-    const auto owner = reader.template load<std::uint8_t>(frame, kLayout.frame_owner);
+    const auto owner = reader.template load<std::uint8_t>(frame, layout.frame_owner);
     const std::uint64_t eval_address = cframe == root ? 0 : reinterpret_cast<std::uint64_t>(cframe);
-    if (!add_frame<kLayout>(reader, frame, owner, eval_address, collector)) return collector.finish(true);
+    if (!add_frame<kRow>(reader, frame, owner, eval_address, collector)) return collector.finish(true);
     if (collector.is_truncated()) return collector.finish(false);
     bottom_is_generator = owner == kOwnedByGenerator;
-    if (reader.template load<std::uint8_t>(frame, kLayout.frame_is_entry) != 0) {
+    if (reader.template load<std::uint8_t>(frame, layout.frame_is_entry) != 0) {
       collector.end_eval_call(eval_address);
-      if (cframe != root) cframe = reader.template load<const std::byte*>(cframe, kLayout.cframe_previous);
+      if (cframe != root) cframe = reader.template load<const std::byte*>(cframe, layout.cframe_previous);
     }
-    frame = reader.template load<const std::byte*>(frame, kLayout.frame_previous);
+    frame = reader.template load<const std::byte*>(frame, layout.frame_previous);
   }
   // A greenlet's chain ends before the root: complete all the same, but said to be torn.
   return collector.finish(cframe != root || bottom_is_generator || reader.failed());
 }
 
 // 3.12 and later: every C eval call has a frame of its own, on the C stack, without Python code.
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 PythonWalk walk_boundary(Reader& reader, const std::byte* state, Collector& collector) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
   const std::byte* frame;
-  if constexpr (kLayout.family == FrameFamily::cframe_boundary) {
-    const auto* cframe = reader.template load<const std::byte*>(state, kLayout.cframe);
+  if constexpr (layout.family == FrameFamily::cframe_boundary) {
+    const auto* cframe = reader.template load<const std::byte*>(state, layout.cframe);
     if (cframe == nullptr) return collector.finish(reader.failed());
-    frame = reader.template load<const std::byte*>(cframe, kLayout.cframe_current);
-    if (frame == nullptr) return collector.finish(cframe != state + kLayout.root_cframe);
+    frame = reader.template load<const std::byte*>(cframe, layout.cframe_current);
+    if (frame == nullptr) return collector.finish(cframe != state + layout.root_cframe);
   } else {
-    frame = reader.template load<const std::byte*>(state, kLayout.innermost);
+    frame = reader.template load<const std::byte*>(state, layout.innermost);
   }
+  const std::byte* base =
+      layout.base_frame != 0 ? reader.template load<const std::byte*>(state, layout.base_frame) : nullptr;
   for (std::uint32_t hops = 0; frame != nullptr && hops < kMaxHops && !collector.is_done(); ++hops) {
     if (!may_be_frame(reader, frame)) return collector.finish(true);
-    const auto owner = reader.template load<std::uint8_t>(frame, kLayout.frame_owner);
+    const auto owner = reader.template load<std::uint8_t>(frame, layout.frame_owner);
     if (reader.failed()) return collector.finish(true);
     if (owner < kBoundaryOwner) {
-      if (!add_frame<kLayout>(reader, frame, owner, 0, collector)) return collector.finish(true);
+      if (!add_frame<kRow>(reader, frame, owner, 0, collector)) return collector.finish(true);
     } else {
       // The outermost boundary of 3.15 lies in the thread state, not on the stack.
-      const bool on_stack = kLayout.base_frame == 0 || frame != state + kLayout.base_frame;
-      collector.end_eval_call(on_stack ? reinterpret_cast<std::uint64_t>(frame) : 0);
+      collector.end_eval_call(frame != base ? reinterpret_cast<std::uint64_t>(frame) : 0);
     }
-    frame = reader.template load<const std::byte*>(frame, kLayout.frame_previous);
+    frame = reader.template load<const std::byte*>(frame, layout.frame_previous);
   }
   return collector.finish((collector.in_eval_call() && !collector.is_truncated()) || reader.failed());
 }
 
 // Once per process: what the walk reads must agree with what the system and the types say.
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 bool is_plausible(Reader& reader, const std::byte* state, const WalkedPythonFrame& innermost) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
   // A forked child's state holds the parent's number until CPython's own child handler has run.
-  if (kLayout.native_thread_id != 0 && !g_python.forked.load(std::memory_order_relaxed) &&
-      reader.template load<std::uint64_t>(state, kLayout.native_thread_id) !=
+  if (layout.native_thread_id != 0 && !g_python.forked.load(std::memory_order_relaxed) &&
+      reader.template load<std::uint64_t>(state, layout.native_thread_id) !=
           static_cast<std::uint64_t>(raw_syscall(SYS_gettid)))
     return false;
   return is_of_type(reader, innermost.code, g_python.code_type) &&
-         is_of_type(reader, reader.template load<const void*>(innermost.code, kLayout.code_file),
-                    g_python.unicode_type);
+         is_of_type(reader, reader.template load<const void*>(innermost.code, layout.code_file), g_python.unicode_type);
 }
 
-template <PythonLayout kLayout, class Reader>
+template <std::size_t kRow, class Reader>
 PythonWalk walk(std::span<WalkedPythonFrame> frames) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
   Reader reader;
-  const std::byte* state = current_state<kLayout>(reader);
+  const std::byte* state = current_state<kRow>(reader);
   if (state == nullptr || frames.empty()) return {};
   Collector collector(frames);
   PythonWalk result;
-  if constexpr (kLayout.family <= FrameFamily::objects_cframe)
-    result = walk_objects<kLayout>(reader, state, collector);
-  else if constexpr (kLayout.family == FrameFamily::entry_flag)
-    result = walk_entry_flag<kLayout>(reader, state, collector);
+  if constexpr (layout.family <= FrameFamily::objects_cframe)
+    result = walk_objects<kRow>(reader, state, collector);
+  else if constexpr (layout.family == FrameFamily::entry_flag)
+    result = walk_entry_flag<kRow>(reader, state, collector);
   else
-    result = walk_boundary<kLayout>(reader, state, collector);
+    result = walk_boundary<kRow>(reader, state, collector);
   if (result.count != 0 && !g_python.verified.load(std::memory_order_relaxed)) {
-    if (!is_plausible<kLayout>(reader, state, frames[0])) {
+    if (!is_plausible<kRow>(reader, state, frames[0])) {
       // A signal may have come at a bad moment, a hook has not.
       if (!Reader::kProbed) python_switch_off("its frames do not look as expected");
       return {};
@@ -249,20 +270,19 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames) noexcept {
 // the first touch of it in a thread allocates: never in a signal handler before a hook has asked.
 constinit thread_local bool t_has_asked = false;
 
-template <PythonLayout kLayout>
+template <std::size_t kRow>
 PythonWalk walk(std::span<WalkedPythonFrame> frames, Access access) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
   if (access == Access::direct) {
-    if constexpr (kLayout.minor >= 15) t_has_asked = true;
-    return walk<kLayout, DirectReader>(frames);
+    if constexpr (layout.minor >= 15) t_has_asked = true;
+    return walk<kRow, DirectReader>(frames);
   }
-  if (kLayout.minor >= 15 && !t_has_asked) return {};
-  return walk<kLayout, ProbedReader>(frames);
+  if (layout.minor >= 15 && !t_has_asked) return {};
+  return walk<kRow, ProbedReader>(frames);
 }
 
 // One per row of the table.
-constexpr auto kWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) {
-  return std::array{&walk<kPythonLayouts[kRow]>...};
-}
+constexpr auto kWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) { return std::array{&walk<kRow>...}; }
 (std::make_index_sequence<kPythonLayouts.size()>());
 
 }  // namespace

@@ -12,15 +12,13 @@
 
 #include "collect/capabilities.h"
 #include "collect/target_kind.h"
+#include "shim/trace/trace_format.h"
 #include "support/file.h"
 #include "support/text.h"
 #include "support/version.h"
 
 namespace whyrss {
 namespace {
-
-// CPython versions whose frames this version reads.
-constexpr std::array<std::string_view, 1> kSupportedPython{"3.11"};
 
 void print(const Capability& capability) {
   fmt::print("  {}  {:<18} {}\n", capability.works ? "ok  " : "none", capability.name, capability.detail);
@@ -64,22 +62,27 @@ Capability preload_library() {
           .remedy = found ? "" : "install libwhyrss.so in lib/ beside bin/whyrss"};
 }
 
+// What an interpreter says of itself: "CPython 3.13.0", and whether it is free-threaded.
+constexpr const char* kAskPython =
+    "import platform, sysconfig; print(platform.python_implementation(), platform.python_version(), "
+    "*['free-threaded'] * bool(sysconfig.get_config_var('Py_GIL_DISABLED')))";
+
 Capability python_support(const std::string& program) {
-  Capability result{.name = "python",
-                    .works = false,
-                    .detail = program + " does not run",
-                    .missing_without = "lines of Python code; native ones remain",
-                    .remedy = fmt::format("use CPython {}", fmt::join(kSupportedPython, ", "))};
-  const auto version = first_output_line({program, "--version"});
+  Capability result{
+      .name = "python",
+      .works = false,
+      .detail = program + " does not run",
+      .missing_without = "lines of Python code; native ones remain",
+      .remedy = fmt::format("use CPython 3.{} to 3.{}", trace::kFirstPythonMinor, trace::kLastPythonMinor)};
+  const auto version = first_output_line({program, "-c", kAskPython});
   if (!version) return result;
   result.detail = fmt::format("{}: {}", program, *version);
-  for (const std::string_view supported : kSupportedPython)
-    if (version->starts_with(fmt::format("Python {}.", supported))) result.works = true;
-  if (result.works) {
-    result.remedy.clear();
-  } else {
+  for (std::uint32_t minor = trace::kFirstPythonMinor; minor <= trace::kLastPythonMinor; ++minor)
+    if (version->starts_with(fmt::format("CPython 3.{}.", minor))) result.works = true;
+  if (!result.works)
     result.detail += " is not known to this version";
-  }
+  else if (version->find("free-threaded") != std::string::npos)
+    result.detail += ": experimental, no test has run its tables";
   return result;
 }
 

@@ -98,6 +98,9 @@ struct ModuleRecord {
   std::uint32_t build_id_bytes, path_bytes;
 };
 
+// Minor versions of CPython 3 whose frames are read.
+inline constexpr std::uint32_t kFirstPythonMinor = 8, kLastPythonMinor = 15;
+
 enum class PythonSupport : std::uint32_t { full = 0, unknown_version = 1, mismatch = 2, not_cpython = 3 };
 
 // The CPython found in this process. [eval_start, eval_end) is _PyEval_EvalFrameDefault, or 0.

@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -9,11 +10,12 @@ import pytest
 
 import pool_reader
 from conftest import PATIENCE_S
-from interpreters import CASES, MINORS
+from interpreters import CASES, MINORS, version_of
 
 MAX_PYTHON_FRAMES = 512
 PYMALLOC = 1
 ZOO = pathlib.Path(__file__).with_name("python_zoo.py")
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "shim/python_tables.h"
 
 
 def run_zoo(shim, python, tmp_path, **more):
@@ -131,6 +133,36 @@ def test_unknown_version_is_said(whyrss, tmp_path, python):
     assert process.python.runtime_range[0] < process.python.runtime_range[1]
     assert any(stack.native for stack in process.stacks.values())
     assert not any(stack.python for stack in process.stacks.values())
+    assert [note for note in process.notes if "native frames only" in note] == process.notes != []
+
+
+# Runs before the library under test: the last of the preloaded ones is initialised first.
+ALTERATION = r"""
+#include <dlfcn.h>
+__attribute__((constructor)) static void alter(void) {
+    unsigned long *runtime = dlsym(RTLD_DEFAULT, "_PyRuntime");
+    if (runtime != 0)
+        runtime[%d / 8] += 8;
+}
+"""
+
+
+SELF_DESCRIBED = [case for case in CASES if case.values[0] is None or version_of(case.values[0]) >= 13]
+
+
+@pytest.mark.parametrize("at", [0, 8, 16, "last"], ids=["cookie", "version", "free_threaded", "last_offset"])
+@pytest.mark.parametrize("python", SELF_DESCRIBED)
+def test_self_description_is_believed(whyrss, tmp_path, compile_c, python, at):
+    """CPython 3.13 and later say where their fields are: one that differs from the table switches frames off."""
+    if at == "last":
+        row = re.search(rf"// CPython 3\.{version_of(python)}\n(.*?)}}}}}}", TABLES.read_text(), re.DOTALL)[1]
+        at = int(re.findall(r"{(\d+),\s*\d+}?", row)[-1])
+    alteration = compile_c(ALTERATION % at, "-shared", "-fPIC")
+    (process,) = run_traced(f"{whyrss.shim}:{alteration}", [python, "-c", "x = bytearray(1 << 20); print('fine')"],
+                            tmp_path).values()
+    assert process.python.support == 2
+    assert not any(stack.python for stack in process.stacks.values())
+    assert ["is not laid out as" in note for note in process.notes] == [True]
 
 
 IMPOSTOR = r"""
