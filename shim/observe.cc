@@ -227,7 +227,7 @@ void observe_exec_failed(std::string_view program) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return;
   emit_text(event.thread(), trace::RecordKind::exec_failed, 0, program);
-  touch_resume(event.thread());
+  touch_after_failed_exec(event.thread());
 }
 
 void observe_exit(int status) noexcept {

@@ -39,6 +39,7 @@ struct TouchProcess {
   std::atomic<bool> wanted{false};  // in this image, and never again once it is false
   std::atomic<std::uint64_t> sampled_faults{0};
   std::atomic<std::uint32_t> missed_faults{0};
+  std::atomic<std::int32_t> armed_threads{0};
   std::atomic<std::uint64_t> told_generation{0};  // whose report says that some threads are not sampled
 };
 constinit TouchProcess g_touch;
@@ -64,6 +65,7 @@ void drop_event(TouchThread& touch) noexcept {
   if (touch.event_page == nullptr) return;
   raw_syscall(SYS_munmap, as_long(touch.event_page), kPageBytes);
   touch.event_page = nullptr;
+  g_touch.armed_threads.fetch_sub(1, std::memory_order_relaxed);
 }
 
 // The event of the calling thread, each `every` faults. 0, or -errno.
@@ -86,6 +88,7 @@ long open_event(TouchThread& touch, std::uint32_t every) noexcept {
   if (is_raw_error(page)) return page;
   drop_event(touch);
   touch.event_page = reinterpret_cast<void*>(page);
+  g_touch.armed_threads.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
 
@@ -182,6 +185,7 @@ void touch_enter_fork_child(ThreadState& thread) noexcept {
   if (!g_touch.wanted.load(std::memory_order_acquire)) return;
   g_touch.sampled_faults.store(0, std::memory_order_relaxed);
   g_touch.missed_faults.store(0, std::memory_order_relaxed);
+  g_touch.armed_threads.store(0, std::memory_order_relaxed);
   if (has_new_seccomp_filter()) return stop(thread, "the program has installed a seccomp filter");
   if (!is_trap_handler_in_place()) return stop(thread, "the program has replaced the SIGTRAP handler");
   if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
@@ -214,17 +218,24 @@ void touch_leave_thread(ThreadState& thread) noexcept {
   unmap_own(touch, sizeof(TouchThread));
 }
 
-void touch_pause(ThreadState& thread) noexcept {
+bool touch_pause(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
-  if (touch == nullptr || touch->generation != thread.generation) return;
+  if (touch == nullptr || touch->generation != thread.generation) return false;
+  const bool armed = touch->event_page != nullptr;
   touch->paused = true;
   drop_event(*touch);
+  return armed;
 }
 
 void touch_resume(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
   if (touch == nullptr || touch->generation != thread.generation || !touch->paused) return;
-  if (is_trap_blocked() || has_new_seccomp_filter()) return;
+  if (!is_trap_blocked()) touch_resume_after_handler(thread);
+}
+
+void touch_resume_after_handler(ThreadState& thread) noexcept {
+  TouchThread* touch = thread.touch;
+  if (touch == nullptr || touch->generation != thread.generation || has_new_seccomp_filter()) return;
   touch->paused = false;
   if (g_touch.wanted.load(std::memory_order_acquire)) begin_period(*touch, period_due());
 }
@@ -233,6 +244,13 @@ void touch_before_exec(ThreadState& thread) noexcept {
   if (!is_trap_shared()) return;
   touch_pause(thread);
   if (is_trap_blocked()) drop_own_pending_trap();
+  leave_trap_to_exec(g_touch.armed_threads.load(std::memory_order_relaxed) != 0);
+}
+
+void touch_after_failed_exec(ThreadState& thread) noexcept {
+  if (!is_trap_shared()) return;
+  share_trap_again();
+  touch_resume(thread);
 }
 
 void touch_go_on(TouchThread& touch) noexcept {

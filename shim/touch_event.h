@@ -42,12 +42,15 @@ void touch_enter_fork_child(ThreadState& thread) noexcept;
 // At the thread's end: event and stack are given back.
 void touch_leave_thread(ThreadState& thread) noexcept;
 
-// The event goes away for a while. paused: what the caller does next comes first.
-void touch_pause(ThreadState& thread) noexcept;
+// The event goes away for a while; true: it was there. It comes back when SIGTRAP is not blocked (any more).
+bool touch_pause(ThreadState& thread) noexcept;
 void touch_resume(ThreadState& thread) noexcept;
+// At the end of a handler of the program's own SIGTRAP: the mask that holds now ends with it.
+void touch_resume_after_handler(ThreadState& thread) noexcept;
 
-// exec keeps pending signals: none of ours may be among them. Undone by resume when the exec failed.
+// exec keeps pending and ignored signals: none of ours may be among them.
 void touch_before_exec(ThreadState& thread) noexcept;
+void touch_after_failed_exec(ThreadState& thread) noexcept;
 
 // In the handler, after a sample: goes on with the period that is due now.
 void touch_go_on(TouchThread& touch) noexcept;

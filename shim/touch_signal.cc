@@ -142,10 +142,14 @@ void pass_on(int number, siginfo_t* info, void* context) noexcept {
     once.sa_flags &= ~SA_SIGINFO;
     remember_action(once);
   }
+  // The handler runs with SIGTRAP blocked: one of ours that waited would swallow the next of the program's.
+  ThreadState& thread = thread_state();
+  const bool paused = touch_pause(thread);
   if ((action.sa_flags & SA_SIGINFO) != 0)
     action.sa_sigaction(number, info, context);
   else
     action.sa_handler(number);
+  if (paused) touch_resume_after_handler(thread);
 }
 
 void on_trap(int number, siginfo_t* info, void* context) noexcept {
@@ -211,6 +215,16 @@ int change_trap_action(const struct sigaction* next, struct sigaction* previous)
   }
   if (previous != nullptr) *previous = before;
   return 0;
+}
+
+void leave_trap_to_exec(bool any_armed) noexcept {
+  const struct sigaction& action = program_action();
+  if (!any_armed && !is_handler(action) && action.sa_handler == SIG_IGN) real.sigaction(SIGTRAP, &action, nullptr);
+}
+
+void share_trap_again() noexcept {
+  const struct sigaction ours = shared_action(program_action());
+  real.sigaction(SIGTRAP, &ours, nullptr);
 }
 
 void drop_own_pending_trap() noexcept {

@@ -30,6 +30,11 @@ bool is_trap_handler_in_place() noexcept;
 // sigaction(SIGTRAP, ...) as the program means it.
 int change_trap_action(const struct sigaction* next, struct sigaction* previous) noexcept;
 
+// exec resets our handler, but an ignored signal stays ignored: puts the program's own SIG_IGN in place, when
+// no thread is armed (the kernel would kill it). Undone after a failed exec.
+void leave_trap_to_exec(bool any_armed) noexcept;
+void share_trap_again() noexcept;
+
 // A SIGTRAP of ours that waits (it was blocked by a handler's mask) is taken away.
 void drop_own_pending_trap() noexcept;
 

@@ -20,6 +20,9 @@ Frame = collections.namedtuple("Frame", "code last_instruction native_index flag
 Stack = collections.namedtuple("Stack", "native python flags")
 Python = collections.namedtuple("Python", "support version_hex eval_range runtime_range version")
 Event = collections.namedtuple("Event", "kind address size_bytes stack_id tid origin")
+Touch = collections.namedtuple("Touch", "address weight_faults missed_faults stack_id tid")
+TouchState = collections.namedtuple("TouchState", "armed why")
+TOUCH, TOUCH_STATE = 25, 26
 
 
 class Process:
@@ -27,6 +30,7 @@ class Process:
 
     def __init__(self):
         self.python, self.codes, self.stacks, self.events, self.notes = None, {}, {}, [], []
+        self.touches, self.touch_states = [], []
         self.attached = False
         self.earlier = None  # the image that this one replaced by exec: ids are of one image
 
@@ -139,6 +143,11 @@ def signed(byte):
 
 
 def line_by_pairs(code, wanted):
+    elif kind == TOUCH:
+        process.touches.append(Touch(*struct.unpack_from("<Q4I", data, 16)))
+    elif kind == TOUCH_STATE:
+        armed, size = struct.unpack_from("<2I", data, 16)
+        process.touch_states.append(TouchState(bool(armed), data[24:24 + size].decode("utf-8", "replace")))
     address, line = 0, code.first_line
     for delta, line_delta in zip(code.line_table[::2], code.line_table[1::2]):
         address += delta
