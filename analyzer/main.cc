@@ -20,12 +20,16 @@ int run(const ShowText& show) {
 
 int run(RecordOptions options) {
   options.short_verdict = short_verdict;
+  options.store_names = store_names;
   return run_record(options);
 }
 
 int run(const ReportOptions& options) { return run_report(options); }
 int run(const DoctorOptions& options) { return run_doctor(options); }
-int run(const CollectOptions& options) { return run_collect(options); }
+int run(CollectOptions options) {
+  options.store_names = store_names;
+  return run_collect(options);
+}
 int run(const EnvOptions& options) { return run_env(options); }
 
 }  // namespace

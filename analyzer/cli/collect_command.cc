@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
@@ -70,6 +71,17 @@ Manifest describe_recording(const CollectOptions& options, trace::SessionId sess
   return manifest;
 }
 
+// The job has ended and nobody waits: but a collector that goes on for long would surprise.
+void end_soon() {
+  constexpr rlim_t kCpuSecondsLeft = 2;
+  const rlimit core{0, 0};
+  rlimit cpu{};
+  getrlimit(RLIMIT_CPU, &cpu);
+  cpu.rlim_cur = static_cast<rlim_t>(clock_ns(CLOCK_PROCESS_CPUTIME_ID) / 1'000'000'000) + 1 + kCpuSecondsLeft;
+  setrlimit(RLIMIT_CORE, &core);
+  setrlimit(RLIMIT_CPU, &cpu);
+}
+
 int refuse(int ready_fd, const std::string& reason) {
   write_fully(ready_fd, "!" + reason + "\n");
   return 1;
@@ -110,7 +122,16 @@ int run_collect(const CollectOptions& options) {
   const std::string session = fmt::format("WHYRSS_SESSION={}:{}\n", setup.manifest.session, setup.manifest.pool_path);
   write_fully(options.ready_fd, session);
   close(options.ready_fd);
-  Collector(std::move(setup)).run();
+  const std::string recording = setup.directory.path;
+  bool alone = false;
+  {
+    Collector collector(std::move(setup));
+    collector.run();
+    alone = collector.is_alone();
+  }  // the lock and the shared memory are given back
+  if (!alone || options.store_names == nullptr) return 0;
+  end_soon();
+  options.store_names(recording);
   return 0;
 }
 

@@ -20,6 +20,9 @@ struct CollectOptions {
   bool force = false;                // replace an existing recording instead of choosing DIR.1, DIR.2 ...
   std::string options;               // what WHYRSS_OPTS holds; empty: the environment's
   std::vector<std::string> command;  // for the manifest; empty: read from /proc
+
+  // What to do with a finished recording when no `record` is there to do it; set by main.
+  void (*store_names)(const std::string& recording_directory) = nullptr;
 };
 
 // Detaches from the caller's session, terminal and descriptors, and returns when the last traced

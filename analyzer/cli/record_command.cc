@@ -121,21 +121,23 @@ void tell(int control_fd, const std::string& line) {
   send(control_fd, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
-void report_shortly(const RecordOptions& options, const std::string& directory, const Ending& ending) {
-  if (options.quiet) return;
-  if (ending.living)
+// The verdict, unless nobody wants to read it, and the names of native code for the recording.
+void conclude(const RecordOptions& options, const std::string& directory, const Ending& ending) {
+  if (ending.living && !options.quiet)
     say(fmt::format("{} process{} of it go{} on; {} is complete when they end", *ending.living,
                     *ending.living == 1 ? "" : "es", *ending.living == 1 ? "es" : "", directory));
-  if (options.short_verdict != nullptr) {
-    try {
+  try {
+    if (!options.quiet && options.short_verdict != nullptr) {
       const std::string verdict = options.short_verdict(directory);
       write_fully(STDERR_FILENO, verdict);
       if (!verdict.empty() && verdict.back() != '\n') write_fully(STDERR_FILENO, "\n");
-    } catch (const std::exception& error) {  // a report must never change how the command ended
-      say(fmt::format("no verdict: {}", error.what()));
+    } else if (!ending.living && options.store_names != nullptr) {
+      options.store_names(directory);
     }
+  } catch (const std::exception& error) {  // a report must never change how the command ended
+    if (!options.quiet) say(fmt::format("no verdict: {}", error.what()));
   }
-  say(fmt::format("next: whyrss report {}", directory));
+  if (!options.quiet) say(fmt::format("next: whyrss report {}", directory));
 }
 
 int cannot_exec(const std::string& command, int reason) {
@@ -205,7 +207,7 @@ int run_record(const RecordOptions& options) {
        exited ? fmt::format("exit {}", end.si_status)
               : fmt::format("signal SIG{}", sigabbrev_np(end.si_status) != nullptr ? sigabbrev_np(end.si_status)
                                                                                    : std::to_string(end.si_status)));
-  report_shortly(options, directory, wait_for_collector(control_fd));
+  conclude(options, directory, wait_for_collector(control_fd));
   return exited ? end.si_status : die_by(end.si_status);
 }
 

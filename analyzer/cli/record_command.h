@@ -24,6 +24,8 @@ struct RecordOptions {
 
   // Short text about a finished recording for stderr; set by main, so that this file needs no report.
   std::string (*short_verdict)(const std::string& recording_directory) = nullptr;
+  // What to do with a finished recording when nobody wants that text; set likewise.
+  void (*store_names)(const std::string& recording_directory) = nullptr;
 };
 
 // Returns the exit status. When the command died by a signal it does not return but dies likewise.

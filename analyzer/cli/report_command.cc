@@ -10,6 +10,7 @@
 
 #include "cli/fail_if.h"
 #include "ingest/load.h"
+#include "ingest/name_file.h"
 #include "report/format.h"
 #include "report/json.h"
 #include "report/markdown.h"
@@ -33,12 +34,17 @@ bool wants_colour(int fd) {
          std::strcmp(terminal, "dumb") != 0;
 }
 
-// The view with the names of its native frames. `recording` gets the names and the notes about them.
-View named_view(RecordingAccount& recording, Interval interval, std::optional<int> pid) {
-  View view = build_view(recording, interval, pid);
-  for (std::string& note : symbolize(recording.stacks, shown_stacks(view)))
-    recording.info.notes.push_back(std::move(note));
-  return view;
+// At the end of a recording somebody waits; a later report has the time for what this leaves out.
+constexpr ReadLimits kLimitsAtEnd{.cpu_s = 2, .wall_s = 10};
+
+// Names for the native frames of `recording`, which gets the notes about them too. What had to be read from
+// ELF files is kept for the next time, and for other machines.
+void name_frames(RecordingAccount& recording, const ReadLimits& limits) {
+  RecordingInfo& info = recording.info;
+  NameTable names = read_name_file(info.path, info.session);
+  Symbolized done = symbolize(recording.stacks, names, limits);
+  for (std::string& note : done.notes) info.notes.push_back(std::move(note));
+  if (done.learned) static_cast<void>(write_name_file(info.path, info.session, names));  // else they are read again
 }
 
 std::string rendered(const ReportOptions& options, const View& view) {
@@ -93,9 +99,10 @@ int run_report(const ReportOptions& options) {
     return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
                     kUsage);
   if (options.by == "touch")
-    complain("--by touch: this recording has no touch samples; lines are those that mapped or allocated", kDone);
+    complain("--by touch: samples are counted, not yet summed by line; lines are those that mapped or allocated", kDone);
 
-  const View view = named_view(*recording, *interval, options.pid);
+  name_frames(*recording, ReadLimits{});
+  const View view = build_view(*recording, *interval, options.pid);
   const int written = write_report(rendered(options, view), options.output);
   if (written != kDone || options.fail_if.empty()) return written;
   const Result<bool> held = holds(condition, view);
@@ -109,10 +116,16 @@ int run_report(const ReportOptions& options) {
 std::string short_verdict(const std::string& recording_directory) {
   Result<RecordingAccount> recording = load_account(recording_directory);
   if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
-  const View view = named_view(*recording, whole_life(*recording), std::nullopt);
+  name_frames(*recording, kLimitsAtEnd);
+  const View view = build_view(*recording, whole_life(*recording), std::nullopt);
   TextStyle style;
   style.colour = wants_colour(STDERR_FILENO);
   return render_short(view, find_verdicts(view), style);
+}
+
+void store_names(const std::string& recording_directory) {
+  Result<RecordingAccount> recording = load_account(recording_directory);
+  if (recording) name_frames(*recording, kLimitsAtEnd);
 }
 
 }  // namespace whyrss

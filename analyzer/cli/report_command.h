@@ -22,7 +22,10 @@ struct ReportOptions {
 int run_report(const ReportOptions& options);
 
 // The answer in a few lines, for the end of `record`: colours if stderr is a terminal that wants them.
-// When the recording cannot be read: the reason.
+// When the recording cannot be read: the reason. Stores the names of native code, too.
 std::string short_verdict(const std::string& recording_directory);
+
+// Only that: so that a copy of the recording names functions where the programs are not.
+void store_names(const std::string& recording_directory);
 
 }  // namespace whyrss

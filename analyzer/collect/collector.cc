@@ -403,6 +403,7 @@ void Collector::close_recording() {
   setup_.manifest.state =
       lost_at_end_ ? "incomplete: the last events could not be written, see collector.log" : "complete";
   write_manifest();
+  read_control();  // is record still there?
 }
 
 }  // namespace whyrss

@@ -38,6 +38,9 @@ class Collector {
   // says that the command never started.
   void run();
 
+  // No record waits for the end, or none any more.
+  [[nodiscard]] bool is_alone() const { return setup_.control_fd < 0 || control_.at_end(); }
+
  private:
   struct Followed {
     std::unique_ptr<ProcessFollow> process;

@@ -11,6 +11,7 @@ namespace {
 RecordingInfo info_of(const Manifest& manifest) {
   RecordingInfo info;
   info.host = manifest.host;
+  info.session = manifest.session;
   info.command = manifest.command;
   info.started = manifest.started;
   info.mode = manifest.mode;

@@ -85,6 +85,7 @@ struct Phase {
 
 struct RecordingInfo {
   std::string path, host;
+  std::string session;  // 32 hex digits
   std::vector<std::string> command;
   std::string started;  // RFC 3339 with microseconds: the wall time of 0 s
   double duration_s = 0;

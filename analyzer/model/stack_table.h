@@ -31,9 +31,18 @@ struct Frame {
   std::string function;  // Python: qualified name
   std::string file;
   int line = 0;
+  int end_line = 0, column = 0, end_column = 0;  // Python 3.11 on: UTF-8 bytes, from 1; 0: not known
   ModuleId module = kNoModule;
   std::uint64_t address = 0;  // ELF virtual address of the call (return address - 1)
+  bool inlined = false;       // native: the compiler put this call into the next frame's code
   friend auto operator<=>(const Frame&, const Frame&) = default;
+};
+
+// What a native frame shows.
+struct CodeLine {
+  std::string function, file;  // "" = not known
+  int line = 0;                // 0 = not known
+  friend bool operator==(const CodeLine&, const CodeLine&) = default;
 };
 
 class StackTable {
@@ -55,13 +64,9 @@ class StackTable {
   [[nodiscard]] std::size_t frame_count() const { return frames_.size(); }
   [[nodiscard]] std::size_t stack_count() const { return stacks_.size(); }
 
-  // Names for a native frame; the id and all stacks that hold it stay valid.
-  void set_names(FrameId id, std::string function, std::string file, int line) {
-    Frame& frame = frames_.at(static_cast<std::size_t>(id));
-    frame.function = std::move(function);
-    frame.file = std::move(file);
-    frame.line = line;
-  }
+  // Names for native frames, innermost first: more than one where calls were inlined. Those become frames
+  // of their own in every stack that holds the address. Ids stay valid; nothing is interned afterwards.
+  void set_names(const std::map<FrameId, std::vector<CodeLine>>& names);
 
  private:
   template <typename T, typename Id>

@@ -31,6 +31,7 @@ Json stack_json(const StackTable& stacks, StackId stack) {
                {"file", frame.file},
                {"line", frame.line}};
     if (native) entry["module"] = stacks[frame.module].path;
+    if (frame.inlined) entry["inlined"] = true;
     frames.push_back(std::move(entry));
   }
   return frames;

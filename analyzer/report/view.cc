@@ -224,15 +224,4 @@ View build_view(const RecordingAccount& recording, Interval interval, std::optio
   return view;
 }
 
-std::vector<StackId> shown_stacks(const View& view) {
-  std::set<StackId> stacks;
-  for (const ProcessView& process : view.processes) {
-    for (const CauseView& cause : process.causes)
-      for (const SiteView& site : cause.sites) stacks.insert(site.stack);
-    for (const CowSiteView& site : process.cow_sites) stacks.insert({site.allocated_at, site.written_at});
-  }
-  stacks.erase(kEmptyStack);
-  return {stacks.begin(), stacks.end()};
-}
-
 }  // namespace whyrss

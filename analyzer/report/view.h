@@ -80,7 +80,4 @@ struct View {
 // `only_pid`: show that process alone.
 View build_view(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid = std::nullopt);
 
-// Every stack that the view refers to, for symbolize/.
-std::vector<StackId> shown_stacks(const View& view);
-
 }  // namespace whyrss

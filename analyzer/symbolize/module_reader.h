@@ -1,20 +1,31 @@
-// Reads one module's names in a child process, so that no file can harm or hold up the report.
+// Reads the names of ELF files in child processes, so that no file can harm or hold up the caller.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "model/stack_table.h"
-#include "symbolize/elf_names.h"
+#include "model/name_table.h"
 
 namespace whyrss {
 
-struct ModuleNames {
-  std::vector<AddressName> names;  // those found; any order
-  std::string note;                // "" or why some or all are missing
+struct ReadLimits {
+  int cpu_s = 20;  // for one file: enough for the largest libraries
+  int wall_s = 60;
 };
 
-// Forks; the caller must have no other thread that holds locks the child needs (the report has none).
-ModuleNames read_module_names(const Module& module, const std::vector<std::uint64_t>& addresses);
+struct ModuleToRead {
+  Module module;
+  std::vector<std::uint64_t> addresses;  // ascending
+};
+
+struct ModuleAnswer {
+  ModuleNames names;  // of the addresses that were got to
+  std::string note;   // "" or why some or all are missing
+};
+
+// One child per file, as many at a time as there are cores. Answers in the order of `modules`.
+// Forks; the caller must have no other thread that holds locks the child needs (whyrss has none).
+std::vector<ModuleAnswer> read_modules(const std::vector<ModuleToRead>& modules, const ReadLimits& limits);
 
 }  // namespace whyrss

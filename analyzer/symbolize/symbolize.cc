@@ -1,47 +1,90 @@
 #include "symbolize/symbolize.h"
 
-#include <map>
-#include <set>
+#include <fmt/format.h>
+#include <unistd.h>
 
-#include "symbolize/module_reader.h"
+#include <map>
+
+#include "support/text.h"
+#include "symbolize/elf_file.h"
 
 namespace whyrss {
 namespace {
 
+constexpr std::size_t kModulesInNote = 5;
+
 // Frames of one module by address: several may share one, with different names already.
 using FramesByAddress = std::map<std::uint64_t, std::vector<FrameId>>;
 
-std::map<ModuleId, FramesByAddress> nameless_frames(const StackTable& stacks, const std::vector<StackId>& wanted) {
-  std::map<ModuleId, FramesByAddress> modules;
-  std::set<FrameId> seen;
-  for (const StackId stack : wanted) {
-    for (const FrameId id : stacks[stack]) {
-      const Frame& frame = stacks[id];
-      if (frame.kind != FrameKind::native || frame.module == kNoModule || !frame.function.empty()) continue;
-      if (seen.insert(id).second) modules[frame.module][frame.address].push_back(id);
-    }
+std::map<Module, FramesByAddress> nameless_frames(const StackTable& stacks) {
+  std::map<Module, FramesByAddress> modules;
+  for (std::uint32_t i = 1; i < stacks.frame_count(); ++i) {
+    const Frame& frame = stacks[FrameId{i}];
+    if (frame.kind != FrameKind::native || frame.module == kNoModule || !frame.function.empty()) continue;
+    const Module& module = stacks[frame.module];
+    if (module.path.empty() || module.path.front() != '/') continue;  // [vdso] and the like are no files
+    modules[module][frame.address].push_back(FrameId{i});
   }
   return modules;
 }
 
+bool exists(const std::string& path) { return !path.empty() && access(path.c_str(), F_OK) == 0; }
+
+// Whether the file could tell more than `known` does.
+bool needs_reading(const Module& module, const ModuleNames& known, const FramesByAddress& frames,
+                   const ReadLimits& limits) {
+  if (known.cut_at_cpu_s > 0 && known.cut_at_cpu_s < limits.cpu_s) return true;
+  if (!known.has_debug_info && exists(debug_file_path(module.build_id))) return true;  // installed since
+  for (const auto& [address, ids] : frames)
+    if (!known.lines.contains(address)) return true;
+  return false;
+}
+
+std::string gone_note(const std::vector<std::string>& gone) {
+  std::string list;
+  for (std::size_t i = 0; i < std::min(gone.size(), kModulesInNote); ++i) list += (i == 0 ? "" : ", ") + gone[i];
+  if (gone.size() > kModulesInNote) list += fmt::format(" and {} more", gone.size() - kModulesInNote);
+  return fmt::format("{}: not here; functions are named as stored with the recording", list);
+}
+
 }  // namespace
 
-std::vector<std::string> symbolize(StackTable& stacks, const std::vector<StackId>& wanted) {
-  std::vector<std::string> notes;
-  for (const auto& [module_id, frames] : nameless_frames(stacks, wanted)) {
-    const Module module = stacks[module_id];
-    if (module.path.empty() || module.path.front() != '/') continue;  // [vdso] and the like are no files
-    std::vector<std::uint64_t> addresses;
-    for (const auto& [address, ids] : frames) addresses.push_back(address);
-    const ModuleNames answer = read_module_names(module, addresses);
-    for (const AddressName& name : answer.names) {
-      const auto found = frames.find(name.address);
-      if (found == frames.end()) continue;
-      for (const FrameId id : found->second) stacks.set_names(id, name.function, name.file, name.line);
-    }
-    if (!answer.note.empty()) notes.push_back(answer.note);
+Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& limits) {
+  Symbolized result;
+  const auto modules = nameless_frames(stacks);
+  std::vector<ModuleToRead> to_read;
+  std::vector<std::string> gone;
+  for (const auto& [module, frames] : modules) {
+    const auto known = names.find(module);
+    const bool here = exists(module.path);
+    if (known != names.end() && !here) gone.push_back(module.path);
+    if (known != names.end() && (!here || !needs_reading(module, known->second, frames, limits))) continue;
+    ModuleToRead wanted{module, {}};
+    for (const auto& [address, ids] : frames) wanted.addresses.push_back(address);
+    to_read.push_back(std::move(wanted));
   }
-  return notes;
+  std::vector<ModuleAnswer> answers = read_modules(to_read, limits);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    ModuleAnswer& answer = answers[i];
+    if (!answer.note.empty()) result.notes.push_back(std::move(answer.note));
+    if (answer.names.lines.empty()) continue;
+    result.learned = true;
+    ModuleNames& known = names[to_read[i].module];
+    answer.names.lines.merge(known.lines);
+    known = std::move(answer.names);
+  }
+  if (!gone.empty()) result.notes.push_back(gone_note(gone));
+
+  std::map<FrameId, std::vector<CodeLine>> lines;
+  for (const auto& [module, frames] : modules) {
+    const auto known = names.find(module);
+    if (known == names.end()) continue;
+    for (const auto& [address, ids] : frames)
+      if (const auto found = known->second.lines.find(address); found != known->second.lines.end())
+        for (const FrameId id : ids) lines[id] = found->second;
+  }
+  stacks.set_names(lines);
+  return result;
 }
 
 }  // namespace whyrss

@@ -1,19 +1,24 @@
-// Names for native frames, from the ELF files that a recording refers to.
+// Names for native frames, from the ELF files that a recording refers to and from what is known of them.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "model/stack_table.h"
+#include "model/name_table.h"
+#include "symbolize/module_reader.h"
 
 namespace whyrss {
 
-// Sets function, file and line of every native frame in `wanted` whose module's file is here and is the
-// one that was recorded (same build id). The rest keeps "" and 0. Returns one note per module that could
-// not be used, for the report.
+struct Symbolized {
+  std::vector<std::string> notes;  // for the report: modules that could not be used, or are no longer here
+  bool learned = false;            // `names` has become more
+};
+
+// Sets function, file and line of every native frame whose module is in `names`, or whose module's file is here
+// and is the one that was recorded (same build id); adds to `names` what it read. The rest keeps "" and 0.
 //
 // ELF files are foreign bytes and the parsers are not ours: each module is read in a child process of
 // its own with bounded time and memory, so that a damaged or hostile one costs its names only.
-std::vector<std::string> symbolize(StackTable& stacks, const std::vector<StackId>& wanted);
+Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& limits = {});
 
 }  // namespace whyrss

@@ -3,6 +3,8 @@
 //   DIR/manifest.json                          what was asked, by whom, when; state
 //   DIR/lock                                   held (flock) by the one collector of this recording
 //   DIR/collector.log                          one line per thing that went wrong
+//   DIR/symbols.zst                            FileHeader, then frames of kind `names`: written at the end and
+//                                              by reports, may be missing
 //   DIR/<host>.<pid>.<start_ticks>/events.zst  FileHeader, then frames of kind `segment`
 //   DIR/<host>.<pid>.<start_ticks>/pages.zst   FileHeader, then frames of the other kinds
 //
@@ -19,7 +21,7 @@
 
 namespace whyrss::trace {
 
-enum class FileKind : std::uint32_t { events = 1, pages = 2 };
+enum class FileKind : std::uint32_t { events = 1, pages = 2, names = 3 };
 
 struct FileHeader {
   std::array<char, 8> magic;  // kMagic: a text-mode copy destroys it visibly
@@ -47,6 +49,7 @@ enum class FrameKind : std::uint16_t {
   note = 9,       // JSON object: text
   counters = 10,  // JSON object: the process's slot counters at that time
   cgroup = 11,    // JSON object: path, limit_bytes, usage_bytes, peak_bytes, oom_kills
+  names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
 struct FrameHeader {

@@ -13,7 +13,8 @@
 #include <fstream>
 #include <random>
 
-#include "symbolize/elf_names.h"
+#include "symbolize/demangle.h"
+#include "symbolize/elf_file.h"
 
 // Known functions whose addresses the tests look up.
 namespace whyrss_symbolize_test {
@@ -77,6 +78,12 @@ std::uint64_t landmark_address() {
   return reinterpret_cast<std::uint64_t>(&whyrss_symbolize_test::landmark) - image(nullptr).bias;
 }
 
+// What symbolize says when nothing is known before.
+std::vector<std::string> notes_of(StackTable& stacks) {
+  NameTable names;
+  return symbolize(stacks, names).notes;
+}
+
 StackId stack_of(StackTable& stacks, const Module& module, const std::vector<std::uint64_t>& addresses) {
   std::vector<FrameId> ids;
   for (const std::uint64_t address : addresses) {
@@ -115,7 +122,7 @@ TEST(Symbolize, FunctionAndLineOfThisProgram) {
   StackTable stacks;
   const Image self = image(nullptr);
   const StackId stack = stack_of(stacks, {self.path, self.build_id}, {landmark_address(), landmark_address() + 1});
-  EXPECT_EQ(symbolize(stacks, {stack}), std::vector<std::string>{});
+  EXPECT_EQ(notes_of(stacks), std::vector<std::string>{});
   for (const FrameId id : stacks[stack]) {
     EXPECT_EQ(stacks[id].function, "whyrss_symbolize_test::landmark(int)");
     if (stacks[id].line == 0) continue;  // built without -g
@@ -131,14 +138,14 @@ TEST(Symbolize, LibraryWithoutDebugInfo) {
   ASSERT_FALSE(libc.path.empty());
   const std::uint64_t address = reinterpret_cast<std::uint64_t>(&gnu_get_libc_version) - libc.bias;
   const StackId stack = stack_of(stacks, {libc.path, libc.build_id}, {address});
-  EXPECT_TRUE(symbolize(stacks, {stack}).empty());
+  EXPECT_TRUE(notes_of(stacks).empty());
   EXPECT_NE(stacks[stacks[stack].front()].function.find("gnu_get_libc_version"), std::string::npos);
 }
 
 TEST(Symbolize, AnotherBuildGetsNoNames) {
   StackTable stacks;
   const StackId stack = stack_of(stacks, {image(nullptr).path, "another build"}, {landmark_address()});
-  const auto notes = symbolize(stacks, {stack});
+  const auto notes = notes_of(stacks);
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("build id differs"), std::string::npos);
   EXPECT_EQ(stacks[stacks[stack].front()].function, "");
@@ -146,16 +153,16 @@ TEST(Symbolize, AnotherBuildGetsNoNames) {
 
 TEST(Symbolize, MissingFileIsOneNote) {
   StackTable stacks;
-  const StackId stack = stack_of(stacks, {"/no/such/library.so", "x"}, {1, 2, 3});
-  const auto notes = symbolize(stacks, {stack});
+  stack_of(stacks, {"/no/such/library.so", "x"}, {1, 2, 3});
+  const auto notes = notes_of(stacks);
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_EQ(notes[0].rfind("/no/such/library.so: ", 0), 0U);
 }
 
 TEST(Symbolize, WhatIsNoFileIsLeftAlone) {
   StackTable stacks;
-  const StackId stack = stack_of(stacks, {"[vdso]", ""}, {1});
-  EXPECT_TRUE(symbolize(stacks, {stack}).empty());
+  stack_of(stacks, {"[vdso]", ""}, {1});
+  EXPECT_TRUE(notes_of(stacks).empty());
 }
 
 TEST(Symbolize, PythonFramesKeepTheirNames) {
@@ -164,18 +171,18 @@ TEST(Symbolize, PythonFramesKeepTheirNames) {
   frame.kind = FrameKind::python;
   frame.function = "f";
   const StackId stack = stacks.intern({stacks.intern(frame)});
-  EXPECT_TRUE(symbolize(stacks, {stack}).empty());
+  EXPECT_TRUE(notes_of(stacks).empty());
   EXPECT_EQ(stacks[stacks[stack].front()].function, "f");
 }
 
 TEST_F(SymbolizeFile, WhatIsNoElfFile) {
-  StackTable stacks;
   fs::create_directory(directory_ + "/directory");
   ASSERT_EQ(mkfifo((directory_ + "/fifo").c_str(), 0600), 0);
   for (const std::string& path : {write("text", "hello"), write("empty", ""), directory_ + "/directory",
                                   directory_ + "/fifo", write("archive", "!<arch>\n")}) {
-    const StackId stack = stack_of(stacks, {path, ""}, {0x1000});
-    EXPECT_EQ(symbolize(stacks, {stack}).size(), 1U) << path;
+    StackTable stacks;
+    stack_of(stacks, {path, ""}, {0x1000});
+    EXPECT_EQ(notes_of(stacks).size(), 1U) << path;
   }
 }
 
@@ -195,11 +202,66 @@ TEST_F(SymbolizeFile, DamagedFilesCostTheirNamesOnly) {
       for (int i = 0; i < 2000; ++i) bytes[2048 + random() % (bytes.size() - 2048)] = static_cast<char>(random());
     const std::string path = write("damaged" + std::to_string(round), bytes);
     StackTable stacks;
-    const StackId stack = stack_of(stacks, {path, self.build_id}, {landmark_address(), 0, ~std::uint64_t{0}});
-    const auto notes = symbolize(stacks, {stack});
+    stack_of(stacks, {path, self.build_id}, {landmark_address(), 0, ~std::uint64_t{0}});
+    const auto notes = notes_of(stacks);
     EXPECT_LE(notes.size(), 1U);
     fs::remove(path);
   }
+}
+
+TEST(StackTable, InlinedCallsBecomeFramesOfTheirOwn) {
+  StackTable stacks;
+  const StackId both = stack_of(stacks, {"/x", ""}, {1, 2});
+  const StackId second = stack_of(stacks, {"/x", ""}, {2});
+  const FrameId first_frame = stacks[both][0], second_frame = stacks[both][1];
+  stacks.set_names(
+      {{first_frame, {{"a", "f.c", 1}}}, {second_frame, {{"in", "f.c", 2}, {"mid", "f.c", 3}, {"b", "g.c", 4}}}});
+  std::vector<std::string> shown;
+  for (const FrameId id : stacks[both])
+    shown.push_back(stacks[id].function + (stacks[id].inlined ? " inlined " : " ") + std::to_string(stacks[id].line));
+  EXPECT_EQ(shown, (std::vector<std::string>{"a 1", "in inlined 2", "mid inlined 3", "b 4"}));
+  ASSERT_EQ(stacks[second].size(), 3U);
+  EXPECT_EQ(stacks[second].back(), second_frame);
+  EXPECT_EQ(stacks[stacks[second].front()].address, 2U);
+}
+
+// What is known is not read again: not from a file that has become another one, nor from none at all.
+TEST_F(SymbolizeFile, WhatIsKnownNeedsNoFile) {
+  const Image self = image(nullptr);
+  const std::string path = directory_ + "/program";
+  fs::copy_file(self.path, path);
+  NameTable names;
+  StackTable fresh;
+  stack_of(fresh, {path, self.build_id}, {landmark_address()});
+  EXPECT_TRUE(symbolize(fresh, names).learned);
+  for (const bool here : {true, false}) {
+    if (here) write("program", "something else");
+    if (!here) fs::remove(path);
+    StackTable stacks;
+    const StackId stack = stack_of(stacks, {path, self.build_id}, {landmark_address()});
+    const Symbolized again = symbolize(stacks, names);
+    EXPECT_FALSE(again.learned);
+    EXPECT_EQ(again.notes.size(), here ? 0U : 1U);
+    EXPECT_EQ(stacks[stacks[stack].back()].function, "whyrss_symbolize_test::landmark(int)");
+  }
+  StackTable stacks;  // another address has to be read, and cannot be
+  const StackId stack = stack_of(stacks, {path, self.build_id}, {landmark_address() + 1});
+  EXPECT_EQ(symbolize(stacks, names).notes.size(), 1U);
+  EXPECT_EQ(stacks[stacks[stack].back()].function, "");
+}
+
+TEST_F(SymbolizeFile, ManyModulesAtOnce) {
+  const Image self = image(nullptr);
+  StackTable stacks;
+  std::vector<StackId> ids;
+  for (int i = 0; i < 40; ++i) {
+    const std::string path = directory_ + "/copy" + std::to_string(i);
+    if (i % 4 != 3) fs::create_symlink(self.path, path);
+    ids.push_back(stack_of(stacks, {path, self.build_id}, {landmark_address()}));
+  }
+  EXPECT_EQ(notes_of(stacks).size(), 10U);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    EXPECT_EQ(stacks[stacks[ids[i]].back()].function, i % 4 == 3 ? "" : "whyrss_symbolize_test::landmark(int)");
 }
 
 TEST(Demangle, PlainMangledAndAbsurd) {
@@ -207,6 +269,14 @@ TEST(Demangle, PlainMangledAndAbsurd) {
   EXPECT_EQ(demangled("_ZN3foo3barEi"), "foo::bar(int)");
   EXPECT_EQ(demangled("_Znot mangled"), "_Znot mangled");
   EXPECT_EQ(demangled(""), "");
+  // Rust: the mangling of old with its hash, which nobody wants to read, and the one of today.
+  EXPECT_EQ(demangled("_ZN4core3ptr13drop_in_place17h0123456789abcdefE"), "core::ptr::drop_in_place");
+  EXPECT_EQ(
+      demangled("_ZN66_$LT$alloc..vec..Vec$LT$T$GT$$u20$as$u20$core..ops..drop..Drop$GT$4drop17h0123456789abcdefE"),
+      "<alloc::vec::Vec<T> as core::ops::drop::Drop>::drop");
+  EXPECT_EQ(demangled("_RNvC7mycrate3foo"), "mycrate::foo");
+  EXPECT_EQ(demangled("_RINvNtC4core3mem4swapyE"), "core::mem::swap::<u64>");
+  EXPECT_EQ(demangled("_Rnot mangled"), "_Rnot mangled");
   const std::string absurd = "_Z" + std::string(100000, 'P');
   EXPECT_EQ(demangled(absurd.c_str()), absurd);
 }
