@@ -218,7 +218,12 @@ void ImageTables::push_python(const PythonFrames& frames, std::uint64_t until_ns
     if (code != nullptr) {
       line.function = code->function;
       line.file = code->file;
-      line.line = python_line(version_hex, code->line_table, code->first_line, frame.last_instruction_bytes);
+      const PythonPosition at =
+          python_position(version_hex, code->line_table, code->first_line, frame.last_instruction_bytes);
+      line.line = at.line;
+      line.end_line = at.end_line;
+      line.column = at.column;
+      line.end_column = at.end_column;
     }
     out.push_back(table_->intern(line));
   }

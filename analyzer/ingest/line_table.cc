@@ -9,8 +9,8 @@ constexpr int kNoLine = 0;
 
 std::int64_t signed_byte(std::byte value) { return static_cast<std::int8_t>(value); }
 
-// Lines are sums of what the table says; a hostile one must not overflow.
-int clamp_line(std::int64_t line) { return line > 0 && line < (1 << 30) ? static_cast<int>(line) : kNoLine; }
+// Lines and columns are sums of what the table says; a hostile one must not overflow.
+int clamped(std::int64_t sum) { return sum > 0 && sum < (1 << 30) ? static_cast<int>(sum) : 0; }
 
 // 3.8, 3.9: (bytecode delta, line delta) pairs; the line holds until the next pair's address.
 int line_in_lnotab(Bytes table, int first_line, std::int64_t at) {
@@ -21,7 +21,7 @@ int line_in_lnotab(Bytes table, int first_line, std::int64_t at) {
     if (address > at) break;
     line += signed_byte(table[i + 1]);
   }
-  return clamp_line(line);
+  return clamped(line);
 }
 
 // 3.10: (range length, line delta) pairs; -128 is a range without a line.
@@ -33,26 +33,43 @@ int line_in_ranges(Bytes table, int first_line, std::int64_t at) {
     const std::int64_t end = start + static_cast<std::uint8_t>(table[i]);
     const std::int64_t delta = signed_byte(table[i + 1]);
     if (delta != kRangeWithoutLine) line += delta;
-    if (at >= start && at < end) return delta == kRangeWithoutLine ? kNoLine : clamp_line(line);
+    if (at >= start && at < end) return delta == kRangeWithoutLine ? kNoLine : clamped(line);
     start = end;
   }
   return kNoLine;
 }
 
-// Six bits a byte, least significant first, bit 6: more follow; bit 0 of the value is the sign.
-std::int64_t signed_varint(Bytes table, std::size_t at) {
-  std::uint64_t value = 0;
-  for (unsigned shift = 0; at < table.size() && shift < 60; ++at, shift += 6) {
-    const auto byte = static_cast<std::uint8_t>(table[at]);
-    value |= std::uint64_t{byte & 63U} << shift;
-    if ((byte & 64U) == 0) break;
-  }
-  const auto magnitude = static_cast<std::int64_t>(value >> 1);
-  return (value & 1) != 0 ? -magnitude : magnitude;
-}
+// Numbers of a location entry: six bits a byte, least significant first, bit 6: more follow.
+class EntryReader {
+ public:
+  EntryReader(Bytes table, std::size_t at) : table_(table), at_(at) {}
 
-// 3.11 on: entries that begin with a byte of bit 7 set: 4 bits of form, 3 bits of length.
-int line_in_locations(Bytes table, int first_line, std::int64_t at) {
+  std::int64_t byte() { return at_ < table_.size() ? static_cast<std::uint8_t>(table_[at_++]) : 0; }
+  std::int64_t number() { return static_cast<std::int64_t>(bits()); }
+  std::int64_t signed_number() {  // bit 0 is the sign
+    const std::uint64_t value = bits();
+    const auto magnitude = static_cast<std::int64_t>(value >> 1);
+    return (value & 1) != 0 ? -magnitude : magnitude;
+  }
+
+ private:
+  std::uint64_t bits() {
+    std::uint64_t value = 0;
+    for (unsigned shift = 0; shift < 60; shift += 6) {
+      const auto next = static_cast<std::uint64_t>(byte());
+      value |= (next & 63U) << shift;
+      if ((next & 64U) == 0) break;
+    }
+    return value;
+  }
+
+  Bytes table_;
+  std::size_t at_;
+};
+
+// 3.11 on: entries that begin with a byte of bit 7 set: 4 bits of form, 3 bits of length. Forms below
+// kOneLine hold three bits of the column.
+PythonPosition position_in_locations(Bytes table, int first_line, std::int64_t at) {
   constexpr unsigned kNoLocation = 15, kLong = 14, kNoColumns = 13, kOneLine = 10;
   constexpr std::int64_t kUnitBytes = 2;
   std::int64_t start = 0;
@@ -61,16 +78,33 @@ int line_in_locations(Bytes table, int first_line, std::int64_t at) {
     const auto first = static_cast<std::uint8_t>(table[i]);
     const unsigned form = (first >> 3U) & 15U;
     const std::int64_t end = start + ((first & 7U) + 1) * kUnitBytes;
+    EntryReader entry(table, i + 1);
     if (form == kLong || form == kNoColumns)
-      line += signed_varint(table, i + 1);
+      line += entry.signed_number();
     else if (form >= kOneLine && form < kNoColumns)
       line += form - kOneLine;
-    if (at < end) return form == kNoLocation ? kNoLine : clamp_line(line);
+    if (at < end) {
+      if (form == kNoLocation || clamped(line) == kNoLine) return {};
+      PythonPosition position{.line = clamped(line), .end_line = clamped(line)};
+      if (form == kLong) {
+        position.end_line = clamped(line + entry.number());
+        position.column = clamped(entry.number());
+        position.end_column = clamped(entry.number());
+      } else if (form >= kOneLine && form < kNoColumns) {
+        position.column = clamped(entry.byte() + 1);
+        position.end_column = clamped(entry.byte() + 1);
+      } else if (form < kOneLine) {
+        const std::int64_t packed = entry.byte();
+        position.column = clamped(((form << 3U) | (packed >> 4)) + 1);
+        position.end_column = clamped(position.column + (packed & 15));
+      }
+      return position;
+    }
     start = end;
     do ++i;
     while (i < table.size() && (static_cast<std::uint8_t>(table[i]) & 0x80U) == 0);
   }
-  return kNoLine;
+  return {};
 }
 
 void append_utf8(std::string& out, std::uint32_t code) {
@@ -96,12 +130,12 @@ void append_utf8(std::string& out, std::uint32_t code) {
 
 }  // namespace
 
-int python_line(std::uint32_t version_hex, Bytes table, int first_line, std::int32_t instruction_bytes) {
-  if (instruction_bytes < 0) return clamp_line(first_line);
+PythonPosition python_position(std::uint32_t version_hex, Bytes table, int first_line, std::int32_t instruction_bytes) {
+  if (instruction_bytes < 0) return {.line = clamped(first_line)};
   const unsigned minor = (version_hex >> 16) & 0xff;
-  if (minor < 10) return line_in_lnotab(table, first_line, instruction_bytes);
-  if (minor == 10) return line_in_ranges(table, first_line, instruction_bytes);
-  return line_in_locations(table, first_line, instruction_bytes);
+  if (minor < 10) return {.line = line_in_lnotab(table, first_line, instruction_bytes)};
+  if (minor == 10) return {.line = line_in_ranges(table, first_line, instruction_bytes)};
+  return position_in_locations(table, first_line, instruction_bytes);
 }
 
 std::string python_text(Bytes text, std::uint8_t kind) {

@@ -30,6 +30,9 @@ Json stack_json(const StackTable& stacks, StackId stack) {
                {"function", frame.function},
                {"file", frame.file},
                {"line", frame.line}};
+    if (frame.end_line > 0) entry["end_line"] = frame.end_line;
+    if (frame.column > 0) entry["column"] = frame.column;
+    if (frame.end_column > 0) entry["end_column"] = frame.end_column;
     if (native) entry["module"] = stacks[frame.module].path;
     if (frame.inlined) entry["inlined"] = true;
     frames.push_back(std::move(entry));

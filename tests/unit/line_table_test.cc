@@ -16,6 +16,12 @@
 #include "support/text.h"
 
 namespace whyrss {
+
+// For gtest's messages.
+void PrintTo(const PythonPosition& at, std::ostream* out) {
+  *out << at.line << ':' << at.end_line << ':' << at.column << ':' << at.end_column;
+}
+
 namespace {
 
 const std::string kData = (std::filesystem::path(__FILE__).parent_path() / "data").string();
@@ -33,6 +39,14 @@ std::string utf8_from_hex(std::string_view hex) {
   return text;
 }
 
+// "line" or "line:end_line:column:end_column"
+PythonPosition position_from(std::string_view text) {
+  PythonPosition position;
+  for (int* field : {&position.line, &position.end_line, &position.column, &position.end_column})
+    if (!text.empty()) *field = parse_number<int>(take_until(text, ':')).value();
+  return position;
+}
+
 // Returns how many instructions were compared.
 int check_fixture(std::istream& in) {
   int instructions = 0;
@@ -45,10 +59,10 @@ int check_fixture(std::istream& in) {
     std::string_view name = take_word(rest);
     const auto kind = parse_number<std::uint8_t>(take_until(name, ':')).value();
     EXPECT_EQ(python_text(from_hex(name), kind), utf8_from_hex(take_word(rest)));
-    EXPECT_EQ(python_line(version, table, first_line, -1), first_line);
+    EXPECT_EQ(python_position(version, table, first_line, -1), PythonPosition{.line = first_line});
     for (std::string_view pair = take_word(rest); !pair.empty(); pair = take_word(rest)) {
       const auto offset = parse_number<std::int32_t>(take_until(pair, ':')).value();
-      EXPECT_EQ(python_line(version, table, first_line, offset), parse_number<int>(pair).value())
+      EXPECT_EQ(python_position(version, table, first_line, offset), position_from(pair))
           << std::hex << version << std::dec << " offset " << offset << " of " << utf8_from_hex(name);
       ++instructions;
     }
@@ -88,8 +102,11 @@ TEST(LineTableHostile, NeverReadsOutsideNorHangs) {
       byte = static_cast<std::byte>(seed >> 24);
     }
     for (const std::uint32_t version : {0x03080000U, 0x030a0000U, 0x030b0000U, 0x030e0000U, 0xffffffffU, 0U})
-      for (const std::int32_t offset : {0, 2, 100, INT32_MAX})
-        EXPECT_GE(python_line(version, table, INT32_MAX, offset), 0);
+      for (const std::int32_t offset : {0, 2, 100, INT32_MAX}) {
+        const PythonPosition position = python_position(version, table, INT32_MAX, offset);
+        for (const int value : {position.line, position.end_line, position.column, position.end_column})
+          EXPECT_GE(value, 0);
+      }
   }
 }
 

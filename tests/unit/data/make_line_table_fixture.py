@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
-"""Writes the line tables of a few code objects, and what this CPython itself says about them, to stdout.
+"""Writes the line tables of code objects, and what this CPython itself says about them, to stdout.
 
-One line per code object: version_hex first_line table(hex) name(kind:hex) then offset:line ... (0: none).
+One line per code object: version_hex first_line table(hex) name(kind:hex) name(UTF-8 hex), then
+offset:line[:end_line:column:end_column] ... (0: none; columns in bytes, from 1).
 Run it with each interpreter: python3.X make_line_table_fixture.py > line_tables_3.X.txt
+With arguments, modules of the standard library: all code objects of their sources instead.
 """
+import importlib.util
 import sys
 
 SOURCE = '''
@@ -53,20 +56,21 @@ def codes(code):
             yield from codes(constant)
 
 
-def lines_of(code):
-    """Line by instruction offset, from CPython's own reading."""
-    result = {}
+def positions_of(code):
+    """Position by instruction offset, from CPython's own reading."""
+    if hasattr(code, "co_positions"):
+        result = {}
+        for index, (line, end_line, column, end_column) in enumerate(code.co_positions()):
+            from_one = ((-1 if value is None else value) + 1 for value in (column, end_column))
+            result[2 * index] = (line, end_line or 0, *from_one) if line else (0, 0, 0, 0)
+        return result
     if hasattr(code, "co_lines"):
-        for start, end, line in code.co_lines():
-            for offset in range(start, end, 2):
-                result[offset] = line or 0
-    else:
-        import dis
-        starts = dict(dis.findlinestarts(code))
-        line = code.co_firstlineno
-        for offset in range(0, len(code.co_code), 2):
-            line = starts.get(offset, line)
-            result[offset] = line
+        return {offset: (line or 0,) for start, end, line in code.co_lines() for offset in range(start, end, 2)}
+    import dis
+    starts, line, result = dict(dis.findlinestarts(code)), code.co_firstlineno, {}
+    for offset in range(0, len(code.co_code), 2):
+        line = starts.get(offset, line)
+        result[offset] = (line,)
     return result
 
 
@@ -75,7 +79,18 @@ def as_cpython_holds_it(text):
     return "%d:%s" % (width, text.encode({1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width]).hex())
 
 
-for code in codes(compile(SOURCE, "fixture.py", "exec")):
-    table = code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
-    print("%x" % sys.hexversion, code.co_firstlineno, table.hex() or "-", as_cpython_holds_it(code.co_name),
-          code.co_name.encode().hex(), *("%d:%d" % item for item in sorted(lines_of(code).items())))
+def sources():
+    if len(sys.argv) == 1:
+        yield SOURCE, "fixture.py"
+    for name in sys.argv[1:]:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.has_location:
+            yield spec.loader.get_source(name), spec.origin
+
+
+for source, origin in sources():
+    for code in codes(compile(source, origin, "exec")):
+        table = code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
+        print("%x" % sys.hexversion, code.co_firstlineno, table.hex() or "-", as_cpython_holds_it(code.co_name),
+              code.co_name.encode().hex(),
+              *(":".join(map(str, (offset, *position))) for offset, position in sorted(positions_of(code).items())))
