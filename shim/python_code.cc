@@ -240,8 +240,10 @@ trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::W
                                   trace::Lease& lease) noexcept {
   const Known known = describe_code(frame.code, writer, lease);
   std::uint16_t flags = frame.flags;
-  // A generator's frame starts anew each time.
-  if (frame.of_generator == 0 && frame.last_instruction_bytes < known.first_traceable_bytes)
+  // A generator's frame starts anew each time. Until 3.10 a frame in the chain has always started: while a trace
+  // function hears of its call, no instruction of it has run.
+  const bool may_wait = g_python.layout->code_first_traceable != 0 && frame.of_generator == 0;
+  if (may_wait && frame.last_instruction_bytes < known.first_traceable_bytes)
     flags |= trace::PythonFrameFlags::incomplete;
   return {.code_id = known.id,
           .last_instruction_bytes = frame.last_instruction_bytes,
