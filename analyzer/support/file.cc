@@ -36,16 +36,14 @@ Error system_error(std::string_view what, std::string_view path) {
 
 Result<std::string> read_all(int fd, const std::string& name) {
   std::string text;
-  std::size_t used = 0;
+  std::array<char, 64 * 1024> bytes;  // not in the text: making room there would zero it, for each small file of /proc
   while (true) {
-    if (text.size() - used < 16 * 1024) text.resize(text.size() < 64 * 1024 ? 64 * 1024 : text.size() * 2);
-    const ssize_t got = read(fd, text.data() + used, text.size() - used);
+    const ssize_t got = read(fd, bytes.data(), bytes.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error("cannot read", name);
     if (got == 0) break;
-    used += static_cast<std::size_t>(got);
+    text.append(bytes.data(), static_cast<std::size_t>(got));
   }
-  text.resize(used);
   return text;
 }
 
