@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import cause, wait_until
+from conftest import PATIENCE_S, cause, wait_until
 
 BLOCK_BYTES = 48 << 20
 LIBRARY = r"""
@@ -36,8 +36,8 @@ PROGRAM = r"""
 void *library_keep(size_t size);
 int main(void) {
   volatile void *kept = library_keep(%d);  // line of main
-  usleep(300000);
-  return kept == 0;
+  char end;
+  return kept == 0 || read(0, &end, 1) != 0;
 }
 """ % BLOCK_BYTES
 NAMES = ["deepest", "middle", "hidden", "library_keep", "main"]
@@ -74,10 +74,31 @@ def built(tmp_path):
     return Built(tmp_path / "built")
 
 
+def block_sites(report):
+    return [site for process in report["processes"] for slug in ("heap_live", "anonymous")
+            for site in cause(process, slug)["sites"] if site["resident"] >= BLOCK_BYTES]
+
+
 def kept_stack(report):
     """The stack of the large block."""
-    sites = [site for slug in ("heap_live", "anonymous") for site in cause(report["processes"][0], slug)["sites"]]
-    return max(sites, key=lambda site: site["resident"])["stack"]
+    (site,) = block_sites(report)
+    return site["stack"]
+
+
+def wait_until_seen(whyrss, recording):
+    def seen():
+        result = whyrss.run("report", recording, "--format", "json")
+        return result.returncode == 0 and block_sites(json.loads(result.stdout))
+    wait_until(seen, "the block is in a walk")
+    names_file(recording).unlink(missing_ok=True)  # only what is stored at the end shall count
+
+
+def record(whyrss, recording, program):
+    """Records a program that keeps a block until its input ends."""
+    with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", program], stdin=subprocess.PIPE) as job:
+        wait_until_seen(whyrss, recording)
+        job.stdin.close()
+        assert job.wait(PATIENCE_S) == 0
 
 
 def named(stack):
@@ -108,7 +129,7 @@ def fresh_report(whyrss, recording):
 
 
 def test_inlined_calls_are_frames(whyrss, recording, built):
-    assert whyrss.record(recording, [built.program]).returncode == 0
+    record(whyrss, recording, built.program)
     for report in (whyrss.finished_report(recording), fresh_report(whyrss, recording)):
         assert_all_named(kept_stack(report), built)
     # The text blames what the reader can change: the innermost line, inlined or not.
@@ -118,8 +139,7 @@ def test_inlined_calls_are_frames(whyrss, recording, built):
 
 def test_separate_debug_files(whyrss, recording, built):
     """.gnu_debuglink in the three places where such files are kept; the checksum of one that is another's counts."""
-    assert whyrss.record(recording, [built.program]).returncode == 0
-    whyrss.finished_report(recording)
+    record(whyrss, recording, built.program)
     debug = built.directory / "libkeep.so.debug"
     run("objcopy", "--only-keep-debug", built.library, debug)
     run("objcopy", "--strip-all", f"--add-gnu-debuglink={debug}", built.library)
@@ -154,7 +174,7 @@ def test_debug_file_of_the_distribution(whyrss, recording, built):
     try:
         run("objcopy", "--only-keep-debug", built.library, built.directory / "kept")
         run("objcopy", "--strip-all", built.library)
-        assert whyrss.record(recording, [built.program]).returncode == 0
+        record(whyrss, recording, built.program)
         assert named(kept_stack(whyrss.finished_report(recording))) == ["library_keep", "main"]
         shutil.copy(built.directory / "kept", debug)
         assert_all_named(kept_stack(whyrss.report(recording)), built)
@@ -169,8 +189,7 @@ def test_mini_debug_info(whyrss, recording, built):
     """.gnu_debugdata: the symbols that .dynsym leaves out, compressed."""
     if not shutil.which("xz"):
         pytest.skip("xz is not installed")
-    assert whyrss.record(recording, [built.program]).returncode == 0
-    whyrss.finished_report(recording)
+    record(whyrss, recording, built.program)
     mini = built.directory / "mini"
     run("objcopy", "-S", "--remove-section", ".comment", "--keep-symbol=hidden", built.library, mini)
     run("xz", "-k", mini)
@@ -179,8 +198,7 @@ def test_mini_debug_info(whyrss, recording, built):
 
 
 def test_a_copy_needs_no_programs(whyrss, recording, built, tmp_path):
-    assert whyrss.record(recording, [built.program]).returncode == 0
-    whyrss.finished_report(recording)
+    record(whyrss, recording, built.program)
     copy = tmp_path / "copy.whyrss"
     shutil.copytree(recording, copy)
     built.directory.rename(tmp_path / "elsewhere")
@@ -198,8 +216,10 @@ def test_a_copy_needs_no_programs(whyrss, recording, built, tmp_path):
 
 
 def test_names_are_stored_without_record(whyrss, recording, built, tmp_path):
-    result = subprocess.run([built.program], env=whyrss.env_only(recording), capture_output=True, check=False)
-    assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    with subprocess.Popen([built.program], env=whyrss.env_only(recording), stdin=subprocess.PIPE) as job:
+        wait_until_seen(whyrss, recording)
+        job.stdin.close()
+        assert job.wait(PATIENCE_S) == 0
     wait_until(names_file(recording).exists, "the collector has stored the names")
     built.directory.rename(tmp_path / "elsewhere")
     assert_all_named(kept_stack(whyrss.report(recording)), built)
@@ -207,33 +227,19 @@ def test_names_are_stored_without_record(whyrss, recording, built, tmp_path):
 
 def test_names_after_a_kill(whyrss, recording, built, tmp_path):
     """Killed all together: the names are lost, nothing else, and the first report stores them."""
-    with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", "sh", "-c", f"{built.program} && kill -STOP $$"],
-                          start_new_session=True) as record:
-        def looked():
-            try:
-                manifest = json.loads((recording / "manifest.json").read_text())
-                report = whyrss.report(recording)
-            except (OSError, AssertionError):
-                return None
-            ended = [process for process in report["processes"] if process["command"] == [str(built.program)] and process["ended_s"]]
-            return manifest["collector"]["pid"] if ended else None
-        collector = wait_until(looked, "the program has ended")
-        os.kill(collector, signal.SIGKILL)
-        os.killpg(record.pid, signal.SIGKILL)
-    names_file(recording).unlink(missing_ok=True)
-
-    def stack():
-        report = whyrss.report(recording)
-        report["processes"] = [process for process in report["processes"] if process["command"] == [str(built.program)]]
-        return kept_stack(report)
-    assert_all_named(stack(), built)
+    with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", built.program], stdin=subprocess.PIPE,
+                          start_new_session=True) as job:
+        wait_until_seen(whyrss, recording)
+        os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGKILL)
+        os.killpg(job.pid, signal.SIGKILL)
+    assert not names_file(recording).exists()
+    assert_all_named(kept_stack(whyrss.report(recording)), built)
     built.directory.rename(tmp_path / "elsewhere")
-    assert_all_named(stack(), built)
+    assert_all_named(kept_stack(whyrss.report(recording)), built)
 
 
 def test_damaged_names_are_read_again(whyrss, recording, built):
-    assert whyrss.record(recording, [built.program]).returncode == 0
-    whyrss.finished_report(recording)
+    record(whyrss, recording, built.program)
     sound = names_file(recording).read_bytes()
     for damaged in (b"", sound[:70], sound[:-3], sound[:40] + b"\0" * 8 + sound[48:], sound[:200] + b"x" * 50 + sound[250:],
                     os.urandom(5000)):
@@ -258,13 +264,13 @@ __attribute__((noinline)) void *today(size_t size) {
 __attribute__((noinline)) void *of_old(size_t size) { return (char *)today(size) + 1; }
 int main(void) {
   volatile void *kept = of_old(48 << 20);
-  usleep(300000);
-  return kept == 0;
+  char end;
+  return kept == 0 || read(0, &end, 1) != 0;
 }
 """
 
 
 def test_rust_names(whyrss, recording, compile_c):
-    assert whyrss.record(recording, [compile_c(RUST_NAMES)]).returncode == 0
+    record(whyrss, recording, compile_c(RUST_NAMES))
     functions = [frame["function"] for frame in kept_stack(whyrss.finished_report(recording))]
     assert functions[functions.index("mycrate::keep_here"):][:3] == ["mycrate::keep_here", "mycrate::Pool::keep_more", "main"]
