@@ -219,9 +219,10 @@ Known describe_code(const void* code, const trace::Writer& writer, trace::Lease&
   Known known{.id = g_last_id.fetch_add(1) + 1};
   const std::size_t size_bytes = write_record(code, known, writer, lease);
   if (size_bytes == 0) return {};
+  // Published first: a fork child may refer to what it finds in the table.
+  trace::publish(lease, size_bytes);
   std::uint64_t first = 0;
   if (!slot->known.compare_exchange_strong(first, known.number(), std::memory_order_acq_rel)) return Known::from(first);
-  trace::publish(lease, size_bytes);
   return known;
 }
 
@@ -263,10 +264,10 @@ void free_code(void* code, Deallocator real) noexcept {
   t_dying = dying.outer;
 }
 
-void python_after_fork_in_child() noexcept {
+void python_after_fork_in_child(bool shared) noexcept {
   g_python.forked.store(true, std::memory_order_relaxed);
   Slot* slots = g_slots.load(std::memory_order_acquire);
-  if (slots == nullptr) return;
+  if (slots == nullptr || shared) return;
   raw_syscall(SYS_madvise, as_long(slots), static_cast<long>(kTableBytes), MADV_DONTNEED);
   g_last_id.store(0);
   g_full_said.store(false);

@@ -34,8 +34,8 @@ PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexc
 trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,
                                   trace::Lease& lease) noexcept;
 
-// Forget all ids.
-void python_after_fork_in_child() noexcept;
+// Keeps all ids when the tables are `shared` with the parent's, or forgets them.
+void python_after_fork_in_child(bool shared) noexcept;
 
 // [start, end) of _PyEval_EvalFrameDefault, 0 without Python. For 3.8 and 3.9, whose frames have no
 // place on the C stack.

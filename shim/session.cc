@@ -203,7 +203,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   thread.ended = false;
   thread.exit_rounds = 0;
   attach_process(thread, trace::Born::fork);
-  if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child();
+  if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
   touch_enter_fork_child(thread);
   trace::ring_doorbell(g_session.pool);

@@ -27,13 +27,21 @@ constexpr std::size_t kProbes = 16;
 
 struct StackSlot {
   std::atomic<std::uint64_t> hash;
-  std::atomic<std::uint64_t> id;  // 0: being stored; below the hash's low half, so that an id that comes
-                                  // late, after the table was emptied, is not taken for another stack's
+  std::atomic<std::uint64_t> id;  // 0: being stored, or that thread does not exist after a fork; below the
+                                  // hash's low half, so that an id that comes late, after the table was
+                                  // emptied, is not taken for another stack's
 };
 
 constinit StackSlot* g_stacks = nullptr;
 constinit std::atomic<std::uint32_t> g_next_id{0};
 constinit std::atomic<std::uint32_t> g_epoch{1};  // + 1 when ids start anew: outdates the threads' last id
+
+// These tables, as the reader knows them.
+struct TablesName {
+  std::uint32_t pid;
+  std::uint64_t since_ns;
+};
+constinit TablesName g_tables{};
 
 using Backtrace = int (*)(void**, int);
 constinit Backtrace g_libunwind_backtrace = nullptr;
@@ -165,15 +173,42 @@ std::uint32_t find_stack(std::uint64_t hash, StackSlot*& room) noexcept {
   for (std::size_t probe = 0; probe < kProbes; ++probe) {
     StackSlot& slot = g_stacks[((hash >> 48) + probe) % kSlots];
     const std::uint64_t found = slot.hash.load(std::memory_order_acquire);
-    if (found == hash) {
-      const std::uint64_t id = slot.id.load(std::memory_order_acquire);
-      return id >> 32 == (hash & UINT32_MAX) ? static_cast<std::uint32_t>(id) : trace::kNoStack;
-    }
-    if (found != 0) continue;
+    if (found != hash && found != 0) continue;
     room = &slot;
-    return trace::kNoStack;
+    const std::uint64_t id = slot.id.load(std::memory_order_acquire);
+    return found == hash && id >> 32 == (hash & UINT32_MAX) ? static_cast<std::uint32_t>(id) : trace::kNoStack;
   }
   return trace::kNoStack;
+}
+
+// Only after the description was published: a fork child may refer to what it finds here.
+void store_stack(std::uint64_t hash, std::uint32_t id, StackSlot* room) noexcept {
+  std::uint64_t expected = 0;
+  if (room == nullptr) return;
+  if (room->hash.compare_exchange_strong(expected, hash, std::memory_order_acq_rel) || expected == hash)
+    room->id.store(hash << 32 | id, std::memory_order_release);
+}
+
+// False: the reader would not know these tables.
+bool name_tables(TablesName inherited, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  std::byte* bytes = trace::reserve(writer, lease, sizeof(trace::TablesRecord));
+  g_tables = {};
+  if (bytes == nullptr) return false;
+  const trace::RecordHeader header = header_of(trace::RecordKind::tables, sizeof(trace::TablesRecord));
+  g_tables = {.pid = writer.pid, .since_ns = header.time_ns};
+  const trace::TablesRecord record{.header = header,
+                                   .pid = g_tables.pid,
+                                   .inherited_pid = inherited.pid,
+                                   .since_ns = g_tables.since_ns,
+                                   .inherited_since_ns = inherited.since_ns};
+  std::memcpy(bytes, &record, sizeof record);
+  trace::publish(lease, sizeof record);
+  return true;
+}
+
+void forget_stacks() noexcept {
+  g_epoch.fetch_add(1, std::memory_order_relaxed);
+  if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
 }
 
 }  // namespace
@@ -181,6 +216,7 @@ std::uint32_t find_stack(std::uint64_t hash, StackSlot*& room) noexcept {
 void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease& lease) noexcept {
   start_unwind_walk();
   start_modules();
+  name_tables({}, writer, lease);
   void* memory = map_own(kSlots * sizeof(StackSlot));
   if (memory != nullptr) {
     report_own_memory(thread_state(), memory, kSlots * sizeof(StackSlot));
@@ -209,10 +245,7 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   std::uint32_t id = find_stack(hash, room);
   if (id == trace::kNoStack) {
     id = emit_stack(frames, scratch, writer, lease);
-    std::uint64_t expected = 0;
-    if (id != trace::kNoStack && room != nullptr &&
-        room->hash.compare_exchange_strong(expected, hash, std::memory_order_acq_rel))
-      room->id.store(hash << 32 | id, std::memory_order_release);
+    if (id != trace::kNoStack) store_stack(hash, id, room);
   }
   if (id != trace::kNoStack) {
     scratch.last_hash = hash;
@@ -222,12 +255,15 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   return id;
 }
 
-void stacks_after_fork_in_child() noexcept {
-  g_epoch.fetch_add(1, std::memory_order_relaxed);
+void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease) noexcept {
+  const bool code_may_be_gone = unwind_walk_after_fork_in_child();
+  const TablesName inherited = code_may_be_gone ? TablesName{} : g_tables;
+  const bool shared = name_tables(inherited, writer, lease) && inherited.pid != 0;
+  python_after_fork_in_child(shared);
+  if (shared) return;
   g_next_id.store(0, std::memory_order_relaxed);
-  if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
+  forget_stacks();
   forget_modules();
-  python_after_fork_in_child();
 }
 
 void stacks_before_dlclose() noexcept { begin_code_removal(); }
@@ -236,8 +272,7 @@ void stacks_after_dlclose() noexcept {
   end_code_removal(true);
   forget_modules();
   // The same return addresses may now be other code: every stack is described again.
-  g_epoch.fetch_add(1, std::memory_order_relaxed);
-  if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
+  forget_stacks();
 }
 
 }  // namespace whyrss::shim

@@ -63,8 +63,9 @@ void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease&
 std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
                              StackScratch& scratch) noexcept;
 
-// The child describes everything again: its ids are its own.
-void stacks_after_fork_in_child() noexcept;
+// The child goes on with its copy of the tables and ids, and tells the reader whose they were. It describes
+// everything again when that cannot be said.
+void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease) noexcept;
 
 // Around a dlclose: rules and modules of code that has gone are looked up again.
 void stacks_before_dlclose() noexcept;

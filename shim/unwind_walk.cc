@@ -197,7 +197,12 @@ void end_code_removal(bool removed) noexcept {
   }
 }
 
-void unwind_walk_after_fork_in_child() noexcept { g_closing.store(0, std::memory_order_relaxed); }
+bool unwind_walk_after_fork_in_child() noexcept {
+  if (g_closing.load(std::memory_order_relaxed) == 0) return false;
+  g_closing.store(1, std::memory_order_relaxed);
+  end_code_removal(true);
+  return true;
+}
 
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   StackMemo& memo = scratch.memo;

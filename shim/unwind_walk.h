@@ -19,8 +19,9 @@ void start_unwind_walk() noexcept;
 void begin_code_removal() noexcept;
 void end_code_removal(bool removed) noexcept;
 
-// The dlclose of another thread does not end in the child.
-void unwind_walk_after_fork_in_child() noexcept;
+// True: dlclose ran in another thread, which the child does not have. It will not end, and what it had removed
+// is not known.
+bool unwind_walk_after_fork_in_child() noexcept;
 
 struct NativeWalk {
   std::uint16_t count = 0;

@@ -30,7 +30,8 @@ std::vector<std::string> words_of(std::string_view command) {
 }  // namespace
 
 void ImageTables::inherit(ImageTables& parent, std::uint64_t fork_ns) {
-  if (&parent == this) return;
+  for (const ImageTables* image = &parent; image != nullptr; image = image->parent_)
+    if (image == this) return;  // a damaged recording
   parent_ = &parent;
   fork_ns_ = fork_ns;
   if (exe_.empty()) exe_ = parent.exe_;
@@ -41,6 +42,8 @@ bool ImageTables::define(const EventRecord& record) {
   switch (record.kind) {
     case RecordKind::attach:
       return define_attach(record);
+    case RecordKind::tables:
+      return define_tables(record);
     case RecordKind::module:
       return define_module(record);
     case RecordKind::python:
@@ -61,6 +64,14 @@ bool ImageTables::define_attach(const EventRecord& record) {
   command_ = words_of(as_text(reader.take_bytes(attach_.command_bytes)));
   allocator_path_ = reader.take_text(attach_.allocator_path_bytes);
   return !reader.bad();
+}
+
+bool ImageTables::define_tables(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::TablesRecord tables{};
+  if (!reader.take(tables)) return false;
+  tables_ = tables;
+  return true;
 }
 
 // glibc maps its own memory where no hook sees it, and a program that brings its allocator along maps

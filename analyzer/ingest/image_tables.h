@@ -24,10 +24,10 @@ class ImageTables {
   // `table` must outlive this.
   explicit ImageTables(StackTable& table) : table_(&table) {}
 
-  // A fork child knows its ancestor's stacks up to the fork. `parent` must outlive this.
+  // A fork child refers to its ancestor's tables as they were at the fork. `parent` must outlive this.
   void inherit(ImageTables& parent, std::uint64_t fork_ns);
 
-  // Takes in an attach, module, python, code or stack record. False when it is damaged.
+  // Takes in an attach, tables, module, python, code or stack record. False when it is damaged.
   bool define(const EventRecord& record);
 
   // The empty stack when nobody defined `stack_id`.
@@ -35,6 +35,8 @@ class ImageTables {
 
   [[nodiscard]] bool attached() const { return attach_.header.size_bytes != 0; }
   [[nodiscard]] const trace::AttachRecord& attach() const { return attach_; }
+  // Whose tables these are and were; nothing in recordings of shims that described everything again.
+  [[nodiscard]] const std::optional<trace::TablesRecord>& tables() const { return tables_; }
   [[nodiscard]] const std::string& exe() const { return exe_; }
   [[nodiscard]] const std::vector<std::string>& command() const { return command_; }
   [[nodiscard]] const std::string& python_version() const;  // "" without one
@@ -64,6 +66,7 @@ class ImageTables {
 
   [[nodiscard]] bool serves_malloc(const std::string& path) const;
   bool define_attach(const EventRecord& record);
+  bool define_tables(const EventRecord& record);
   bool define_module(const EventRecord& record);
   bool define_python(const EventRecord& record);
   bool define_code(const EventRecord& record);
@@ -85,6 +88,7 @@ class ImageTables {
   ImageTables* parent_ = nullptr;
   std::uint64_t fork_ns_ = 0;
   trace::AttachRecord attach_{};
+  std::optional<trace::TablesRecord> tables_;
   std::string exe_, allocator_path_;
   std::vector<std::string> command_;
   trace::PythonRecord python_{};

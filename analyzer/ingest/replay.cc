@@ -43,7 +43,10 @@ void Replay::load_records(Process& process) {
       image = process.images.emplace_back(std::make_unique<ImageTables>(stacks_)).get();
       process.attach_ns = std::min(process.attach_ns, record.time_ns);
     }
-    if (image != nullptr && !image->define(record)) ++damaged;
+    if (image == nullptr) continue;
+    if (!image->define(record)) ++damaged;
+    if (record.kind == RecordKind::tables && image->tables())
+      tables_.try_emplace({image->tables()->pid, image->tables()->since_ns}, image);
   }
   if (damaged > 0) process.account->notes.push_back(fmt::format("{} event records are damaged", damaged));
   if (const std::uint64_t missing = process.input->stream.missing_bytes(); missing > 0)
@@ -98,6 +101,16 @@ Replay::Process* Replay::find_parent(const Process& child, std::uint32_t parent_
   return best;
 }
 
+// The parent may have run exec meanwhile, or be a process that nobody saw: the child says whose tables it has.
+void Replay::inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns) {
+  if (const auto& tables = image.tables()) {
+    const auto found = tables_.find({tables->inherited_pid, tables->inherited_since_ns});
+    if (found != tables_.end()) image.inherit(*found->second, fork_ns);
+  } else if (parent != nullptr && parent->image != nullptr) {
+    image.inherit(*parent->image, fork_ns);
+  }
+}
+
 void Replay::on_attach(Process& process, const EventRecord& record) {
   if (process.next_image >= process.images.size()) return;
   ImageTables& image = *process.images[process.next_image++];
@@ -108,12 +121,13 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   const bool usable_page = (page_bytes & (page_bytes - 1)) == 0 && page_bytes <= 64 * 1024;
   process.page_bytes = usable_page ? page_bytes : 4096;
   AddressSpace fresh(process.page_bytes, attach.allocator == trace::Allocator::glibc);
-  if (Process* parent = by_fork ? find_parent(process, attach.parent_pid) : nullptr) {
+  Process* parent = by_fork ? find_parent(process, attach.parent_pid) : nullptr;
+  if (by_fork) inherit_tables(image, parent, record.time_ns);
+  if (parent != nullptr) {
     if (process.fork_snapshot != nullptr)
       process.space = std::move(*process.fork_snapshot);
     else
       process.space = parent->space.forked();
-    if (parent->image != nullptr) image.inherit(*parent->image, record.time_ns);
     process.parent = parent;
     parent->children.push_back(&process);
   } else {

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attribute/address_space.h"
@@ -55,11 +57,13 @@ class Replay {
   void settle_own_copies(Process& process);
   void note_release_of_family_pages(const Process& process);
   Process* find_parent(const Process& child, std::uint32_t parent_pid);
+  void inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns);
   MappingInfo mapping_of(Process& process, std::uint32_t stack_id) const;
 
   ReplaySettings settings_;
   StackTable& stacks_;
   std::vector<std::unique_ptr<Process>> processes_;
+  std::map<std::pair<std::uint32_t, std::uint64_t>, ImageTables*> tables_;  // by pid and since_ns
   std::vector<Phase> phases_;
   std::uint64_t last_ns_ = 0;
 };

@@ -119,11 +119,20 @@ struct PythonRecord {
 // The line table's format follows version_hex of the PythonRecord.
 struct CodeRecord {
   RecordHeader header;
-  std::uint32_t code_id;  // from 1, unique in this process image
+  std::uint32_t code_id;  // from 1, unique in this process image and what it inherited
   std::uint32_t first_line;
   std::uint32_t file_bytes, name_bytes, qualname_bytes, line_table_bytes;
   std::uint8_t file_kind, name_kind, qualname_kind, flags;
   std::uint32_t reserved;
+};
+
+// Names the tables of stacks, code objects and modules that an image fills, and those that it began with: a
+// fork child goes on with its parent's, as they were at the fork, and does not describe again what they hold.
+// What it describes itself goes first. Ids of other images do not matter to it.
+struct TablesRecord {
+  RecordHeader header;
+  std::uint32_t pid, inherited_pid;            // of the image that filled them; 0: began with none
+  std::uint64_t since_ns, inherited_since_ns;  // when it began to: together with pid unique
 };
 
 struct StackFlags {
@@ -136,7 +145,7 @@ struct StackFlags {
 // interrupted: one byte less always lies in the instruction that ran), then python_count PythonFrame.
 struct StackRecord {
   RecordHeader header;
-  std::uint32_t stack_id;  // from 1, unique in this process image
+  std::uint32_t stack_id;  // from 1, unique in this process image and what it inherited
   std::uint16_t native_count, python_count;
   std::uint16_t flags, reserved16;
   std::uint32_t reserved;
@@ -252,6 +261,7 @@ static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 40 && sizeof(M
 static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(ProcessRecord) == 32);
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
 static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40);
+static_assert(sizeof(TablesRecord) == 40);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
 static_assert(std::has_unique_object_representations_v<MapRecord>);
 static_assert(std::has_unique_object_representations_v<StackRecord>);

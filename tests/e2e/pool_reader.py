@@ -13,7 +13,7 @@ SESSION = 0x1111111111111111
 NO_NATIVE_INDEX = 0xFFFF
 FRAME_ENTRY, FRAME_INCOMPLETE = 1, 2
 STACK_TRUNCATED, STACK_TORN = 1, 2
-ATTACH, MODULE, PYTHON, CODE, STACK, ALLOCATE, RELEASE, MAP, NOTE = 1, 2, 3, 4, 5, 6, 7, 9, 22
+ATTACH, MODULE, PYTHON, CODE, STACK, ALLOCATE, RELEASE, MAP, NOTE, TABLES = 1, 2, 3, 4, 5, 6, 7, 9, 22, 27
 
 Code = collections.namedtuple("Code", "file name qualname first_line line_table flags")
 Frame = collections.namedtuple("Frame", "code last_instruction native_index flags")
@@ -33,6 +33,7 @@ class Process:
         self.touches, self.touch_states = [], []
         self.attached = False
         self.earlier = None  # the image that this one replaced by exec: ids are of one image
+        self.tables, self.inherited = None, None  # whose ids these are, and whose they were before a fork
 
 
 def layout(chunk_count, slot_count):
@@ -88,12 +89,35 @@ def read_pool(path):
                 earlier, processes[pid] = processes[pid], Process()
                 processes[pid].earlier = earlier
             take_record(processes[pid], kind, data)
+    inherit_tables(processes)
     return processes
+
+
+def inherit_tables(processes):
+    """What a fork child did not describe itself is what its ancestors described."""
+    images = {}
+    for process in processes.values():
+        while process is not None:
+            if process.tables is not None:
+                images[process.tables] = process
+            process = process.earlier
+    for process in images.values():
+        process.own_stacks, process.own_codes = set(process.stacks), set(process.codes)
+    for process in images.values():
+        ancestor = images.get(process.inherited)
+        while ancestor is not None:
+            process.python = process.python or ancestor.python
+            process.codes = {**ancestor.codes, **process.codes}
+            process.stacks = {**ancestor.stacks, **process.stacks}
+            ancestor = images.get(ancestor.inherited)
 
 
 def take_record(process, kind, data):
     if kind == ATTACH:
         process.attached = True
+    elif kind == TABLES:
+        pid, inherited_pid, *since_ns = struct.unpack_from("<2I2Q", data, 16)
+        process.tables, process.inherited = (pid, since_ns[0]), (inherited_pid, since_ns[1])
     elif kind == PYTHON:
         support, version_hex, *ranges, version_bytes, _ = struct.unpack_from("<2I4Q2I", data, 16)
         process.python = Python(support, version_hex, tuple(ranges[:2]), tuple(ranges[2:]),
@@ -119,6 +143,11 @@ def take_record(process, kind, data):
     elif kind == MAP:
         address, size, _, _, _, _, origin, stack_id, tid = struct.unpack_from("<3Q2Ii3I", data, 16)
         process.events.append(Event(kind, address, size, stack_id, tid, origin))
+    elif kind == TOUCH:
+        process.touches.append(Touch(*struct.unpack_from("<Q4I", data, 16)))
+    elif kind == TOUCH_STATE:
+        armed, size = struct.unpack_from("<2I", data, 16)
+        process.touch_states.append(TouchState(bool(armed), data[24:24 + size].decode("utf-8", "replace")))
     elif kind == NOTE:
         (size,) = struct.unpack_from("<I", data, 20)
         process.notes.append(data[24:24 + size].decode("utf-8", "replace"))
@@ -143,11 +172,6 @@ def signed(byte):
 
 
 def line_by_pairs(code, wanted):
-    elif kind == TOUCH:
-        process.touches.append(Touch(*struct.unpack_from("<Q4I", data, 16)))
-    elif kind == TOUCH_STATE:
-        armed, size = struct.unpack_from("<2I", data, 16)
-        process.touch_states.append(TouchState(bool(armed), data[24:24 + size].decode("utf-8", "replace")))
     address, line = 0, code.first_line
     for delta, line_delta in zip(code.line_table[::2], code.line_table[1::2]):
         address += delta

@@ -175,6 +175,40 @@ TEST(Ingest, AForkChildKnowsItsParentsStacksAndCopiesAtMostItsFaults) {
   EXPECT_EQ(child.copies[0].time_s, 3.0);
 }
 
+// The parent replaced itself before the child was heard of, and the child has another parent by then.
+TEST(Ingest, AForkChildSaysWhoseTablesItWentOnWith) {
+  TestRecording recording;
+  const auto job = [](std::uint64_t time_ns) { return module_at(time_ns, 0x5000, 0x6000, "/usr/bin/job"); };
+  recording.add(100,
+                {segment(1, 0,
+                         joined({attach(kSecond, 100, 1, trace::Born::exec), tables(kSecond, 100), job(kSecond),
+                                 stack(kSecond, 1, {0x5101}), stack(kSecond + 8, 2, {0x5401}),
+                                 attach(kSecond + 9, 100, 1, trace::Born::exec), tables(kSecond + 9, 100),
+                                 job(kSecond + 9), stack(kSecond + 9, 1, {0x5201})}))},
+                {});
+  const auto add_child = [&](std::uint32_t pid, const ByteVector& named) {
+    recording.add(
+        pid,
+        {segment(pid, 0,
+                 joined({attach(2 * kSecond, pid, 1, trace::Born::fork), named, stack(2 * kSecond, 2, {0x5301}),
+                         block(RecordKind::allocate, 2 * kSecond, kHeap, 4 * 4096, 1),
+                         block(RecordKind::allocate, 2 * kSecond, kHeap + 4 * 4096, 6 * 4096, 2)}))},
+        {{FrameKind::walk, walk(3 * kSecond, {heap(10)})}});
+  };
+  add_child(101, tables(2 * kSecond, 101, 100, kSecond));
+  add_child(102, tables(2 * kSecond, 102, 77, 77));            // of a process that nobody saw
+  add_child(103, tables(2 * kSecond, 103, 104, 2 * kSecond));  // damaged: in a circle
+  add_child(104, tables(2 * kSecond, 104, 103, 2 * kSecond));
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  ASSERT_EQ(account->processes.size(), 5U);
+  EXPECT_EQ(summary(*account, account->processes[1].accounts.at(0)),
+            (Summary{{"heap_live /usr/bin/job+256", 4 * 4096}, {"heap_live /usr/bin/job+768", 6 * 4096}}));
+  for (const std::size_t unknown : {2U, 3U, 4U})
+    EXPECT_EQ(summary(*account, account->processes[unknown].accounts.at(0)).at("heap_live"), 4 * 4096) << unknown;
+}
+
 TEST(Ingest, PhasesNotesLossesAndProcessesNeverWalked) {
   TestRecording recording;
   recording.add(

@@ -60,6 +60,16 @@ inline ByteVector attach(std::uint64_t time_ns, std::uint32_t pid, std::uint32_t
   return record(trace::RecordKind::attach, time_ns, fixed, variable);
 }
 
+inline ByteVector tables(std::uint64_t time_ns, std::uint32_t pid, std::uint32_t inherited_pid = 0,
+                         std::uint64_t inherited_since_ns = 0) {
+  trace::TablesRecord fixed{};
+  fixed.pid = pid;
+  fixed.since_ns = time_ns;
+  fixed.inherited_pid = inherited_pid;
+  fixed.inherited_since_ns = inherited_since_ns;
+  return record(trace::RecordKind::tables, time_ns, fixed);
+}
+
 inline ByteVector module_at(std::uint64_t time_ns, std::uint64_t start, std::uint64_t end, std::string_view path) {
   ByteVector variable;
   append(variable, path);
