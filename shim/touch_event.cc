@@ -16,6 +16,7 @@
 #include "shim/own_memory.h"
 #include "shim/raw_io.h"
 #include "shim/session.h"
+#include "shim/touch_descriptor.h"
 #include "shim/touch_policy.h"
 #include "shim/touch_signal.h"
 
@@ -37,6 +38,7 @@ constexpr std::uint64_t kHandlerBytes = 1024;
 // Of this process.
 struct TouchProcess {
   std::atomic<bool> wanted{false};  // in this image, and never again once it is false
+  std::string_view off_reason;      // written once, before `wanted` is taken back
   std::atomic<std::uint64_t> sampled_faults{0};
   std::atomic<std::uint32_t> missed_faults{0};
   std::atomic<std::int32_t> armed_threads{0};
@@ -82,9 +84,7 @@ long open_event(TouchThread& touch, std::uint32_t every) noexcept {
   attributes.remove_on_exec = 1;
   attributes.sigtrap = 1;
   attributes.sig_data = event_cookie(touch.period_faults);
-  const RawFile event(raw_syscall(SYS_perf_event_open, as_long(&attributes), 0, -1, -1, PERF_FLAG_FD_CLOEXEC));
-  if (!event) return event.number();
-  const long page = raw_syscall(SYS_mmap, 0, kPageBytes, PROT_READ, MAP_SHARED, event.number(), 0);
+  const long page = map_event(&attributes);
   if (is_raw_error(page)) return page;
   drop_event(touch);
   touch.event_page = reinterpret_cast<void*>(page);
@@ -111,6 +111,8 @@ std::string_view reason_of(long error) noexcept {
     case EPERM:
       return "perf_event_open is not permitted: sysctl kernel.perf_event_paranoid=2 allows it, in Docker --cap-add "
              "PERFMON";
+    case EDQUOT:
+      return "sysctl kernel.perf_event_mlock_kb allows this user no more events";
     case EMFILE:
     case ENFILE:
       return "no descriptor is free for perf_event_open";
@@ -128,6 +130,7 @@ void emit_state(ThreadState& thread, trace::TouchState state, std::string_view w
 }
 
 void stop(ThreadState& thread, std::string_view why) noexcept {
+  g_touch.off_reason = why;
   g_touch.wanted.store(false, std::memory_order_release);
   emit_state(thread, trace::TouchState::off, why);
 }
@@ -165,10 +168,9 @@ long arm(ThreadState& thread) noexcept {
 }  // namespace
 
 void start_touch(ThreadState& thread, const char* const* environment) noexcept {
-  if (session().settings.touch_off) return emit_state(thread, trace::TouchState::off, "switched off by touch=off");
-  if (const std::string_view why = reason_against_touch(environment); !why.empty())
-    return emit_state(thread, trace::TouchState::off, why);
-  if (!install_trap_handler()) return emit_state(thread, trace::TouchState::off, "the program ignores SIGTRAP");
+  if (session().settings.touch_off) return stop(thread, "switched off by touch=off");
+  if (const std::string_view why = reason_against_touch(environment); !why.empty()) return stop(thread, why);
+  if (!install_trap_handler()) return stop(thread, "the program ignores SIGTRAP");
   g_touch.wanted.store(true, std::memory_order_release);
   if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
   emit_state(thread, trace::TouchState::armed, {});
@@ -182,10 +184,14 @@ void touch_enter_thread(ThreadState& thread) noexcept {
 }
 
 void touch_enter_fork_child(ThreadState& thread) noexcept {
-  if (!g_touch.wanted.load(std::memory_order_acquire)) return;
+  if (!g_touch.wanted.load(std::memory_order_acquire)) {
+    if (!g_touch.off_reason.empty()) emit_state(thread, trace::TouchState::off, g_touch.off_reason);
+    return;
+  }
   g_touch.sampled_faults.store(0, std::memory_order_relaxed);
   g_touch.missed_faults.store(0, std::memory_order_relaxed);
   g_touch.armed_threads.store(0, std::memory_order_relaxed);
+  close_copied_events();
   if (has_new_seccomp_filter()) return stop(thread, "the program has installed a seccomp filter");
   if (!is_trap_handler_in_place()) return stop(thread, "the program has replaced the SIGTRAP handler");
   if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));

@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -33,6 +34,14 @@ std::string first_line(const std::string& path) {
   return std::string(take_until(rest, '\n'));
 }
 
+// Before, a SIGTRAP of an event could kill a process that had it blocked: the shim asks for none there.
+bool has_safe_fault_signals(const utsname& system) {
+  std::string_view release(system.release);
+  const auto major = parse_number<int>(take_until(release, '.'));
+  const auto minor = parse_number<int>(take_until(release, '.'));
+  return major && (*major > 5 || (*major == 5 && minor && *minor >= 18));
+}
+
 Capability page_fault_events() {
   perf_event_attr attributes{};
   attributes.size = sizeof attributes;
@@ -52,6 +61,13 @@ Capability page_fault_events() {
                     .remedy = {}};
   const Fd event(static_cast<int>(syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC)));
   const std::string paranoid = first_line("/proc/sys/kernel/perf_event_paranoid");
+  utsname system{};
+  uname(&system);
+  if (!has_safe_fault_signals(system)) {
+    result.detail = fmt::format("Linux {}: page-fault signals are not safe before 5.18", system.release);
+    result.remedy = "needs Linux 5.18";
+    return result;
+  }
   if (event) {
     result.works = true;
     result.detail = fmt::format("perf_event_open with sigtrap, perf_event_paranoid {}", paranoid);
@@ -60,7 +76,7 @@ Capability page_fault_events() {
   result.detail =
       fmt::format("perf_event_open: {}, perf_event_paranoid {}", errno_text(), paranoid.empty() ? "absent" : paranoid);
   result.remedy =
-      errno == EINVAL ? "needs Linux 5.13" : "sysctl kernel.perf_event_paranoid=2; in Docker: --cap-add PERFMON";
+      errno == EINVAL ? "needs Linux 5.18" : "sysctl kernel.perf_event_paranoid=2; in Docker: --cap-add PERFMON";
   return result;
 }
 

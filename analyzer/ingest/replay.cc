@@ -9,6 +9,7 @@
 
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
+#include "ingest/touch_records.h"
 #include "shim/trace/recording_format.h"
 
 namespace whyrss {
@@ -210,6 +211,10 @@ void Replay::on_record(Process& process, const EventRecord& record) {
     case RecordKind::mark:
     case RecordKind::note:
       on_text(process, record);
+      break;
+    case RecordKind::touch:
+    case RecordKind::touch_state:
+      count_touch(record, process.account->touch);
       break;
     case RecordKind::exec:
       process.exec_pending = true;

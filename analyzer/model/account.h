@@ -57,6 +57,13 @@ struct CowSlice {
   std::int64_t copied_bytes = 0;
 };
 
+// Page faults in user mode that were sampled: each sample stands for several.
+struct TouchFigures {
+  bool armed = false;      // at some time, in some thread
+  std::string off_reason;  // "" while armed, or when nothing is known
+  std::uint64_t samples = 0, faults = 0, missed = 0;
+};
+
 struct ProcessAccount {
   int pid = 0;
   std::optional<int> parent;
@@ -74,7 +81,8 @@ struct ProcessAccount {
   std::vector<CowSlice> copies;       // by time
   std::int64_t high_water_bytes = 0;  // VmHWM
   std::uint64_t lost_events = 0;
-  std::vector<std::string> notes;                // why something is missing for this process
+  std::vector<std::string> notes;  // why something is missing for this process
+  TouchFigures touch;
   std::map<std::string, std::int64_t> counters;  // small_allocations, ...
 };
 

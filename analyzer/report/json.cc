@@ -145,6 +145,15 @@ Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t 
   return {{"copied", process.copied}, {"sites", std::move(sites)}};
 }
 
+Json touch_json(const ProcessAccount& account) {
+  const TouchFigures& touch = account.touch;
+  const std::string reason = touch.off_reason.empty() ? "not traced" : touch.off_reason;
+  return {{"samples", touch.samples},
+          {"faults", touch.faults},
+          {"missed", touch.missed},
+          {"off_reason", touch.armed && touch.off_reason.empty() ? Json(nullptr) : Json(reason)}};
+}
+
 Json process_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
@@ -172,6 +181,7 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
             {"page_tables", optional_json(process.page_tables)}}},
           {"causes", std::move(causes)},
           {"cow", cow_json(stacks, process, top)},
+          {"touch", touch_json(account)},
           {"allocator_stats", nullptr},
           {"lost_events", account.lost_events},
           {"notes", account.notes},
