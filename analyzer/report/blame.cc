@@ -47,6 +47,22 @@ bool is_interpreter(const std::string& module_path) {
   return starts_with(name, "python") && !contains(name, ".so");
 }
 
+// Code that a compiler brings along and puts into everybody's programs: start-up, and the containers and
+// allocators of C++ and Rust, often inlined. Nobody can change it, and its lines say nothing about who asked for the
+// memory.
+bool is_language_code(const Frame& frame) {
+  static constexpr std::array<std::string_view, 4> kFiles{"/usr/include/", "/include/c++/", "/rustc/", "/rustlib/src/"};
+  static constexpr std::array<std::string_view, 6> kFunctions{"std::",  "__gnu_cxx::", "operator new",
+                                                              "core::", "alloc::",     "<alloc::"};
+  for (const std::string_view part : kFiles)
+    if (contains(frame.file, part)) return true;
+  if (frame.function == "_start") return true;
+  const std::string function = starts_with(frame.function, "void ") ? frame.function.substr(5) : frame.function;
+  for (const std::string_view prefix : kFunctions)
+    if (frame.file.empty() && starts_with(function, prefix)) return true;
+  return false;
+}
+
 }  // namespace
 
 std::string base_name(const std::string& path) {
@@ -56,6 +72,7 @@ std::string base_name(const std::string& path) {
 
 const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
   std::array<const Frame*, 4> python{};  // innermost of each Origin
+  const Frame* own = nullptr;
   const Frame* outside = nullptr;
   const Frame* named = nullptr;
   for (const FrameId id : stacks[stack]) {
@@ -66,11 +83,14 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
     } else if (!frame.function.empty()) {
       const std::string& module = stacks[frame.module].path;
       if (named == nullptr) named = &frame;
-      if (outside == nullptr && !serves_others(module) && !is_interpreter(module)) outside = &frame;
+      if (serves_others(module) || is_interpreter(module)) continue;
+      if (outside == nullptr) outside = &frame;
+      if (own == nullptr && !is_language_code(frame)) own = &frame;
     }
   }
   for (const Frame* frame : python)
     if (frame != nullptr) return frame;
+  if (own != nullptr) return own;
   return outside != nullptr ? outside : named;
 }
 

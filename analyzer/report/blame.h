@@ -9,7 +9,8 @@ namespace whyrss {
 
 // Python first: the innermost frame of the user's own code; else of an installed package; else of the
 // standard library. Then the innermost named native frame outside libc, the allocator and the
-// interpreter, then any named native frame. Null: nothing in the stack has a name.
+// interpreter, if there is one not from the headers of C++ or the library of Rust; then any named native
+// frame. Null: nothing in the stack has a name.
 const Frame* blamed_frame(const StackTable& stacks, StackId stack);
 
 // "file.py:41 in load", "function (library.so)" ...; "" for null.

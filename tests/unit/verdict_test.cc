@@ -213,5 +213,33 @@ TEST(Blame, NamelessNativeStackBlamesNobody) {
             "mmap (libc.so.6)");
 }
 
+TEST(Blame, ContainersOfTheLanguageAreNotToBlame) {
+  StackTable stacks;
+  const std::string program = "/home/u/program";
+  const auto blamed = [&](const std::vector<std::pair<std::string, std::string>>& frames) {
+    return blamed_line(stacks, literal::native_stack(stacks, frames));
+  };
+  EXPECT_EQ(blamed({{"malloc", "/usr/lib/libc.so.6"},
+                    {"operator new(unsigned long)", "/usr/lib/libstdc++.so.6"},
+                    {"void std::vector<int>::_M_realloc_insert<int>(int&&)", program},
+                    {"grow(Pool&)", program},
+                    {"main", program}}),
+            "grow(Pool&) (program)");
+  EXPECT_EQ(blamed({{"<alloc::vec::Vec<T> as core::clone::Clone>::clone", program}, {"job::run", program}}),
+            "job::run (program)");
+  EXPECT_EQ(blamed({{"std::vector<int>::reserve(unsigned long)", program}, {"_start", program}}),
+            "std::vector<int>::reserve(unsigned long) (program)");
+  // By file where it is known: inlined code of a header stands in the caller's module.
+  Frame header, user;
+  header.module = user.module = stacks.intern(Module{program, "id"});
+  header.function = "allocate";
+  header.file = "/usr/include/c++/12/bits/new_allocator.h";
+  header.line = 137;
+  user.function = "grow";
+  user.file = "/home/u/grow.cc";
+  user.line = 7;
+  EXPECT_EQ(blamed_line(stacks, stacks.intern({stacks.intern(header), stacks.intern(user)})), "grow.cc:7 in grow");
+}
+
 }  // namespace
 }  // namespace whyrss
