@@ -146,7 +146,7 @@ NameTable read_name_file(const std::string& recording_dir, const std::string& se
 Status write_name_file(const std::string& recording_dir, const std::string& session, const NameTable& names) {
   const auto id = parse_session(session);
   if (!id) return Error{"the recording has no session id"};
-  const Status in_place = write_one(path_in_recording(recording_dir), *id, names);
+  Status in_place = write_one(path_in_recording(recording_dir), *id, names);
   const std::string cache = cache_directory();
   if (in_place || cache.empty()) return in_place;
   std::error_code error;

@@ -36,7 +36,7 @@ Result<ElfFile> ElfFile::open(const std::string& path, const std::string& build_
                                         .find_debuginfo = dwfl_standard_find_debuginfo,
                                         .section_address = nullptr,
                                         .debuginfo_path = nullptr};
-  const Error no_elf{path + ": not here or no ELF file; its functions have no names"};
+  const Error no_elf{path + ": no ELF file that can be read; its functions have no names"};
   unsetenv("DEBUGINFOD_URLS");  // else libdwfl asks servers
   Fd fd = open_regular(path);
   if (!fd) return no_elf;

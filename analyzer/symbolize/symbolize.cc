@@ -40,6 +40,8 @@ bool needs_reading(const Module& module, const ModuleNames& known, const FramesB
   return false;
 }
 
+std::string missing_note(const std::string& path) { return path + ": not here; its functions have no names"; }
+
 std::string gone_note(const std::vector<std::string>& gone) {
   std::string list;
   for (std::size_t i = 0; i < std::min(gone.size(), kModulesInNote); ++i) list += (i == 0 ? "" : ", ") + gone[i];
@@ -58,7 +60,8 @@ Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& lim
     const auto known = names.find(module);
     const bool here = exists(module.path);
     if (known != names.end() && !here) gone.push_back(module.path);
-    if (known != names.end() && (!here || !needs_reading(module, known->second, frames, limits))) continue;
+    if (known == names.end() && !here) result.notes.push_back(missing_note(module.path));
+    if (!here || (known != names.end() && !needs_reading(module, known->second, frames, limits))) continue;
     ModuleToRead wanted{module, {}};
     for (const auto& [address, ids] : frames) wanted.addresses.push_back(address);
     to_read.push_back(std::move(wanted));

@@ -185,6 +185,18 @@ def test_debug_file_of_the_distribution(whyrss, recording, built):
             os.rmdir(folder)
 
 
+def test_common_file_of_dwz(whyrss, recording, built):
+    """.gnu_debugaltlink: what several libraries have in common lies in one more file."""
+    if not shutil.which("dwz"):
+        pytest.skip("dwz is not installed")
+    record(whyrss, recording, built.program)
+    shutil.copy(built.library, built.directory / "other.so")
+    run("dwz", "-m", "common.debug", "libkeep.so", "other.so", cwd=built.directory)
+    assert_all_named(kept_stack(fresh_report(whyrss, recording)), built)
+    (built.directory / "common.debug").unlink()
+    assert named(kept_stack(fresh_report(whyrss, recording)))[-3:] == ["hidden", "library_keep", "main"]
+
+
 def test_mini_debug_info(whyrss, recording, built):
     """.gnu_debugdata: the symbols that .dynsym leaves out, compressed."""
     if not shutil.which("xz"):
@@ -274,3 +286,27 @@ def test_rust_names(whyrss, recording, compile_c):
     record(whyrss, recording, compile_c(RUST_NAMES))
     functions = [frame["function"] for frame in kept_stack(whyrss.finished_report(recording))]
     assert functions[functions.index("mycrate::keep_here"):][:3] == ["mycrate::keep_here", "mycrate::Pool::keep_more", "main"]
+
+
+CONTAINER = r"""
+#include <unistd.h>
+#include <vector>
+__attribute__((noinline)) std::vector<char> &keep(std::size_t size) {
+  static std::vector<char> &kept = *new std::vector<char>;
+  kept.resize(size);  // line of keep
+  return kept;
+}
+int main() {
+  char end;
+  return keep(48 << 20).empty() || read(0, &end, 1) != 0;
+}
+"""
+
+
+def test_a_container_is_not_to_blame(whyrss, recording, compile_c):
+    """The line that asked for the vector, not the one in the header that is inlined into it."""
+    record(whyrss, recording, compile_c(CONTAINER, compiler="g++"))
+    stack = kept_stack(whyrss.finished_report(recording))
+    assert any("/include/c++/" in frame["file"] for frame in stack)
+    text = whyrss.run("report", recording).stdout
+    assert f"program.cc:{line_of(CONTAINER, 'keep')} in keep(unsigned long)" in text
