@@ -30,7 +30,7 @@ class Process:
 
     def __init__(self):
         self.python, self.codes, self.stacks, self.events, self.notes = None, {}, {}, [], []
-        self.touches, self.touch_states = [], []
+        self.touches, self.touch_states, self.moments = [], [], []
         self.attached = False
         self.earlier = None  # the image that this one replaced by exec: ids are of one image
         self.tables, self.inherited = None, None  # whose ids these are, and whose they were before a fork
@@ -89,6 +89,7 @@ def read_pool(path):
                 earlier, processes[pid] = processes[pid], Process()
                 processes[pid].earlier = earlier
             take_record(processes[pid], kind, data)
+            take_moment(processes[pid], kind, data)
     inherit_tables(processes)
     return processes
 
@@ -110,6 +111,15 @@ def inherit_tables(processes):
             process.codes = {**ancestor.codes, **process.codes}
             process.stacks = {**ancestor.stacks, **process.stacks}
             ancestor = images.get(ancestor.inherited)
+
+
+def take_moment(process, kind, data):
+    """What happened to memory, in order: (kind, address, size or 0, stack)."""
+    if kind in (ALLOCATE, RELEASE):
+        process.moments.append((kind, *struct.unpack_from("<2QI", data, 16)))
+    elif kind == TOUCH:
+        address, _, _, stack_id = struct.unpack_from("<Q3I", data, 16)
+        process.moments.append((kind, address, 0, stack_id))
 
 
 def take_record(process, kind, data):

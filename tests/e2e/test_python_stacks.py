@@ -1,5 +1,4 @@
 """Python stacks equal traceback's, for every CPython found: file, function, line, order and count."""
-import json
 import os
 import pathlib
 import re
@@ -11,26 +10,10 @@ import pytest
 import pool_reader
 from conftest import PATIENCE_S
 from interpreters import CASES, MINORS, version_of
+from zoo_runs import MAX_PYTHON_FRAMES, run_zoo, shown_frames
 
-MAX_PYTHON_FRAMES = 512
 PYMALLOC = 1
-ZOO = pathlib.Path(__file__).with_name("python_zoo.py")
 TABLES = pathlib.Path(__file__).resolve().parents[2] / "shim/python_tables.h"
-
-
-def run_zoo(shim, python, tmp_path, **more):
-    """Runs the zoo traced; returns (pool, {(pid, size): frames of traceback})."""
-    pool, log = tmp_path / "pool", tmp_path / "expected"
-    environment = {**os.environ, "LD_PRELOAD": str(shim), **pool_reader.make_pool(pool), **more}
-    result = subprocess.run([python, ZOO, log], env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
-                            check=False)
-    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-    expected = {}
-    for line in log.read_text().splitlines():
-        pid, size, frames = json.loads(line)
-        assert (pid, size) not in expected
-        expected[pid, size] = [tuple(frame) for frame in frames]
-    return pool_reader.read_pool(pool), expected
 
 
 def events_by_size(process):
@@ -41,18 +24,6 @@ def events_by_size(process):
         if size >= 1 << 20 and event.size_bytes - size <= 64 and event.origin == 0:
             found.setdefault(size, []).append(event)
     return found
-
-
-def shown_frames(process, stack):
-    """What traceback would show of a stack."""
-    version = process.python.version_hex
-    frames = []
-    for frame in stack.python:
-        assert frame.code in process.codes, f"no code {frame.code}"
-        code = process.codes[frame.code]
-        if not frame.flags & pool_reader.FRAME_INCOMPLETE:
-            frames.append((code.file, code.name, pool_reader.line_of(version, code, frame.last_instruction)))
-    return frames
 
 
 def compare(pool, expected):

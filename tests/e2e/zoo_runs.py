@@ -1,0 +1,38 @@
+"""Runs python_zoo.py under the library: what it recorded, and what traceback said at the same moments."""
+import json
+import os
+import pathlib
+import subprocess
+
+import pool_reader
+from conftest import PATIENCE_S
+
+MAX_PYTHON_FRAMES = 512
+ZOO = pathlib.Path(__file__).with_name("python_zoo.py")
+
+
+def run_zoo(shim, python, tmp_path, **more):
+    """Runs the zoo traced; returns (pool, {(pid, size): frames of traceback})."""
+    pool, log = tmp_path / "pool", tmp_path / "expected"
+    environment = {**os.environ, "LD_PRELOAD": str(shim), **pool_reader.make_pool(pool), **more}
+    result = subprocess.run([python, ZOO, log], env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
+                            check=False)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    expected = {}
+    for line in log.read_text().splitlines():
+        pid, size, frames = json.loads(line)
+        assert (pid, size) not in expected
+        expected[pid, size] = [tuple(frame) for frame in frames]
+    return pool_reader.read_pool(pool), expected
+
+
+def shown_frames(process, stack):
+    """What traceback would show of a stack."""
+    version = process.python.version_hex
+    frames = []
+    for frame in stack.python:
+        assert frame.code in process.codes, f"no code {frame.code}"
+        code = process.codes[frame.code]
+        if not frame.flags & pool_reader.FRAME_INCOMPLETE:
+            frames.append((code.file, code.name, pool_reader.line_of(version, code, frame.last_instruction)))
+    return frames
