@@ -140,16 +140,27 @@ class Scopes {
   std::vector<std::vector<Dwarf_Die>> chains_;
 };
 
-std::vector<CodeLine> lines_at(Dwarf_Die* unit, std::uint64_t address, std::vector<Dwarf_Die>& chain) {
+// With -gsplit-dwarf the functions are in a .dwo file beside the source, and `unit` has only the line table.
+Dwarf_Die unit_with_functions(Dwarf_Die unit) {
+  std::uint8_t type = 0;
+  Dwarf_Die split{};
+  const bool is_split = dwarf_cu_info(unit.cu, nullptr, &type, nullptr, &split, nullptr, nullptr, nullptr) == 0 &&
+                        type == DW_UT_skeleton && split.addr != nullptr;
+  return is_split ? split : unit;
+}
+
+// `functions`: the unit that `chain` is in.
+std::vector<CodeLine> lines_at(Dwarf_Die* unit, Dwarf_Die* functions, std::uint64_t address,
+                               std::vector<Dwarf_Die>& chain) {
   std::vector<CodeLine> lines;
   for (auto scope = chain.rbegin(); scope != chain.rend(); ++scope) {
     lines.push_back({function_name(&*scope), "", 0});
     if (scope == chain.rbegin()) continue;
-    set_call_site(unit, &*std::prev(scope), lines.back());
+    set_call_site(functions, &*std::prev(scope), lines.back());
   }
   const bool owner_missing = chain.empty() || dwarf_tag(&chain.front()) != DW_TAG_subprogram;
   if (owner_missing) lines.emplace_back();
-  if (owner_missing && !chain.empty()) set_call_site(unit, &chain.front(), lines.back());
+  if (owner_missing && !chain.empty()) set_call_site(functions, &chain.front(), lines.back());
   // A row for the whole chain: the innermost function's.
   set_line(unit, address, lines.front());
   return lines;
@@ -171,9 +182,10 @@ bool find_dwarf_lines(Dwfl_Module* module, const std::vector<std::uint64_t>& add
   for (const auto& [offset, wanted] : by_unit) {
     Dwarf_Die unit;
     if (dwarf_offdie(dwarf, offset, &unit) == nullptr) continue;
-    Scopes scopes(&unit, wanted);
+    Dwarf_Die functions = unit_with_functions(unit);
+    Scopes scopes(&functions, wanted);
     for (std::size_t i = 0; i < wanted.size(); ++i)
-      found(wanted[i].index, lines_at(&unit, wanted[i].address, scopes.chain(i)));
+      found(wanted[i].index, lines_at(&unit, &functions, wanted[i].address, scopes.chain(i)));
   }
   return true;
 }

@@ -49,8 +49,9 @@ def line_of(source, name):
 
 class Built:
     """A program with a library of its own, in one directory."""
-    def __init__(self, directory):
+    def __init__(self, directory, *compiler):
         directory.mkdir()
+        self.compiler = compiler
         self.directory = directory
         self.library, self.program = directory / "libkeep.so", directory / "program"
         (directory / "keep.c").write_text(LIBRARY)
@@ -59,7 +60,7 @@ class Built:
         self.build("program.c", "-o", self.program, "-L.", "-lkeep", "-Wl,-rpath,$ORIGIN")
 
     def build(self, *arguments):
-        run("gcc", "-O1", "-g", "-Wl,--build-id", *arguments, cwd=self.directory)
+        run(*self.compiler, "-O1", "-Wl,--build-id", *arguments, cwd=self.directory)
 
 
 def run(*command, **options):
@@ -71,7 +72,7 @@ def run(*command, **options):
 def built(tmp_path):
     if not shutil.which("gcc") or not shutil.which("objcopy"):
         pytest.skip("gcc and objcopy are not both installed")
-    return Built(tmp_path / "built")
+    return Built(tmp_path / "built", "gcc", "-g")
 
 
 def block_sites(report):
@@ -128,7 +129,15 @@ def fresh_report(whyrss, recording):
     return whyrss.report(recording)
 
 
-def test_inlined_calls_are_frames(whyrss, recording, built):
+COMPILERS = [("gcc", "-g"), ("gcc", "-g1"), ("gcc", "-g", "-gdwarf-4"), ("gcc", "-g", "-gsplit-dwarf"),
+             ("clang", "-g"), ("clang", "-gline-tables-only")]
+
+
+@pytest.mark.parametrize("compiler", COMPILERS, ids=" ".join)
+def test_inlined_calls_are_frames(whyrss, recording, tmp_path, compiler):
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"{compiler[0]} is not installed")
+    built = Built(tmp_path / "built", *compiler)
     record(whyrss, recording, built.program)
     for report in (whyrss.finished_report(recording), fresh_report(whyrss, recording)):
         assert_all_named(kept_stack(report), built)
