@@ -41,10 +41,11 @@ class StackMemo {
   [[nodiscard]] std::uint64_t hash(std::size_t index) const noexcept { return links_[index].hash; }
   [[nodiscard]] bool incomplete() const noexcept { return incomplete_; }
 
-  // A new walk. Nothing is known when rules were forgotten meanwhile; generation 0 is never known.
-  void begin(std::uint64_t generation) noexcept {
-    if (generation == 0 || generation != generation_) known_ = kEnd;
+  // A new walk. Nothing is known when rules were forgotten since the last one, or code goes away right now.
+  void begin(std::uint64_t generation, bool settled) noexcept {
+    if (!settled || !settled_ || generation != generation_) known_ = kEnd;
     verified_ = false;
+    settled_ = settled;
     generation_ = generation;
   }
 
@@ -107,6 +108,7 @@ class StackMemo {
   std::size_t known_ = 0;  // frames from here on may be met
   std::uint64_t top_ = 0;  // no word above this is read
   std::size_t word_count_ = 0;
+  bool settled_ = false;
   bool verified_ = false;  // frames from known_ on hold, as of this walk
   bool incomplete_ = false;
   std::array<Frame, kEnd + 2> frames_{};  // the last two stay 0

@@ -39,12 +39,14 @@ constinit std::atomic<std::uint64_t> g_generation{1};
 constinit std::atomic<std::uint32_t> g_closing{0};  // dlclose calls that run now
 
 constexpr unsigned kAddressBits = 48;
-constexpr std::uint64_t kUncached = 0;
-
-// Of the rules that may be used for a walk that begins now.
-std::uint64_t current_generation() noexcept {
+// The code that a walk begins with, and whether rules of it may be kept.
+struct Code {
+  std::uint64_t generation;
+  bool settled;
+};
+Code current_code() noexcept {
   const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
-  return g_closing.load(std::memory_order_acquire) == 0 && g_cache != nullptr ? generation : kUncached;
+  return {.generation = generation, .settled = g_closing.load(std::memory_order_acquire) == 0 && g_cache != nullptr};
 }
 
 // Rules as words (see WalkedFrame).
@@ -68,9 +70,9 @@ std::uint64_t find_rule(std::uint64_t ip) noexcept { return std::bit_cast<std::u
   return find_rule(ip);
 }
 
-[[gnu::always_inline]] inline std::uint64_t cached_rule(std::uint64_t ip, std::uint64_t generation) noexcept {
-  if (generation == kUncached || ip >> kAddressBits != 0) return find_rule(ip);
-  const std::uint64_t key = generation << kAddressBits | ip;
+[[gnu::always_inline]] inline std::uint64_t cached_rule(std::uint64_t ip, Code program) noexcept {
+  if (!program.settled || ip >> kAddressBits != 0) return find_rule(ip);
+  const std::uint64_t key = program.generation << kAddressBits | ip;
   const std::uint64_t hash = (key * 0x9e3779b97f4a7c15ULL) >> kHashShift;
   const CacheSlot& slot = g_cache[hash];
   if (slot.key.load(std::memory_order_acquire) == key) {
@@ -185,7 +187,10 @@ void start_unwind_walk() noexcept {
   g_cache = static_cast<CacheSlot*>(memory);
 }
 
-void begin_code_removal() noexcept { g_closing.fetch_add(1, std::memory_order_acq_rel); }
+void begin_code_removal() noexcept {
+  g_closing.fetch_add(1, std::memory_order_acq_rel);
+  g_generation.fetch_add(1, std::memory_order_acq_rel);
+}
 
 void end_code_removal(bool removed) noexcept {
   if (removed) {
@@ -207,11 +212,11 @@ bool unwind_walk_after_fork_in_child() noexcept {
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   StackMemo& memo = scratch.memo;
   auto& passed = scratch.passed;
-  const std::uint64_t generation = current_generation();
+  const Code program = current_code();
   Registers registers{.ip = caller.ip + (caller.interrupted ? 1 : 0), .sp = caller.sp, .bp = caller.bp};
   StackBounds stack(scratch.known_stack);
   stack.enter(registers.sp);
-  memo.begin(generation);
+  memo.begin(program.generation, program.settled);
   std::size_t candidate = memo.known();
   std::size_t count = 0;
   for (; count < passed.size(); ++count) {
@@ -219,7 +224,7 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
       memo.remember_inner(candidate, passed.data(), count);
       return result_of(memo, false);
     }
-    const std::uint64_t rule = cached_rule(registers.ip, generation);
+    const std::uint64_t rule = cached_rule(registers.ip, program);
     passed[count] = {.ip = registers.ip, .sp = registers.sp, .bp = registers.bp, .rule = rule};
     if (step_as_usual(registers, rule, stack.end())) {
       if (registers.ip != 0) continue;
