@@ -125,8 +125,9 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
   std::uint64_t leftover_bytes = 0;
   if (!closed && !running) {
     if (this_boot) rescue_pool(recording_dir, *manifest);
-    pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
-    if (!pool && this_boot) pool = PoolCopy::read(manifest->pool_path, manifest->session);
+    // In this order: another report may be moving it now.
+    if (this_boot) pool = PoolCopy::read(manifest->pool_path, manifest->session);
+    if (!pool) pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
     if (pool) leftover_bytes = pool->add_to(*inputs);
   }
   RecordingAccount recording = build_account(*manifest, *inputs);

@@ -1,6 +1,7 @@
 #include "ingest/pool_rescue.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -49,7 +50,7 @@ bool copy_sparse(const Fd& from, const Fd& to, off_t size_bytes) {
 
 bool copy_file(const std::string& from_path, const std::string& to_path) {
   const Fd from(open(from_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  const std::string unfinished = to_path + ".part";
+  const std::string unfinished = fmt::format("{}.{}", to_path, getpid());
   const Fd to(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   struct stat status {};
   const bool copied = from && to && fstat(from.get(), &status) == 0 && copy_sparse(from, to, status.st_size) &&
@@ -71,9 +72,9 @@ std::string rescued_pool_path(const std::string& recording_dir) { return recordi
 
 void rescue_pool(const std::string& recording_dir, const Manifest& manifest) {
   if (manifest.state == "complete" || !is_this_boot(manifest)) return;
-  // A living collector holds the lock; so does another report that does the same.
+  // Only a living collector keeps others from it. Another report may do the same at the same time.
   const Fd lock(open((recording_dir + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!lock || flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return;
+  if (!lock || flock(lock.get(), LOCK_SH | LOCK_NB) != 0) return;
   // Only what is a pool of this very recording: the path is foreign text.
   if (!PoolCopy::read(manifest.pool_path, manifest.session) || is_mapped(manifest.pool_path)) return;
   if (copy_file(manifest.pool_path, rescued_pool_path(recording_dir))) unlink(manifest.pool_path.c_str());

@@ -16,7 +16,7 @@ std::string rescued_pool_path(const std::string& recording_dir);
 
 // Moves the pool into the recording, which then has everything, wherever it is copied; the memory is freed.
 // Nothing happens while the collector or a process that can still write into the pool lives, or when the
-// recording cannot be written.
+// recording cannot be written. The pool is gone only when the recording has it.
 void rescue_pool(const std::string& recording_dir, const Manifest& manifest);
 
 }  // namespace whyrss
