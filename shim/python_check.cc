@@ -42,10 +42,14 @@ void set_version_text(std::string_view text) noexcept {
 }
 
 void set_version(std::uint32_t hex) noexcept {
-  Text text;
-  text.add(hex >> 24).add(".").add((hex >> 16) & 0xff).add(".").add((hex >> 8) & 0xff);
+  ShortText text;
+  text.add(std::uint64_t{hex >> 24})
+      .add(".")
+      .add(std::uint64_t{(hex >> 16) & 0xff})
+      .add(".")
+      .add(std::uint64_t{(hex >> 8) & 0xff});
   const std::uint32_t level = (hex >> 4) & 0xf;
-  if (level != 0xf) text.add(level == 0xa ? "a" : level == 0xb ? "b" : "rc").add(hex & 0xf);
+  if (level != 0xf) text.add(level == 0xa ? "a" : level == 0xb ? "b" : "rc").add(std::uint64_t{hex & 0xf});
   set_version_text(text.view());
   g_python.record.version_hex = hex;
 }

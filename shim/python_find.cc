@@ -1,8 +1,8 @@
 // Finds CPython in this process and checks that it is laid out as our tables say, before anything is
-// read by them. Runs in the shim's constructor: the program and the libraries it needs are relocated,
-// static type objects are in place, the interpreter is not yet initialised.
+// read by them. In the shim's constructor: the program and the libraries it needs are relocated,
+// static type objects are in place, the interpreter is not yet initialised. A libpython that comes later, by
+// dlopen, is found as the first new stack goes through it.
 #include <dlfcn.h>
-#include <elf.h>
 #include <link.h>
 
 #include "shim/emit.h"
@@ -43,54 +43,34 @@ void deallocate_module(void* module) {
   g_python.module_dealloc(module);
 }
 
+bool is_python_library(const char* path) noexcept {
+  return path != nullptr && __builtin_strstr(path, "libpython3") != nullptr;
+}
+
 // A libpython that was loaded out of sight of the global scope (RTLD_LOCAL).
-int keep_python_library(dl_phdr_info* image, std::size_t, void* handle) {
-  if (image->dlpi_name == nullptr || __builtin_strstr(image->dlpi_name, "libpython3") == nullptr) return 0;
-  *static_cast<void**>(handle) = dlopen(image->dlpi_name, RTLD_LAZY | RTLD_NOLOAD);
+int keep_python_image(dl_phdr_info* image, std::size_t, void* inside) {
+  if (!is_python_library(image->dlpi_name) || image->dlpi_phnum == 0) return 0;
+  *static_cast<std::uint64_t*>(inside) = reinterpret_cast<std::uint64_t>(image->dlpi_phdr);
   return 1;
 }
 
 Library find_library() noexcept {
-  if (dlsym(RTLD_DEFAULT, "_PyRuntime") != nullptr) return Library(RTLD_DEFAULT);
-  void* handle = nullptr;
-  dl_iterate_phdr(keep_python_library, &handle);
-  return Library(handle);  // nullptr is RTLD_DEFAULT
-}
-
-struct Image {
-  std::uint64_t inside, start, end;
-};
-
-int find_image(dl_phdr_info* image, std::size_t, void* argument) {
-  auto& wanted = *static_cast<Image*>(argument);
-  std::uint64_t start = UINT64_MAX, end = 0;
-  for (unsigned i = 0; i < image->dlpi_phnum; ++i) {
-    const ElfW(Phdr)& segment = image->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD) continue;
-    const std::uint64_t address = image->dlpi_addr + segment.p_vaddr;
-    if (address < start) start = address;
-    if (address + segment.p_memsz > end) end = address + segment.p_memsz;
-  }
-  if (wanted.inside < start || wanted.inside >= end) return 0;
-  wanted.start = start;
-  wanted.end = end;
-  return 1;
+  std::uint64_t inside = 0;
+  if (dlsym(RTLD_DEFAULT, "_PyRuntime") == nullptr) dl_iterate_phdr(keep_python_image, &inside);
+  return inside != 0 ? Library(find_image(inside)) : Library();
 }
 
 void describe_image(const void* inside) noexcept {
-  Image image{.inside = reinterpret_cast<std::uint64_t>(inside), .start = 0, .end = 0};
-  dl_iterate_phdr(find_image, &image);
+  const LoadedImage image = find_image(reinterpret_cast<std::uint64_t>(inside));
   g_python.record.runtime_start = image.start;
   g_python.record.runtime_end = image.end;
 }
 
 void find_eval_range(const Library& library) noexcept {
-  const std::byte* eval = library.address("_PyEval_EvalFrameDefault");
-  Dl_info info{};
-  void* symbol = nullptr;
-  if (eval == nullptr || dladdr1(eval, &info, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return;
-  g_python.record.eval_start = reinterpret_cast<std::uint64_t>(eval);
-  g_python.record.eval_end = g_python.record.eval_start + static_cast<const ElfW(Sym)*>(symbol)->st_size;
+  const Symbol eval = library.symbol("_PyEval_EvalFrameDefault");
+  if (eval.size_bytes == 0) return;
+  g_python.record.eval_start = reinterpret_cast<std::uint64_t>(eval.address);
+  g_python.record.eval_end = g_python.record.eval_start + eval.size_bytes;
 }
 
 bool find_functions(const Library& library, const PythonLayout& layout) noexcept {
@@ -123,8 +103,7 @@ void wrap_dealloc(std::byte* type, Deallocator& real, Deallocator wrapper) noexc
 }
 
 // What this process has of Python; false: nothing.
-bool examine(trace::PythonSupport& support) noexcept {
-  const Library library = find_library();
+bool examine(const Library& library, trace::PythonSupport& support) noexcept {
   const std::byte* runtime = library.address("_PyRuntime");  // since 3.7
   if (runtime == nullptr) {
     if (const std::byte* pypy = library.address("PyPy_IsInitialized"); pypy != nullptr) {
@@ -149,7 +128,9 @@ bool examine(trace::PythonSupport& support) noexcept {
   support = trace::PythonSupport::mismatch;
   if (!is_laid_out_as(library, layout) || !find_functions(library, layout)) return true;
   support = trace::PythonSupport::full;
-  wrap_arenas(library);
+  // Its lock exists once the interpreter does, and others may hold it then.
+  int (*is_initialized)() = nullptr;
+  if (library.find("Py_IsInitialized", is_initialized) && is_initialized() == 0) wrap_arenas(library);
   if (std::byte* module_type = library.address("PyModule_Type"); module_type != nullptr)
     wrap_dealloc(module_type, g_python.module_dealloc, deallocate_module);
   return true;
@@ -173,15 +154,13 @@ void say_support() noexcept {
       what = "this interpreter is not CPython: native frames only";
       break;
   }
-  Text text;
+  ShortText text;
   text.add("python: ").add({g_python.version, g_python.record.version_bytes}).add(what);
   emit_text(thread_state(), trace::RecordKind::note, 0, text.view());
 }
 
-}  // namespace
-
-void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
-  if (g_python.layout != nullptr || !examine(g_python.record.support)) return;
+void start(const Library& library, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  if (!examine(library, g_python.record.support)) return;
   if (g_python.record.support == trace::PythonSupport::full) {
     if (map_code_table()) {
       wrap_dealloc(g_python.code_type, g_python.code_dealloc, deallocate_code);
@@ -192,6 +171,38 @@ void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
   }
   emit_python_record(writer, lease);
   say_support();
+}
+
+// Where a libpython begins that came after the constructor, 0: none did, or it has been looked at.
+constinit std::atomic<std::uint64_t> g_late_image{0};
+constinit std::atomic<bool> g_found_late{false};
+
+}  // namespace
+
+void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
+  if (g_python.layout == nullptr) start(find_library(), writer, lease);
+}
+
+void python_may_be_in(const LoadedImage& image) noexcept {
+  if (g_python.record.runtime_start == 0 && is_python_library(image.path))
+    g_late_image.store(image.start, std::memory_order_release);
+}
+
+void python_start_late(const trace::Writer& writer, trace::Lease& lease) noexcept {
+  if (g_late_image.load(std::memory_order_relaxed) == 0) return;
+  const std::uint64_t start_address = g_late_image.exchange(0, std::memory_order_acq_rel);
+  if (start_address == 0 || g_python.record.runtime_start != 0) return;
+  const LoadedImage image = find_image(start_address);
+  if (image.start == start_address && is_python_library(image.path)) {
+    g_found_late.store(true);
+    start(Library(image), writer, lease);
+  }
+}
+
+void python_before_dlclose() noexcept {
+  if (!g_found_late.exchange(false)) return;
+  const LoadedImage image = find_image(g_python.record.runtime_start);
+  if (image.path != nullptr) dlopen(image.path, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 
 void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexcept {
@@ -208,7 +219,7 @@ void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexce
 
 void python_switch_off(const char* reason) noexcept {
   if (!g_python.usable.exchange(false)) return;
-  Text text;
+  ShortText text;
   text.add("python: frames switched off, ").add(reason);
   emit_text(thread_state(), trace::RecordKind::note, 0, text.view());
 }

@@ -7,12 +7,20 @@
 #include <span>
 
 #include "shim/stack_capture.h"
+#include "shim/unwind_rules.h"
 
 namespace whyrss::shim {
 
 // Looks for an interpreter (constructor time: exe and needed libraries are relocated). Emits the
 // PythonRecord when there is one. Wraps PyCode_Type.tp_dealloc and the arena allocator.
 void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept;
+
+// A new stack goes through this image: it may be a libpython that came by dlopen.
+void python_may_be_in(const LoadedImage& image) noexcept;
+// Then looks for the interpreter there, without a lock. Never in a signal handler: it has much to do.
+void python_start_late(const trace::Writer& writer, trace::Lease& lease) noexcept;
+// Such a library stays from its first dlclose on: we call it.
+void python_before_dlclose() noexcept;
 
 struct PythonWalk {
   std::uint16_t count = 0;

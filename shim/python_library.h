@@ -1,30 +1,56 @@
 // The interpreter's library, and whether it is one that our tables describe.
 #pragma once
 
-#include <dlfcn.h>
-
 #include <cstddef>
+#include <cstdint>
+#include <string_view>
 
-#include "shim/python_tables.h"
+#include "shim/python_layout.h"
+#include "shim/unwind_rules.h"
 
 namespace whyrss::shim {
 
-// Where the functions and variables of the interpreter are looked up: constructor time only (dlsym locks).
+// What a library defines.
+struct Symbol {
+  std::byte* address = nullptr;
+  std::uint64_t size_bytes = 0;
+};
+
+// Where the functions and variables of the interpreter are looked up: what the loader finds from here, in the
+// constructor only (it locks), or by an image's own tables, anywhere.
 class Library {
  public:
-  explicit Library(void* handle) noexcept : handle_(handle) {}
+  Library() noexcept = default;
+  explicit Library(const LoadedImage& image) noexcept;
 
+  [[nodiscard]] Symbol symbol(const char* name) const noexcept;
+  [[nodiscard]] std::byte* address(const char* name) const noexcept { return symbol(name).address; }
   template <class Function>
   bool find(const char* name, Function*& function) const noexcept {
-    function = reinterpret_cast<Function*>(dlsym(handle_, name));
+    function = reinterpret_cast<Function*>(address(name));
     return function != nullptr;
-  }
-  [[nodiscard]] std::byte* address(const char* name) const noexcept {
-    return static_cast<std::byte*>(dlsym(handle_, name));
   }
 
  private:
-  void* handle_;
+  [[nodiscard]] Symbol symbol_of_image(const char* name) const noexcept;
+
+  bool of_image_ = false;
+  std::uint64_t bias_ = 0;
+  const std::byte* symbols_ = nullptr;
+  const char* names_ = nullptr;
+  const std::uint32_t* hash_ = nullptr;  // DT_GNU_HASH
+};
+
+// A line of text on the stack of a hook; what does not fit is cut off.
+class ShortText {
+ public:
+  ShortText& add(std::string_view piece) noexcept;
+  ShortText& add(std::uint64_t number) noexcept;
+  [[nodiscard]] std::string_view view() const noexcept { return {bytes_, size_}; }
+
+ private:
+  char bytes_[224];
+  std::size_t size_ = 0;
 };
 
 // Fills in version and version_hex of g_python. False: it does not say.

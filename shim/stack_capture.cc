@@ -236,6 +236,7 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   Frames frames;
   frames.native =
       g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
+  if (!caller.interrupted) python_start_late(writer, lease);
   frames.python = walk_python(scratch.walked, caller.interrupted ? Access::probed : Access::direct);
   place_python(frames, scratch, writer, lease);
   const std::uint64_t hash = hash_of(frames, scratch);
@@ -266,7 +267,10 @@ void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease
   forget_modules();
 }
 
-void stacks_before_dlclose() noexcept { begin_code_removal(); }
+void stacks_before_dlclose() noexcept {
+  python_before_dlclose();
+  begin_code_removal();
+}
 
 void stacks_after_dlclose() noexcept {
   end_code_removal(true);

@@ -9,6 +9,7 @@
 #include <span>
 
 #include "shim/emit.h"
+#include "shim/python_frames.h"
 #include "shim/raw_io.h"
 #include "shim/unwind_rules.h"
 
@@ -104,6 +105,7 @@ void describe_module(std::uint64_t address, const trace::Writer& writer, trace::
   std::memcpy(bytes + sizeof record + id.size(), path.data(), path.size());
   trace::publish(lease, size_bytes);
   remember(image);
+  python_may_be_in(image);
 }
 
 void forget_modules() noexcept {
