@@ -18,8 +18,8 @@
 namespace whyrss {
 
 // For gtest's messages.
-void PrintTo(const PythonPosition& at, std::ostream* out) {
-  *out << at.line << ':' << at.end_line << ':' << at.column << ':' << at.end_column;
+std::ostream& operator<<(std::ostream& out, const PythonPosition& at) {
+  return out << at.line << ':' << at.end_line << ':' << at.column << ':' << at.end_column;
 }
 
 namespace {
