@@ -293,7 +293,7 @@ bool request_look(std::uint64_t limit_ns) noexcept {
 
 bool ensure_scratch(ThreadState& thread) noexcept {
   if (thread.scratch != nullptr) return true;
-  thread.scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+  thread.scratch = map_stack_scratch();
   if (thread.scratch == nullptr) return false;
   report_own_memory(thread, thread.scratch, sizeof(StackScratch));
   return true;

@@ -10,6 +10,7 @@ namespace whyrss::shim {
 namespace {
 
 constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;  // smaller areas between their guard pages have none
 
 // linux/prctl.h of Linux 5.17; the name shows up as [anon:whyrss] in smaps where the kernel has it.
 constexpr long kSetVma = 0x53564d41;
@@ -31,7 +32,7 @@ void* map_own(std::size_t size_bytes) noexcept {
   }
   raw_syscall(SYS_madvise, memory, static_cast<long>(size), MADV_DONTDUMP);
   // Huge pages would make a sparse table resident.
-  raw_syscall(SYS_madvise, memory, static_cast<long>(size), MADV_NOHUGEPAGE);
+  if (size >= kHugePageBytes) raw_syscall(SYS_madvise, memory, static_cast<long>(size), MADV_NOHUGEPAGE);
   raw_syscall(SYS_prctl, kSetVma, kSetVmaAnonymousName, memory, static_cast<long>(size), as_long("whyrss"));
   return reinterpret_cast<void*>(memory);
 }

@@ -42,18 +42,23 @@ struct WalkedPythonFrame {
   std::uint64_t eval_address;
 };
 
-// Per thread, zero-filled memory of the caller, too large for foreign stacks. Survives between calls.
+// Per thread, zero-filled, too large for foreign stacks. Survives between calls.
 struct StackScratch {
+  std::array<std::uint64_t, trace::kMaxNativeFrames> addresses;  // of libunwind
+  StackMemo memo;                                                // the stack that was taken last
   KnownStack known_stack;
   std::uint64_t last_hash;
   std::uint32_t last_id, last_epoch;
-  StackMemo memo;  // the stack that was taken last
-  std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
-  std::array<std::uint64_t, trace::kMaxNativeFrames> addresses;  // of libunwind
-  std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
+  union {  // one after the other
+    std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
+    std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
+  };
   std::array<trace::PythonFrame, trace::kMaxPythonFrames> python;
 };
 static_assert(sizeof(StackScratch) <= 64 * 1024);
+
+// A thread's scratch, with the pages that shallow stacks use; nullptr where memory is short.
+StackScratch* map_stack_scratch() noexcept;
 
 // Once per image, before the first describe_stack: finds CPython, emits the PythonRecord.
 void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease& lease) noexcept;

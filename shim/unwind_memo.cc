@@ -28,7 +28,7 @@ bool StackMemo::holds(std::size_t candidate, StackBounds& stack) noexcept {
   std::uint64_t difference = 0;
 #pragma GCC unroll 4
   for (std::size_t i = candidate + 1; i < kEnd; ++i) difference |= load(frames_[i].sp - 8) ^ frames_[i].ip;
-  const std::size_t words = links_[candidate].word_count;
+  const std::size_t words = link(candidate).word_count;
   for (std::size_t i = 0; i < words; ++i) difference |= load(words_[i].place) ^ words_[i].value;
   if (difference == 0) return true;
   find_unchanged(candidate);
@@ -39,7 +39,7 @@ void StackMemo::find_unchanged(std::size_t candidate) noexcept {
   std::size_t unchanged = candidate + 1;
   for (std::size_t i = candidate + 1; i < kEnd; ++i)
     if (load(frames_[i].sp - 8) != frames_[i].ip) unchanged = i;
-  for (std::size_t i = 0; i < links_[candidate].word_count; ++i)
+  for (std::size_t i = 0; i < link(candidate).word_count; ++i)
     if (load(words_[i].place) != words_[i].value && words_[i].frame + 1 > unchanged) unchanged = words_[i].frame + 1;
   known_ = unchanged;
   verified_ = true;
@@ -53,10 +53,10 @@ void StackMemo::forget() noexcept {
 
 void StackMemo::put(std::size_t index, const WalkedFrame& frame, std::uint64_t outer_hash) noexcept {
   frames_[index] = {.sp = frame.sp, .ip = frame.ip};
-  links_[index] = {.hash = mix(outer_hash, frame.ip),
-                   .bp = frame.bp,
-                   .word_count = static_cast<std::uint32_t>(word_count_),
-                   .needs_bp = false};
+  link(index) = {.hash = mix(outer_hash, frame.ip),
+                 .bp = frame.bp,
+                 .word_count = static_cast<std::uint32_t>(word_count_),
+                 .needs_bp = false};
 }
 
 // False: not a word between this frame and the outermost one's return address.
@@ -69,7 +69,7 @@ bool StackMemo::add_word(std::size_t index, std::uint64_t place, std::uint64_t v
 // What the step from this frame to the next one read, besides the return address. False: not to be verified.
 bool StackMemo::add_link(std::size_t index, const WalkedFrame& frame) noexcept {
   const auto rule = std::bit_cast<UnwindRule>(frame.rule);
-  const Link& outer = links_[index + 1];
+  const Link& outer = link(index + 1);
   if (rule.kind == RuleKind::cfa_rsp && !outer.needs_bp) return true;  // nearly all
   bool by_bp = rule.kind == RuleKind::cfa_rbp || rule.kind == RuleKind::deref_rbp;
   if (rule.kind > RuleKind::deref_rbp) return false;
@@ -84,8 +84,8 @@ bool StackMemo::add_link(std::size_t index, const WalkedFrame& frame) noexcept {
     if (saved && !add_word(index, place, outer.bp)) return false;
     by_bp |= at_itself || !saved;
   }
-  links_[index].needs_bp = by_bp;
-  links_[index].word_count = static_cast<std::uint32_t>(word_count_);
+  link(index).needs_bp = by_bp;
+  link(index).word_count = static_cast<std::uint32_t>(word_count_);
   return true;
 }
 
@@ -95,7 +95,7 @@ void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::
   std::size_t index = rest;
   for (std::size_t i = count; i-- > 0;) {
     --index;
-    put(index, frames[i], links_[index + 1].hash);
+    put(index, frames[i], link(index + 1).hash);
     if (known == index + 1 && add_link(index, frames[i])) known = index;
   }
   first_ = index;
@@ -106,7 +106,7 @@ void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::
 void StackMemo::remember_inner(std::size_t candidate, const WalkedFrame* frames, std::size_t count) noexcept {
   if (count == 0 && candidate == first_) return;
   forget();
-  word_count_ = links_[candidate].word_count;
+  word_count_ = link(candidate).word_count;
   put_inside_of(candidate, frames, count, candidate);
 }
 
@@ -123,7 +123,7 @@ void StackMemo::remember_all(const WalkedFrame* frames, std::size_t count, Endin
     top_ = zero_place;
     // Found by RSP as nearly always: the sum is the same as long as the frame is.
     known = std::bit_cast<UnwindRule>(outermost.rule).kind == RuleKind::cfa_rsp && add_word(kEnd - 1, zero_place, 0);
-    links_[kEnd - 1].word_count = static_cast<std::uint32_t>(word_count_);
+    link(kEnd - 1).word_count = static_cast<std::uint32_t>(word_count_);
   }
   put_inside_of(kEnd - 1, frames, count - 1, known ? kEnd - 1 : kEnd);
 }
@@ -136,7 +136,7 @@ void StackMemo::set_addresses(const std::uint64_t* ips, std::size_t count, bool 
   for (std::size_t i = count; i-- > 0;) {
     --first_;
     put(first_, {.ip = ips[i], .sp = 0, .bp = 0, .rule = 0}, hash);
-    hash = links_[first_].hash;
+    hash = link(first_).hash;
   }
 }
 

@@ -36,9 +36,10 @@ class StackMemo {
   };
 
   [[nodiscard]] std::size_t first() const noexcept { return first_; }
+  [[nodiscard]] const Frame* outermost() const noexcept { return &frames_[kEnd - 1]; }
   [[nodiscard]] const Frame& frame(std::size_t index) const noexcept { return frames_[index]; }
   // Of all frames from the outermost to this one.
-  [[nodiscard]] std::uint64_t hash(std::size_t index) const noexcept { return links_[index].hash; }
+  [[nodiscard]] std::uint64_t hash(std::size_t index) const noexcept { return link(index).hash; }
   [[nodiscard]] bool incomplete() const noexcept { return incomplete_; }
 
   // A new walk. Nothing is known when rules were forgotten since the last one, or code goes away right now.
@@ -61,7 +62,7 @@ class StackMemo {
     candidate += frames_[candidate].sp < sp ? 1 : 0;
     candidate += frames_[candidate].sp < sp ? 1 : 0;
     if (frames_[candidate].sp != sp || frames_[candidate].ip != ip) return false;
-    if (links_[candidate].needs_bp && links_[candidate].bp != bp) return false;
+    if (link(candidate).needs_bp && link(candidate).bp != bp) return false;
     if (verified_ || holds(candidate, stack)) return true;
     candidate = known_;
     return false;
@@ -103,6 +104,12 @@ class StackMemo {
   [[nodiscard]] bool add_word(std::size_t index, std::uint64_t place, std::uint64_t value) noexcept;
   [[nodiscard]] bool add_link(std::size_t index, const WalkedFrame& frame) noexcept;
 
+  // From the outermost frame on, so that what shallow stacks use lies together in a page (see StackScratch).
+  [[nodiscard]] Link& link(std::size_t index) noexcept { return links_[kEnd - 1 - index]; }
+  [[nodiscard]] const Link& link(std::size_t index) const noexcept { return links_[kEnd - 1 - index]; }
+
+  std::array<Word, 2 * kEnd> words_{};
+  std::array<Frame, kEnd + 2> frames_{};  // the last two stay 0
   std::uint64_t generation_ = 0;
   std::size_t first_ = 0;
   std::size_t known_ = 0;  // frames from here on may be met
@@ -111,9 +118,7 @@ class StackMemo {
   bool settled_ = false;
   bool verified_ = false;  // frames from known_ on hold, as of this walk
   bool incomplete_ = false;
-  std::array<Frame, kEnd + 2> frames_{};  // the last two stay 0
   std::array<Link, kEnd> links_{};
-  std::array<Word, 2 * kEnd> words_{};
 };
 
 }  // namespace whyrss::shim

@@ -187,6 +187,19 @@ void start_unwind_walk() noexcept {
   g_cache = static_cast<CacheSlot*>(memory);
 }
 
+StackScratch* map_stack_scratch() noexcept {
+  auto* scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+  if (scratch == nullptr) return nullptr;
+  // Three pages at once for the price of one fault, since Linux 5.14; elsewhere they come as they are touched.
+  constexpr long kPopulateWrite = 23;
+  const std::uint64_t used_end = reinterpret_cast<std::uint64_t>(&scratch->walked) + 1024;
+  const std::uint64_t used_begin = reinterpret_cast<std::uint64_t>(scratch->memo.outermost()) - 1024;
+  const std::uint64_t first_page = used_begin & ~std::uint64_t{4095};
+  raw_syscall(SYS_madvise, static_cast<long>(first_page),
+              static_cast<long>((used_end - first_page + 4095) & ~std::uint64_t{4095}), kPopulateWrite);
+  return scratch;
+}
+
 void begin_code_removal() noexcept {
   g_closing.fetch_add(1, std::memory_order_acq_rel);
   g_generation.fetch_add(1, std::memory_order_acq_rel);

@@ -160,7 +160,7 @@ void measure_first_in_thread() {
     for (int round = 0; round < 200; ++round) {
       std::thread([&] {
         const double start = now_ns();
-        if (method.take == take_ours) t_scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+        if (method.take == take_ours) t_scratch = map_stack_scratch();
         std::array<unsigned char, 64> path{};
         kCalls[0](path.data(), 14, method.take);
         best_ns = std::min(best_ns, now_ns() - start);
@@ -179,7 +179,7 @@ int main(int argument_count, char** arguments) {
   if (argument_count != 2) return 2;
   g_libc_backtrace = reinterpret_cast<Backtrace>(dlsym(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD), "backtrace"));
   start_unwind_walk();
-  t_scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+  t_scratch = map_stack_scratch();
   if (std::strcmp(arguments[1], "threads") == 0)
     measure_first_in_thread();
   else

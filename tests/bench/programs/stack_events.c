@@ -17,7 +17,7 @@ static double now_ns(void) {
 }
 
 static __attribute__((noinline)) void allocate(void) {
-  void *block = malloc(BLOCK_BYTES);
+  void* block = malloc(BLOCK_BYTES);
   __asm__ volatile("" : : "r"(block) : "memory");
   free(block);
 }
@@ -28,10 +28,22 @@ static __attribute__((noinline)) void wander(unsigned path, int calls) {
     allocate();
   } else {
     switch (path & 3) {
-      case 0: wander(path >> 2, calls - 1); __asm__ volatile("nop"); break;
-      case 1: wander(path >> 2, calls - 1); __asm__ volatile("nop;nop"); break;
-      case 2: wander(path >> 2, calls - 1); __asm__ volatile("nop;nop;nop"); break;
-      default: wander(path >> 2, calls - 1); __asm__ volatile("nop;nop;nop;nop"); break;
+      case 0:
+        wander(path >> 2, calls - 1);
+        __asm__ volatile("nop");
+        break;
+      case 1:
+        wander(path >> 2, calls - 1);
+        __asm__ volatile("nop;nop");
+        break;
+      case 2:
+        wander(path >> 2, calls - 1);
+        __asm__ volatile("nop;nop;nop");
+        break;
+      default:
+        wander(path >> 2, calls - 1);
+        __asm__ volatile("nop;nop;nop;nop");
+        break;
     }
   }
   __asm__ volatile("" ::: "memory");
@@ -63,7 +75,7 @@ static __attribute__((noinline)) void descend(int depth) {
   __asm__ volatile("" : : "r"(&depth) : "memory");
 }
 
-int main(int argument_count, char **arguments) {
+int main(int argument_count, char** arguments) {
   if (argument_count != 3) return 2;
   is_fresh = strcmp(arguments[2], "fresh") == 0;
   descend(atoi(arguments[1]) - (is_fresh ? FRESH : 0) - 6);
