@@ -9,10 +9,10 @@ from conftest import PATIENCE_S, ROOT
 from interpreters import CASES
 
 GENERATOR = ROOT / "tests" / "unit" / "data" / "make_line_table_fixture.py"
-MODULES = """argparse ast asyncio.base_events collections configparser csv ctypes dataclasses datetime decimal difflib
-    email.message enum functools heapq http.client inspect json.decoder logging multiprocessing.pool optparse os pathlib
-    pdb pickle platform pydoc random re shutil socket ssl statistics string subprocess tarfile tempfile threading traceback
-    turtle typing unittest.mock urllib.request uuid xml.dom.minidom zipfile _pydecimal _pydatetime""".split()
+MODULES = """argparse ast asyncio.base_events collections configparser csv ctypes dataclasses difflib email.message enum
+    functools heapq http.client inspect json.decoder logging multiprocessing.pool optparse pathlib pickle platform random
+    shutil socket statistics string subprocess tempfile threading traceback typing urllib.request uuid xml.dom.minidom
+    zipfile""".split()
 
 
 @pytest.mark.parametrize("python", CASES)
