@@ -73,7 +73,10 @@ void Collector::run() {
     walk_families();
     finish_ended();
     tell_living();
-    if (started_ && followed_.empty()) break;
+    if (started_ && followed_.empty()) {
+      drain(monotonic_ns(), {}, true);  // may tell of processes that came and went unseen
+      if (followed_.empty()) break;
+    }
   }
   close_recording();
 }
@@ -349,11 +352,11 @@ void Collector::finish(Followed& followed) {
 }
 
 bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
-  const auto target = [this](ProcessKey key) -> ProcessFollow* {
+  const auto target = [this, everything](ProcessKey key) -> ProcessFollow* {
     // A process that has just ended is not in /proc any more, but its events still have a place.
     const auto known = followed_.find(names_.own_key(key));
     if (known != followed_.end()) return known->second.process.get();
-    const auto pid = names_.pid_of(key, monotonic_ns());
+    const auto pid = names_.pid_of(key, monotonic_ns(), everything);
     Followed* followed = pid ? follow(names_.own_key(key), *pid, nullptr) : nullptr;
     return followed == nullptr ? nullptr : followed->process.get();
   };

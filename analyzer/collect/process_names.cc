@@ -1,7 +1,9 @@
 #include "collect/process_names.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <ctime>
 #include <filesystem>
 
 #include "support/file.h"
@@ -26,13 +28,12 @@ std::optional<std::uint32_t> innermost_pid(pid_t pid) {
   return std::nullopt;
 }
 
-std::optional<pid_t> search_nested(ProcessKey key) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    const auto pid = parse_number<pid_t>(entry.path().filename().string());
-    if (pid && start_ticks_of(*pid) == key.start_ticks && innermost_pid(*pid) == key.pid) return pid;
-  }
-  return std::nullopt;
+std::uint64_t ticks_since_boot() {
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto ticks_per_s = static_cast<std::uint64_t>(sysconf(_SC_CLK_TCK));
+  return static_cast<std::uint64_t>(now.tv_sec) * ticks_per_s +
+         static_cast<std::uint64_t>(now.tv_nsec) * ticks_per_s / 1'000'000'000;
 }
 
 }  // namespace
@@ -49,16 +50,34 @@ std::set<ProcessKey> ProcessNames::names_of(ProcessKey own) const {
   return names;
 }
 
-std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns) {
+void ProcessNames::search(std::int64_t now_ns) {
+  searched_ns_ = now_ns;
+  searched_ticks_ = ticks_since_boot();
+  living_.clear();
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const auto pid = parse_number<pid_t>(entry.path().filename().string());
+    const auto ticks = pid ? start_ticks_of(*pid) : std::nullopt;
+    if (ticks) living_.emplace(*ticks, *pid);
+  }
+}
+
+std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, bool must_know) {
   const ProcessKey own = own_key(key);
   const auto pid = static_cast<pid_t>(own.pid);
   if (start_ticks_of(pid) == own.start_ticks) return pid;
   if (own != key || ended_.contains(key)) return 0;
-  if (now_ns - searched_ns_ < kSearchGapNs) return std::nullopt;
-  searched_ns_ = now_ns;
-  if (const auto nested = search_nested(key)) {
-    nested_[key] = {.pid = static_cast<std::uint32_t>(*nested), .start_ticks = key.start_ticks};
-    return *nested;
+  // Whoever was born before the last search and lives was met by it.
+  if (key.start_ticks >= searched_ticks_) {
+    if (!must_know && now_ns - searched_ns_ < kSearchGapNs) return std::nullopt;
+    search(now_ns);
+  }
+  const auto [first, last] = living_.equal_range(key.start_ticks);
+  for (auto found = first; found != last; ++found) {
+    const pid_t nested = found->second;
+    if (start_ticks_of(nested) != key.start_ticks || innermost_pid(nested) != key.pid) continue;
+    nested_[key] = {.pid = static_cast<std::uint32_t>(nested), .start_ticks = key.start_ticks};
+    return nested;
   }
   ended_.insert(key);
   return 0;

@@ -16,8 +16,8 @@ namespace whyrss {
 class ProcessNames {
  public:
   // Its pid here; 0: it has ended; nothing: not known yet, ask again soon (looking through all processes
-  // is done at most ten times a second).
-  std::optional<pid_t> pid_of(ProcessKey key, std::int64_t now_ns);
+  // is done at most ten times a second, unless the caller must know now). One search answers for all that have ended.
+  std::optional<pid_t> pid_of(ProcessKey key, std::int64_t now_ns, bool must_know = false);
   // The key under our own pid; the same key for all but nested processes.
   [[nodiscard]] ProcessKey own_key(ProcessKey key) const;
   // All names of a process.
@@ -26,7 +26,11 @@ class ProcessNames {
  private:
   std::map<ProcessKey, ProcessKey> nested_;  // as the pool names it -> as we do
   std::set<ProcessKey> ended_;
+  void search(std::int64_t now_ns);
+
+  std::multimap<std::uint64_t, pid_t> living_;  // start -> pid here, of the last search
   std::int64_t searched_ns_ = 0;
+  std::uint64_t searched_ticks_ = 0;  // when that was, as processes tell their start
 };
 
 }  // namespace whyrss

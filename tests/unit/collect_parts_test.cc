@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "collect/cgroup.h"
+#include "collect/process_names.h"
 #include "collect/recording_directory.h"
 #include "collect/target_kind.h"
 #include "collect/walk_policy.h"
@@ -249,6 +250,26 @@ TEST(Cgroup, IsFoundOnAMachineThatHasOne) {
   const auto group = read_cgroup(getpid());
   if (!group) GTEST_SKIP() << "no memory cgroup is readable here";
   EXPECT_TRUE(group->usage_bytes.value_or(0) > 0) << group->path;
+}
+
+// A program may start more short-lived children in a second than there are searches.
+TEST(ProcessNames, OneSearchTellsOfAllThatHaveEnded) {
+  ProcessNames names;
+  const std::uint64_t own_ticks = start_ticks_of(getpid()).value();
+  EXPECT_EQ(names.pid_of({.pid = static_cast<std::uint32_t>(getpid()), .start_ticks = own_ticks}, 1), getpid());
+  constexpr std::int64_t kNowNs = 10'000'000'000;
+  for (std::uint32_t number = 1; number <= 50; ++number)  // beyond any pid
+    EXPECT_EQ(names.pid_of({.pid = 5'000'000 + number, .start_ticks = own_ticks - 1}, kNowNs), 0) << number;
+}
+
+TEST(ProcessNames, WhoWasBornAfterTheSearchIsSoughtLater) {
+  ProcessNames names;
+  constexpr std::uint64_t kInTheFuture = std::uint64_t{1} << 60;
+  constexpr std::int64_t kNowNs = 10'000'000'000;
+  EXPECT_EQ(names.pid_of({.pid = 1, .start_ticks = kInTheFuture}, kNowNs), 0);
+  EXPECT_EQ(names.pid_of({.pid = 2, .start_ticks = kInTheFuture}, kNowNs), std::nullopt);
+  EXPECT_EQ(names.pid_of({.pid = 2, .start_ticks = kInTheFuture}, kNowNs, true), 0);
+  EXPECT_EQ(names.pid_of({.pid = 3, .start_ticks = kInTheFuture}, kNowNs + 200'000'000), 0);
 }
 
 }  // namespace
