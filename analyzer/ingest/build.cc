@@ -78,6 +78,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   }
   replay.run();
   recording.phases = replay.phases();
+  recording.marks = replay.marks();
   const bool touch = std::ranges::any_of(recording.processes, [](const auto& process) { return process.touch.armed; });
   recording.info.capabilities["touch"] = touch ? "user" : "none";
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -91,6 +91,7 @@ void Replay::run() {
     std::ranges::stable_sort(process->account->copies, {}, &CowSlice::time_s);
   }
   std::ranges::stable_sort(phases_, {}, &Phase::from_s);
+  std::ranges::stable_sort(marks_, {}, &Mark::at_s);
 }
 
 Replay::Process* Replay::find_parent(const Process& child, std::uint32_t parent_pid) {
@@ -188,6 +189,7 @@ void Replay::on_text(Process& process, const EventRecord& record) {
     return;
   }
   const auto kind = static_cast<trace::MarkKind>(text.argument);
+  if (kind == trace::MarkKind::mark) marks_.push_back({content, seconds_since(settings_.origin_ns, record.time_ns)});
   if (kind == trace::MarkKind::phase_begin) process.open_phases.emplace_back(content, record.time_ns);
   if (kind != trace::MarkKind::phase_end) return;
   auto& open = process.open_phases;

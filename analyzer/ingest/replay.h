@@ -37,6 +37,7 @@ class Replay {
   [[nodiscard]] std::optional<std::uint64_t> first_event_ns(std::size_t index) const;
 
   [[nodiscard]] const std::vector<Phase>& phases() const { return phases_; }
+  [[nodiscard]] const std::vector<Mark>& marks() const { return marks_; }
   [[nodiscard]] std::uint64_t last_ns() const { return last_ns_; }
 
  private:
@@ -65,6 +66,7 @@ class Replay {
   std::vector<std::unique_ptr<Process>> processes_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, ImageTables*> tables_;  // by pid and since_ns
   std::vector<Phase> phases_;
+  std::vector<Mark> marks_;
   std::uint64_t last_ns_ = 0;
 };
 

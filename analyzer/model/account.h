@@ -91,6 +91,11 @@ struct Phase {
   double from_s = 0, to_s = 0;
 };
 
+struct Mark {
+  std::string name;
+  double at_s = 0;
+};
+
 struct RecordingInfo {
   std::string path, host;
   std::string session;  // 32 hex digits
@@ -113,6 +118,7 @@ struct RecordingAccount {
   RecordingInfo info;
   std::vector<ProcessAccount> processes;  // main process first, then by birth
   std::vector<Phase> phases;
+  std::vector<Mark> marks;
   StackTable stacks;
 };
 

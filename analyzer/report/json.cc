@@ -213,6 +213,8 @@ std::string render_json(const View& view, const std::vector<Verdict>& verdicts, 
   report["phases"] = Json::array();
   for (const Phase& phase : recording.phases)
     report["phases"].push_back({{"name", phase.name}, {"from_s", phase.from_s}, {"to_s", phase.to_s}});
+  report["marks"] = Json::array();
+  for (const Mark& mark : recording.marks) report["marks"].push_back({{"name", mark.name}, {"at_s", mark.at_s}});
   report["verdicts"] = Json::array();
   for (const Verdict& verdict : verdicts) report["verdicts"].push_back(verdict_json(verdict));
   return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";

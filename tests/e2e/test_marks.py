@@ -44,7 +44,7 @@ def test_phases_are_where_the_program_says(whyrss, module, recording, tmp_path, 
     recorded = whyrss.record(recording, [python, PROGRAM, tmp_path / "log"], env=with_module(module))
     assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, bare.stdout, "")
 
-    expected, _ = read_log(tmp_path / "log")
+    expected, marks = read_log(tmp_path / "log")
     report = whyrss.finished_report(recording)
     found = collections.defaultdict(list)
     for phase in report["phases"]:
@@ -61,6 +61,10 @@ def test_phases_are_where_the_program_says(whyrss, module, recording, tmp_path, 
             since = [time - zero_logged[1] - ROUNDED_S for time in times], [time - zero_logged[0] + ROUNDED_S for time in times]
             assert since[0][0] <= begin - zero[0] <= since[1][1], name
             assert since[0][2] <= end - zero[0] <= since[1][3], name
+    ((mark_name, ((before, after),)),) = marks.items()
+    (mark,) = report["marks"]
+    assert mark["name"] == mark_name == "between"
+    assert before - zero_logged[1] - ROUNDED_S <= mark["at_s"] - zero[0] <= after - zero_logged[0] + ROUNDED_S
     starts = [phase["from_s"] for phase in report["phases"]]
     assert starts == sorted(starts)
     assert unfinished[0] >= max(end for name in expected for _, end in found[name] if name != "unfinished")

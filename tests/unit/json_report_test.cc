@@ -30,8 +30,8 @@ void expect_keys(const Json& object, const std::set<std::string>& wanted) {
 
 TEST(JsonReport, EveryKeyOfTheContract) {
   const Json report = report_of(literal::quickstart());
-  EXPECT_EQ(keys(report),
-            (std::set<std::string>{"schema", "recording", "interval", "family", "processes", "phases", "verdicts"}));
+  EXPECT_EQ(keys(report), (std::set<std::string>{"schema", "recording", "interval", "family", "processes", "phases",
+                                                 "marks", "verdicts"}));
   EXPECT_EQ(report["schema"], "whyrss.report/1");
   expect_keys(report["recording"],
               {"path", "host", "command", "started", "duration_s", "mode", "complete", "exit", "lost", "capabilities"});
