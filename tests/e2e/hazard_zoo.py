@@ -1,10 +1,12 @@
 """hazard_zoo.py WHAT [ARGUMENTS]: Python at the moments where taking a stack is hardest. It prints only what is the
-same in every run; its large blocks have sizes of their own, and `keep` makes all of those of size KEPT.
+same in every run; its large blocks have sizes of their own, and `keep` makes all of those of size KEPT. Whatever it
+does makes fewer records than the shared memory holds: nothing may be lost however late the collector is.
 """
 import os
 import signal
 import sys
 import threading
+import time
 
 KEPT, TRACED, HANDLED = 0xA000, 0xC000, 0xE000
 
@@ -52,6 +54,7 @@ def daemons():
     def forever():
         while True:
             keep()
+            time.sleep(0.0002)
     sys.setswitchinterval(1e-4)
     for _ in range(3):
         threading.Thread(target=forever, daemon=True).start()
@@ -88,7 +91,7 @@ def ticking(number, start, stop):
     signal.signal(number, handler)
     start()
     rounds = 0
-    while rounds < 200 or ticks[0] < 100:
+    while rounds < 200 or ticks[0] < 50:
         down(20, keep)
         rounds += 1
     stop()
@@ -163,11 +166,12 @@ def forks():
     def allocate():
         while going:
             down(5, keep)
+            time.sleep(0.001)
     threads = [threading.Thread(target=allocate) for _ in range(3)]
     for thread in threads:
         thread.start()
     statuses = set()
-    for _ in range(100):
+    for _ in range(60):
         child = os.fork()
         if child == 0:
             keep()

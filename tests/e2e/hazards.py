@@ -1,4 +1,6 @@
-"""Runs a program that makes stacks hard to take three times: bare, into a pool that nobody drains, and recorded."""
+"""Runs a program that makes stacks hard to take three times: bare; into a pool that nobody drains, with a trap at each
+page fault where the machine allows it; and recorded, as it is by default.
+"""
 import os
 import pathlib
 import signal
@@ -54,7 +56,7 @@ def compare(whyrss, tmp_path, command, notes=(), **more):
     environment = {**os.environ, **more}
     bare = run(command, environment)
     pool = pool_reader.make_pool(tmp_path / "pool", chunk_count=8192, slot_count=256)
-    traced = run(command, {**environment, "LD_PRELOAD": str(whyrss.shim), **pool})
+    traced = run(command, {**environment, "LD_PRELOAD": str(whyrss.shim), **pool, "WHYRSS_OPTS": "touch=1"})
     recorded = whyrss.record(tmp_path / "recording.whyrss", command, env=environment)
     for result in traced, recorded:
         assert (result.returncode, result.stdout, result.stderr) == (bare.returncode, bare.stdout, bare.stderr)

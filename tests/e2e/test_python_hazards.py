@@ -89,7 +89,7 @@ def check_handlers(whyrss, tmp_path, python, what):
     outcome = compare(whyrss, tmp_path, [python, ZOO, what])
     assert (outcome.bare.returncode, outcome.bare.stdout) == (0, "ticked\n")
     handled = outcome.stacks(HANDLED)
-    assert len(handled) >= 100 and {names[0] for names in handled} == {"handler"}
+    assert len(handled) >= 50 and {names[0] for names in handled} == {"handler"}
     assert {names[-1] for names in handled} == {"<module>"}
     kept = outcome.stacks(KEPT)
     assert len(kept) >= 200 * 22 and len(kept) % 22 == 0
@@ -120,9 +120,9 @@ def test_forks_beside_allocating_threads(whyrss, tmp_path, python):
     outcome = compare(whyrss, tmp_path, [python, "-W", "ignore", ZOO, "forks"])
     assert outcome.bare.stdout == "forked {1536}\n"
     stacks = outcome.stacks(KEPT)
-    assert stacks.count(["keep", "forks", "<module>"]) == 100
+    assert stacks.count(["keep", "forks", "<module>"]) == 60
     assert {tuple(names[:2]) for names in stacks} == {("keep", "forks"), ("keep", "down")}
-    assert len(outcome.report["processes"]) == 101
+    assert len(outcome.report["processes"]) == 61
 
 
 def test_other_implementations(whyrss, tmp_path):

@@ -138,7 +138,7 @@ static int jumps(void) {
     armed = 1;
     for (int i = 0; i < 1000; ++i) {
       mmap(place, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-      place[i % kStack] = 1;
+      memset(place, i, kStack); /* few calls a second: nothing may be lost however late the collector is */
     }
     armed = 0;
     rounds = rounds + 1;
@@ -211,7 +211,7 @@ static volatile int going = 1;
 static void* allocate_on(void* unused) {
   while (going) {
     for (int i = 0; i < 16; ++i) free(descend(kDepth - 1));
-    usleep(200);
+    usleep(2000);
   }
   return unused;
 }
