@@ -12,7 +12,7 @@ namespace whyrss {
 struct ModuleNames {
   // Every address that was looked up, innermost call first; empty: it has no name.
   std::map<std::uint64_t, std::vector<CodeLine>> lines;
-  bool has_debug_info = false;  // else `line` and inlined calls are missing throughout
+  bool has_debug_info = false;  // or needs none; else `line` and inlined calls are missing throughout
   int cut_at_cpu_s = 0;         // reading took longer than this and was given up; 0: it was not
 };
 
