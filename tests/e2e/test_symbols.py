@@ -1,5 +1,6 @@
 """Native frames by name and line: inlined calls, Rust and C++, separate debug files, and recordings that are read where
 the programs are not."""
+import contextlib
 import json
 import os
 import shutil
@@ -94,9 +95,9 @@ def wait_until_seen(whyrss, recording):
     names_file(recording).unlink(missing_ok=True)  # only what is stored at the end shall count
 
 
-def record(whyrss, recording, program):
+def record(whyrss, recording, *command):
     """Records a program that keeps a block until its input ends."""
-    with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", program], stdin=subprocess.PIPE) as job:
+    with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", *command], stdin=subprocess.PIPE) as job:
         wait_until_seen(whyrss, recording)
         job.stdin.close()
         assert job.wait(PATIENCE_S) == 0
@@ -191,7 +192,8 @@ def test_debug_file_of_the_distribution(whyrss, recording, built):
         if os.path.exists(debug):
             os.unlink(debug)
         if made:
-            os.rmdir(folder)
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
 
 
 def test_common_file_of_dwz(whyrss, recording, built):
