@@ -115,6 +115,7 @@ void StackMemo::remember_all(const WalkedFrame* frames, std::size_t count, Endin
   forget();
   word_count_ = 0;
   incomplete_ = incomplete;
+  cut_off_ = ending == Ending::cut_off;
   const WalkedFrame& outermost = frames[count - 1];
   put(kEnd - 1, outermost, mix(kSeed, generation_ << 1 | (incomplete ? 1 : 0)));
   bool known = ending != Ending::other;
@@ -131,6 +132,7 @@ void StackMemo::remember_all(const WalkedFrame* frames, std::size_t count, Endin
 void StackMemo::set_addresses(const std::uint64_t* ips, std::size_t count, bool incomplete) noexcept {
   forget();
   incomplete_ = incomplete;
+  cut_off_ = false;
   std::uint64_t hash = mix(kSeed, generation_ << 1 | (incomplete ? 1 : 0));
   first_ = kEnd;
   for (std::size_t i = count; i-- > 0;) {

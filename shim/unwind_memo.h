@@ -41,6 +41,7 @@ class StackMemo {
   // Of all frames from the outermost to this one.
   [[nodiscard]] std::uint64_t hash(std::size_t index) const noexcept { return link(index).hash; }
   [[nodiscard]] bool incomplete() const noexcept { return incomplete_; }
+  [[nodiscard]] bool cut_off() const noexcept { return cut_off_; }
 
   // A new walk. Nothing is known when rules were forgotten since the last one, or code goes away right now.
   void begin(std::uint64_t generation, bool settled) noexcept {
@@ -55,13 +56,15 @@ class StackMemo {
 
   // Whether the rest of the stack is the remembered one, from the frame `candidate` on. Asked at each frame of a
   // walk, with a candidate that began as known() and moves on by up to two frames a question, without a branch;
-  // where that is too few the stacks meet some frames later.
-  [[nodiscard]] bool meets(std::size_t& candidate, std::uint64_t ip, std::uint64_t sp, std::uint64_t bp,
-                           StackBounds& stack) noexcept {
+  // where that is too few the stacks meet some frames later. `count` frames were passed before: there must be room
+  // for them, and a stack that was cut off is only met where it is as deep again.
+  [[nodiscard]] bool meets(std::size_t& candidate, std::size_t count, std::uint64_t ip, std::uint64_t sp,
+                           std::uint64_t bp, StackBounds& stack) noexcept {
     if (candidate >= kEnd) return false;
     candidate += frames_[candidate].sp < sp ? 1 : 0;
     candidate += frames_[candidate].sp < sp ? 1 : 0;
     if (frames_[candidate].sp != sp || frames_[candidate].ip != ip) return false;
+    if (cut_off_ ? count != candidate : count > candidate) return false;
     if (link(candidate).needs_bp && link(candidate).bp != bp) return false;
     if (verified_ || holds(candidate, stack)) return true;
     candidate = known_;
@@ -72,10 +75,11 @@ class StackMemo {
   enum class Ending : std::uint8_t {
     by_rule,  // whatever the stack holds
     at_zero,  // the last return address, at the place given, was 0
-    other,    // would have to be walked again: cut off, or a word that could not be read
+    cut_off,  // more frames than room
+    other,    // would have to be walked again: a word that could not be read
   };
 
-  // The frames, innermost first, that the walk passed before it met `candidate`; count <= candidate.
+  // The frames, innermost first, that the walk passed before it met `candidate`.
   void remember_inner(std::size_t candidate, const WalkedFrame* frames, std::size_t count) noexcept;
   // All frames of a walk that met nothing.
   void remember_all(const WalkedFrame* frames, std::size_t count, Ending ending, std::uint64_t zero_place,
@@ -118,6 +122,7 @@ class StackMemo {
   bool settled_ = false;
   bool verified_ = false;  // frames from known_ on hold, as of this walk
   bool incomplete_ = false;
+  bool cut_off_ = false;
   std::array<Link, kEnd> links_{};
 };
 

@@ -170,9 +170,9 @@ static_assert(offsetof(UnwindRule, kind) == 0 && offsetof(UnwindRule, rbp_offset
 
 using Ending = StackMemo::Ending;
 
-NativeWalk result_of(const StackMemo& memo, bool truncated) noexcept {
+NativeWalk result_of(const StackMemo& memo) noexcept {
   return {.count = static_cast<std::uint16_t>(StackMemo::kEnd - memo.first()),
-          .truncated = truncated,
+          .truncated = memo.cut_off(),
           .incomplete = memo.incomplete()};
 }
 
@@ -233,16 +233,16 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   std::size_t candidate = memo.known();
   std::size_t count = 0;
   for (; count < passed.size(); ++count) {
-    if (memo.meets(candidate, registers.ip, registers.sp, registers.bp, stack) && count <= candidate) {
+    if (memo.meets(candidate, count, registers.ip, registers.sp, registers.bp, stack)) {
       memo.remember_inner(candidate, passed.data(), count);
-      return result_of(memo, false);
+      return result_of(memo);
     }
     const std::uint64_t rule = cached_rule(registers.ip, program);
     passed[count] = {.ip = registers.ip, .sp = registers.sp, .bp = registers.bp, .rule = rule};
     if (step_as_usual(registers, rule, stack.end())) {
       if (registers.ip != 0) continue;
       memo.remember_all(passed.data(), count + 1, Ending::at_zero, registers.sp - 8, false);
-      return result_of(memo, false);
+      return result_of(memo);
     }
     Registers copy = registers;  // its address is given away, the loop's own stay in registers
     const Step way = step(copy, rule, stack);
@@ -255,10 +255,10 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
                           : way == Step::end || way == Step::no_rule ? Ending::by_rule
                                                                      : Ending::other;
     memo.remember_all(passed.data(), count + 1, ending, registers.sp - 8, way == Step::no_rule || way == Step::lost);
-    return result_of(memo, false);
+    return result_of(memo);
   }
-  memo.remember_all(passed.data(), count, Ending::other, 0, false);
-  return result_of(memo, true);
+  memo.remember_all(passed.data(), count, Ending::cut_off, 0, false);
+  return result_of(memo);
 }
 
 }  // namespace whyrss::shim

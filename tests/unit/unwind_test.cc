@@ -431,5 +431,13 @@ TEST_F(Unwind, CutsDeepRecursionOff) {
   recurse(10'000);
 }
 
+// A cut-off stack may be met again at the same depth and no other.
+TEST_F(Unwind, MeetsCutOffStacksOnlyAtTheirDepth) {
+  for (const int depth : {230, 240, 250, 260, 300, 300, 301, 299, 300, 250, 400, 400, 230})
+    for (int round = 0; round < 3; ++round) recurse(depth);
+  std::mt19937 random(7);
+  for (int round = 0; round < 2000; ++round) recurse(200 + static_cast<int>(random() % 100));
+}
+
 }  // namespace
 }  // namespace whyrss::shim
