@@ -183,13 +183,31 @@ def forks():
     print("forked", statuses)
 
 
+def elsewhere():
+    """Python that a C library calls on stacks of its own, one inside the other."""
+    import ctypes
+    run_elsewhere = ctypes.PyDLL(sys.argv[2]).run_elsewhere
+    callback = ctypes.PYFUNCTYPE(None)
+
+    def inner():
+        down(10, keep)
+
+    def outer():
+        run_elsewhere(callback(inner))
+        keep()
+    for _ in range(100):
+        run_elsewhere(callback(outer))
+    print("been elsewhere")
+
+
 def recursing(last):
     return lambda: down(300, last)
 
 
 WHAT = {"kill": recursing(kill), "exec": recursing(run_exec), "exit": recursing(leave), "worker": worker, "work": work,
         "daemons": daemons, "traced": traced, "alarms": alarms, "profiled": profiled, "trapped": trapped,
-        "recursion": recursion, "overflow": overflow, "forks": forks}
+        "recursion": recursion, "overflow": overflow, "forks": forks,
+        "elsewhere": elsewhere}
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)

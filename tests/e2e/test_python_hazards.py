@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from conftest import ROOT
 from hazard_zoo import HANDLED, KEPT, TRACED
 from hazards import ZOO, compare
 from interpreters import CASES, FOUND, version_of
@@ -123,6 +124,21 @@ def test_forks_beside_allocating_threads(whyrss, tmp_path, python):
     assert stacks.count(["keep", "forks", "<module>"]) == 60
     assert {tuple(names[:2]) for names in stacks} == {("keep", "forks"), ("keep", "down")}
     assert len(outcome.report["processes"]) == 61
+
+
+@EVERY_VERSION
+def test_switched_stacks(whyrss, tmp_path, compile_c, python):
+    if version_of(python) >= 14:
+        pytest.skip("this version refuses to run on a stack that it does not know")
+    library = compile_c((ROOT / "tests/programs/elsewhere.c").read_text(), "-shared", "-fPIC", name="elsewhere.so")
+    outcome = compare(whyrss, tmp_path, [python, ZOO, "elsewhere", library])
+    assert (outcome.bare.returncode, outcome.bare.stdout) == (0, "been elsewhere\n")
+    stacks = outcome.stacks(KEPT)
+    assert len(stacks) == 100 * 13
+    end = ["outer", "elsewhere", "<module>"]
+    assert stacks.count(["keep", *end]) == 100
+    assert stacks.count(["keep"] + ["down"] * 11 + ["inner", *end]) == 200
+    assert all(names[-3:] == end for names in stacks)
 
 
 def test_other_implementations(whyrss, tmp_path):
