@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "cli/fail_if.h"
 #include "ingest/load.h"
@@ -36,6 +37,19 @@ bool wants_colour(int fd) {
 
 // At the end of a recording somebody waits; a later report has the time for what this leaves out.
 constexpr ReadLimits kLimitsAtEnd{.cpu_s = 2, .wall_s = 10};
+
+// Nor would they wait for all events of a long job to be read: 40 ms of CPU a MiB. Its first report stores the names.
+constexpr std::uintmax_t kMostEventBytesAtEnd = 4UL << 20;
+
+std::uintmax_t event_bytes(const std::string& recording_directory) {
+  std::uintmax_t sum = 0;
+  std::error_code error;
+  for (const auto& process : std::filesystem::directory_iterator(recording_directory, error)) {
+    const std::uintmax_t size = std::filesystem::file_size(process.path() / "events.zst", error);
+    if (!error) sum += size;
+  }
+  return sum;
+}
 
 // Names for the native frames of `recording`, which gets the notes about them too. What had to be read from
 // ELF files is kept for the next time, and for other machines.
@@ -124,6 +138,7 @@ std::string short_verdict(const std::string& recording_directory) {
 }
 
 void store_names(const std::string& recording_directory) {
+  if (event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
   Result<RecordingAccount> recording = load_account(recording_directory);
   if (recording) name_frames(*recording, kLimitsAtEnd);
 }

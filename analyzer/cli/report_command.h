@@ -25,7 +25,8 @@ int run_report(const ReportOptions& options);
 // When the recording cannot be read: the reason. Stores the names of native code, too.
 std::string short_verdict(const std::string& recording_directory);
 
-// Only that: so that a copy of the recording names functions where the programs are not.
+// Only that, and only if it is quickly done: so that a copy of the recording names functions where the programs
+// are not.
 void store_names(const std::string& recording_directory);
 
 }  // namespace whyrss
