@@ -123,5 +123,29 @@ TEST_F(NameFile, FramesThatSayOtherThingsAreSkipped) {
   }
 }
 
+// A recording that was made to harm: its checksums are right.
+TEST_F(NameFile, ForgedFramesDoNoHarm) {
+  ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
+  std::ifstream in(path(), std::ios::binary);
+  const std::string sound((std::istreambuf_iterator<char>(in)), {});
+  const auto frames = parse_frame_file(std::as_bytes(std::span(sound)), "names");
+  ASSERT_TRUE(frames);
+  std::mt19937 random(5);
+  for (int round = 0; round < 500; ++round) {
+    fs::remove(path());
+    auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::names, .session = kSessionId});
+    ASSERT_TRUE(writer);
+    for (const RawFrame& frame : frames->frames) {
+      std::vector<std::byte> payload = frame.payload;
+      for (int i = 0; i < 3; ++i)
+        payload[random() % payload.size()] = static_cast<std::byte>("[]{},:\"019ax"[random() % 12]);
+      ASSERT_TRUE(writer->append(trace::FrameKind::names, 1, payload));
+    }
+    for (const auto& [module, names] : read_name_file(directory_, kSession))
+      for (const auto& [address, lines] : names.lines)
+        for (const CodeLine& line : lines) EXPECT_GE(line.line, 0);
+  }
+}
+
 }  // namespace
 }  // namespace whyrss
