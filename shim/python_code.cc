@@ -46,6 +46,7 @@ constexpr std::size_t kTableBytes = kSlotCount * sizeof(Slot);
 constinit std::atomic<Slot*> g_slots{nullptr};
 constinit std::atomic<std::uint32_t> g_last_id{0};
 constinit std::atomic<bool> g_full_said{false};
+constinit std::atomic<std::uint64_t> g_generation{1};
 constinit std::atomic<bool> g_record_due{false};
 
 std::uint32_t first_slot(std::uintptr_t address) noexcept {
@@ -192,6 +193,7 @@ void forget_code(const void* code) noexcept {
     if (found != address) continue;  // to the end: two threads may have claimed two slots
     slot.known.store(0, std::memory_order_relaxed);
     slot.address.store(kFreed, std::memory_order_release);
+    g_generation.fetch_add(1, std::memory_order_release);
   }
 }
 
@@ -264,12 +266,15 @@ void free_code(void* code, Deallocator real) noexcept {
   t_dying = dying.outer;
 }
 
+std::uint64_t code_generation() noexcept { return g_generation.load(std::memory_order_acquire); }
+
 void python_after_fork_in_child(bool shared) noexcept {
   g_python.forked.store(true, std::memory_order_relaxed);
   Slot* slots = g_slots.load(std::memory_order_acquire);
   if (slots == nullptr || shared) return;
   raw_syscall(SYS_madvise, as_long(slots), static_cast<long>(kTableBytes), MADV_DONTNEED);
   g_last_id.store(0);
+  g_generation.fetch_add(1);
   g_full_said.store(false);
   g_record_due.store(true);
 }

@@ -42,6 +42,9 @@ PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexc
 trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,
                                   trace::Lease& lease) noexcept;
 
+// Changes when an id is forgotten: what describe_frame said of a frame before may then be of other code. Never 0.
+std::uint64_t code_generation() noexcept;
+
 // Keeps all ids when the tables are `shared` with the parent's, or forgets them.
 void python_after_fork_in_child(bool shared) noexcept;
 

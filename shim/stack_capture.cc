@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <span>
 
 #include "shim/emit.h"
 #include "shim/observe.h"
@@ -72,66 +73,13 @@ NativeWalk walk_with_libunwind(const Caller& caller, StackScratch& scratch) noex
   return {.count = static_cast<std::uint16_t>(count), .truncated = truncated, .incomplete = incomplete};
 }
 
-// Where a Python frame ran: the native frame whose stack range holds its eval call. Both lists run from
-// the innermost frame outwards, so `from` only grows.
-std::uint16_t native_index_of(std::uint64_t eval_address, const NativeWalk& native, const StackScratch& scratch,
-                              std::uint16_t& from) noexcept {
-  const StackMemo::Frame* frames = &scratch.memo.frame(scratch.memo.first());
-  for (std::uint16_t i = from; i + 1 < native.count; ++i) {
-    if (eval_address >= frames[i].sp && eval_address < frames[i + 1].sp) {
-      from = i;
-      return i;
-    }
-  }
-  return trace::kNoNativeIndex;
-}
-
-// Frames without a place on the C stack (CPython 3.8 and 3.9): one eval call each, in order. When the
-// numbers differ nothing is claimed.
-void place_by_eval_calls(const Frames& frames, StackScratch& scratch) noexcept {
-  const EvalRange eval = python_eval_range();
-  const auto runs_eval = [&](std::uint16_t i) {
-    const std::uint64_t ip = scratch.memo.frame(scratch.memo.first() + i).ip;
-    return ip > eval.start && ip <= eval.end;
-  };
-  std::size_t calls = 0;
-  for (std::uint16_t i = 0; i < frames.native.count; ++i)
-    if (runs_eval(i)) ++calls;
-  if (calls != frames.python.count) return;
-  std::uint16_t python = 0;
-  for (std::uint16_t i = 0; i < frames.native.count; ++i)
-    if (runs_eval(i)) scratch.python[python++].native_index = i;
-}
-
-void place_python(const Frames& frames, StackScratch& scratch, const trace::Writer& writer,
-                  trace::Lease& lease) noexcept {
-  bool placed_by_address = false;
-  std::uint16_t from = 0;
-  for (std::uint16_t i = 0; i < frames.python.count; ++i) {
-    const WalkedPythonFrame& walked = scratch.walked[i];
-    std::uint16_t native_index = trace::kNoNativeIndex;
-    if (walked.eval_address != 0) {
-      placed_by_address = true;
-      if (g_libunwind_backtrace == nullptr)
-        native_index = native_index_of(walked.eval_address, frames.native, scratch, from);
-    }
-    scratch.python[i] = describe_frame(walked, writer, lease);
-    scratch.python[i].native_index = native_index;
-  }
-  if (!placed_by_address && frames.python.count > 0) place_by_eval_calls(frames, scratch);
-}
-
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
   hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
   return hash ^ (hash >> 32);
 }
 
-std::uint64_t hash_of(const Frames& frames, const StackScratch& scratch) noexcept {
-  std::uint64_t hash = scratch.memo.hash(scratch.memo.first());
-  for (std::uint16_t i = 0; i < frames.python.count; ++i) {
-    const trace::PythonFrame& frame = scratch.python[i];
-    hash = mix(hash, std::uint64_t{frame.code_id} << 32 | static_cast<std::uint32_t>(frame.last_instruction_bytes));
-  }
+std::uint64_t hash_of(const StackScratch& scratch) noexcept {
+  const std::uint64_t hash = mix(scratch.memo.hash(scratch.memo.first()), scratch.python.hash());
   return hash != 0 ? hash : 1;
 }
 
@@ -159,7 +107,7 @@ std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, cons
   std::memcpy(bytes, &record, sizeof record);
   for (std::uint16_t i = 0; i < frames.native.count; ++i)
     std::memcpy(bytes + sizeof record + i * sizeof native->ip, &native[i].ip, sizeof native->ip);
-  std::memcpy(bytes + sizeof record + native_bytes, scratch.python.data(), python_bytes);
+  std::memcpy(bytes + sizeof record + native_bytes, scratch.python.frames().data(), python_bytes);
   trace::publish(lease, size_bytes);
   if ((flags & trace::StackFlags::truncated) != 0 && writer.slot != trace::kNoSlot)
     writer.pool.slots[writer.slot].stacks_truncated.fetch_add(1, std::memory_order_relaxed);
@@ -238,8 +186,9 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
       g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
   if (!caller.interrupted) python_start_late(writer, lease);
   frames.python = walk_python(scratch.walked, caller.interrupted ? Access::probed : Access::direct);
-  place_python(frames, scratch, writer, lease);
-  const std::uint64_t hash = hash_of(frames, scratch);
+  scratch.python.take(std::span(scratch.walked).first(frames.python.count), scratch.memo,
+                      g_libunwind_backtrace == nullptr, writer, lease);
+  const std::uint64_t hash = hash_of(scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (hash == scratch.last_hash && epoch == scratch.last_epoch) return scratch.last_id;
   StackSlot* room = nullptr;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "shim/stack_bounds.h"
+#include "shim/stack_python.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 #include "shim/unwind_memo.h"
@@ -31,17 +32,6 @@ struct Caller {
   return {.ip = frame[1], .sp = reinterpret_cast<std::uint64_t>(frame) + 16, .bp = frame[0]};
 }
 
-// One Python frame as walked, before its code object has an id.
-struct WalkedPythonFrame {
-  const void* code;
-  std::int32_t last_instruction_bytes;
-  std::uint16_t flags;         // trace::PythonFrameFlags
-  std::uint16_t of_generator;  // 1: lives in a generator or coroutine
-  // An address inside the C stack frame of the eval call that runs it, 0: not known. The same for all
-  // frames of one eval call.
-  std::uint64_t eval_address;
-};
-
 // Per thread, zero-filled, too large for foreign stacks. Survives between calls.
 struct StackScratch {
   std::array<std::uint64_t, trace::kMaxNativeFrames> addresses;  // of libunwind
@@ -53,9 +43,9 @@ struct StackScratch {
     std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
     std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
   };
-  std::array<trace::PythonFrame, trace::kMaxPythonFrames> python;
+  PythonMemo python;  // the Python frames that were taken last
 };
-static_assert(sizeof(StackScratch) <= 64 * 1024);
+static_assert(sizeof(StackScratch) <= 72 * 1024);
 
 // A thread's scratch, with the pages that shallow stacks use; nullptr where memory is short.
 StackScratch* map_stack_scratch() noexcept;
