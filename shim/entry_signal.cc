@@ -104,6 +104,7 @@ WHYRSS_ENTRY int sigaction(int signal, const struct sigaction* next, struct siga
 }
 
 // Its other name, which libc exports too.
+// NOLINTNEXTLINE(readability-identifier-naming)
 WHYRSS_ENTRY int __sigaction(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
   return change_action(signal, next, previous);
 }
@@ -125,6 +126,7 @@ WHYRSS_ENTRY Handler sysv_signal(int number, Handler handler) noexcept {
                                 : real.sysv_signal(number, handler);
 }
 
+// NOLINTNEXTLINE(readability-identifier-naming)
 WHYRSS_ENTRY Handler __sysv_signal(int number, Handler handler) noexcept {
   return is_shared_trap(number) ? set_trap_handler(handler, static_cast<int>(SA_RESETHAND | SA_NODEFER), false)
                                 : real.sysv_signal(number, handler);

@@ -113,7 +113,7 @@ int run_report(const ReportOptions& options) {
     return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
                     kUsage);
   if (options.by == "touch")
-    complain("--by touch: samples are counted, not yet summed by line; lines are those that mapped or allocated", kDone);
+    complain("--by touch: not in this version; lines are those that mapped or allocated", kDone);
 
   name_frames(*recording, ReadLimits{});
   const View view = build_view(*recording, *interval, options.pid);
