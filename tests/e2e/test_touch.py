@@ -338,3 +338,35 @@ def test_the_report_says_why_nothing_was_sampled(whyrss, recording):
     assert report["recording"]["capabilities"]["touch"] == "none"
     (process,) = report["processes"]
     assert process["touch"] == {"samples": 0, "faults": 0, "missed": 0, "off_reason": "switched off by touch=off"}
+
+
+PYTHON = """\
+import ctypes, mmap
+pages = mmap.mmap(-1, 64 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+pages.madvise(mmap.MADV_NOHUGEPAGE)
+print(ctypes.addressof(ctypes.c_char.from_buffer(pages)))
+def inner(page):
+  pages[page * 4096 + 24] = 1
+def outer(page):
+  for _ in range(1):
+    inner(page)
+for page in range(64):
+  outer(page)
+"""
+
+
+def test_python_frames_of_a_fault_are_those_of_its_line(touch, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(PYTHON)
+    result, pool = touch(["/usr/bin/python3", script])
+    assert result.returncode == 0, result.stderr
+    (process,) = pool_reader.read_pool(pool).values()
+    start = int(result.stdout)
+    assert_each_page_once(process, start, PAGES)
+    shown = set()
+    for fault in within(process, start, PAGES):
+        frames = process.stacks[fault.stack_id].python
+        codes = [process.codes[frame.code] for frame in frames]
+        shown.add(tuple((code.name, pool_reader.line_of(process.python.version_hex, code, frame.last_instruction))
+                        for code, frame in zip(codes, frames)))
+    assert shown == {(("inner", 6), ("outer", 9), ("<module>", 11))}
