@@ -20,7 +20,7 @@ class Outcome:
         """(process, event) of every block of that size, or with the few bytes more that an object's end takes."""
         for process in self.images():
             for event in process.events:
-                if event.kind == pool_reader.ALLOCATE and size <= event.size_bytes <= size + 64:
+                if event.kind == pool_reader.ALLOCATE and size <= event.size_bytes <= size + 128:
                     yield process, event
 
     def images(self):
@@ -42,6 +42,8 @@ class Outcome:
             assert not stack.flags & pool_reader.STACK_TORN
             names = [process.codes[frame.code].name for frame in stack.python
                      if not frame.flags & pool_reader.FRAME_INCOMPLETE]
+            if "_find_and_load" in names:  # an import makes a block of about that size where no .pyc is at hand
+                continue
             found.append((names, stack.flags))
         return found
 
