@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 
-#include "support/text.h"
 #include "symbolize/elf_file.h"
 
 namespace whyrss {
@@ -30,14 +30,27 @@ std::map<Module, FramesByAddress> nameless_frames(const StackTable& stacks) {
 
 bool exists(const std::string& path) { return !path.empty() && access(path.c_str(), F_OK) == 0; }
 
-// Whether the file could tell more than `known` does.
-bool needs_reading(const Module& module, const ModuleNames& known, const FramesByAddress& frames,
-                   const ReadLimits& limits) {
-  if (known.cut_at_cpu_s > 0 && known.cut_at_cpu_s < limits.cpu_s) return true;
-  if (!known.has_debug_info && exists(debug_file_path(module.build_id))) return true;  // installed since
+// Whether the file could tell more about what is `known` already.
+bool is_outdated(const Module& module, const ModuleNames& known, const ReadLimits& limits) {
+  if (known.cut_at_cpu_s > 0) return known.cut_at_cpu_s < limits.cpu_s;
+  return !known.has_debug_info && exists(debug_file_path(module.build_id));  // installed since
+}
+
+std::vector<std::uint64_t> addresses_to_read(const Module& module, const ModuleNames* known,
+                                             const FramesByAddress& frames, const ReadLimits& limits) {
+  const bool all = known == nullptr || is_outdated(module, *known, limits);
+  std::vector<std::uint64_t> addresses;
   for (const auto& [address, ids] : frames)
-    if (!known.lines.contains(address)) return true;
-  return false;
+    if (all || !known->lines.contains(address)) addresses.push_back(address);
+  return addresses;
+}
+
+// What was read whole is better than what is known; what was cut off is not.
+void add_answer(ModuleNames answer, ModuleNames& known) {
+  if (answer.cut_at_cpu_s == 0) answer.lines.swap(known.lines);
+  known.lines.merge(answer.lines);
+  known.has_debug_info = known.has_debug_info || answer.has_debug_info;
+  known.cut_at_cpu_s = answer.cut_at_cpu_s;
 }
 
 std::string missing_note(const std::string& path) { return path + ": not here; its functions have no names"; }
@@ -58,13 +71,13 @@ Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& lim
   std::vector<std::string> gone;
   for (const auto& [module, frames] : modules) {
     const auto known = names.find(module);
-    const bool here = exists(module.path);
-    if (known != names.end() && !here) gone.push_back(module.path);
-    if (known == names.end() && !here) result.notes.push_back(missing_note(module.path));
-    if (!here || (known != names.end() && !needs_reading(module, known->second, frames, limits))) continue;
-    ModuleToRead wanted{module, {}};
-    for (const auto& [address, ids] : frames) wanted.addresses.push_back(address);
-    to_read.push_back(std::move(wanted));
+    if (!exists(module.path)) {
+      if (known != names.end()) gone.push_back(module.path);
+      if (known == names.end()) result.notes.push_back(missing_note(module.path));
+      continue;
+    }
+    auto addresses = addresses_to_read(module, known == names.end() ? nullptr : &known->second, frames, limits);
+    if (!addresses.empty()) to_read.push_back({module, std::move(addresses)});
   }
   std::vector<ModuleAnswer> answers = read_modules(to_read, limits);
   for (std::size_t i = 0; i < answers.size(); ++i) {
@@ -72,9 +85,7 @@ Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& lim
     if (!answer.note.empty()) result.notes.push_back(std::move(answer.note));
     if (answer.names.lines.empty()) continue;
     result.learned = true;
-    ModuleNames& known = names[to_read[i].module];
-    answer.names.lines.merge(known.lines);
-    known = std::move(answer.names);
+    add_answer(std::move(answer.names), names[to_read[i].module]);
   }
   if (!gone.empty()) result.notes.push_back(gone_note(gone));
 

@@ -250,6 +250,25 @@ TEST_F(SymbolizeFile, WhatIsKnownNeedsNoFile) {
   EXPECT_EQ(stacks[stacks[stack].back()].function, "");
 }
 
+TEST(Symbolize, OnlyWhatIsMissingIsRead) {
+  const Image self = image(nullptr);
+  NameTable names;
+  ModuleNames& known = names[Module{self.path, self.build_id}];
+  known.lines[landmark_address()] = {{"as it was read", "there.cc", 7}};
+  known.has_debug_info = true;
+  StackTable stacks;
+  const StackId stack = stack_of(stacks, {self.path, self.build_id}, {landmark_address(), landmark_address() + 1});
+  EXPECT_TRUE(symbolize(stacks, names).learned);
+  EXPECT_EQ(stacks[stacks[stack].front()].function, "as it was read");
+  EXPECT_EQ(stacks[stacks[stack].back()].function, "whyrss_symbolize_test::landmark(int)");
+  known.cut_at_cpu_s = 1;  // there is more time now
+  StackTable again;
+  const StackId same = stack_of(again, {self.path, self.build_id}, {landmark_address()});
+  EXPECT_TRUE(symbolize(again, names).learned);
+  EXPECT_EQ(again[again[same].front()].function, "whyrss_symbolize_test::landmark(int)");
+  EXPECT_EQ(known.cut_at_cpu_s, 0);
+}
+
 TEST_F(SymbolizeFile, ManyModulesAtOnce) {
   const Image self = image(nullptr);
   StackTable stacks;
