@@ -111,6 +111,8 @@ std::string_view reason_of(long error) noexcept {
     case EPERM:
       return "perf_event_open is not permitted: sysctl kernel.perf_event_paranoid=2 allows it, in Docker --cap-add "
              "PERFMON";
+    case ENOMEM:
+      return "the handler's stack does not fit into the address space";
     case EDQUOT:
       return "sysctl kernel.perf_event_mlock_kb allows this user no more events";
     case EMFILE:
