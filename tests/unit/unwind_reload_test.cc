@@ -142,7 +142,9 @@ thread_local sigjmp_buf t_way_out;
 thread_local volatile sig_atomic_t t_may_jump = 0;
 
 void jump_out(int /*signal*/) {
-  if (t_may_jump != 0) siglongjmp(t_way_out, 1);
+  if (t_may_jump == 0) return;
+  t_may_jump = 0;  // once: what is compared then is not to be left
+  siglongjmp(t_way_out, 1);
 }
 
 [[gnu::noinline]] void walk_at_depth(StackScratch& scratch, int depth) {
@@ -165,6 +167,8 @@ TEST_F(Reload, ForgetsAWalkThatWasLeftByLongjmp) {
   std::thread walker([&jumps] {
     Scratches scratches;
     volatile int depth = 0;
+    compare_at_depth(scratches, depth);  // binds what is bound at first use
+    walk_at_depth(*scratches.warm, depth);
     while (jumps.load() < kJumps) {
       if (sigsetjmp(t_way_out, 1) != 0) {
         jumps.fetch_add(1);
