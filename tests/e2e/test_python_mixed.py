@@ -149,16 +149,3 @@ def test_report_names_functions_and_library(whyrss, recording, extension, python
     for frame in frames:
         if frame["function"] in ("deep_block", "native_block", "native_call"):
             assert (frame["kind"], pathlib.Path(frame["module"]).name) == ("native", "mixed.so")
-
-
-def test_report_names_numpy(whyrss, recording):
-    """An array's memory: the line of Python, and the library that took it."""
-    if subprocess.run([DEBIAN, "-c", "import numpy"], capture_output=True, check=False).returncode != 0:
-        pytest.skip(f"{DEBIAN} has no numpy")
-    script = f"import numpy\ndef keep(): return numpy.ones({BLOCK_BYTES}, dtype='u1')\nkept = keep()\n"
-    frames = site_of(whyrss, recording, [DEBIAN, "-c", script])
-    kinds = [frame["kind"] for frame in frames]
-    first_python = kinds.index("python")
-    assert any("numpy" in frame["module"] for frame in frames[:first_python])
-    functions = [frame["function"] for frame in frames if frame["kind"] == "python"]
-    assert "keep" in functions and "ones" in functions
