@@ -8,7 +8,7 @@ import pytest
 
 import pool_reader
 from conftest import PATIENCE_S, cause
-from interpreters import CASES, DEBIAN, version_of
+from interpreters import CASES, version_of
 
 BLOCK_BYTES = 48 << 20
 
