@@ -59,7 +59,10 @@ Capability page_fault_events() {
                     .detail = {},
                     .missing_without = "which code touched a page first",
                     .remedy = {}};
-  const Fd event(static_cast<int>(syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC)));
+  // Open as long as we run: while there is none the kernel has its hooks patched out, and the first one, which
+  // would be the program's, waits for milliseconds.
+  static const Fd event(static_cast<int>(syscall(SYS_perf_event_open, &attributes, 0, -1, -1, PERF_FLAG_FD_CLOEXEC)));
+  const int refusal = errno;
   const std::string paranoid = first_line("/proc/sys/kernel/perf_event_paranoid");
   utsname system{};
   uname(&system);
@@ -73,10 +76,10 @@ Capability page_fault_events() {
     result.detail = fmt::format("perf_event_open with sigtrap, perf_event_paranoid {}", paranoid);
     return result;
   }
-  result.detail =
-      fmt::format("perf_event_open: {}, perf_event_paranoid {}", errno_text(), paranoid.empty() ? "absent" : paranoid);
+  result.detail = fmt::format("perf_event_open: {}, perf_event_paranoid {}", std::strerror(refusal),
+                              paranoid.empty() ? "absent" : paranoid);
   result.remedy =
-      errno == EINVAL ? "needs Linux 5.18" : "sysctl kernel.perf_event_paranoid=2; in Docker: --cap-add PERFMON";
+      refusal == EINVAL ? "needs Linux 5.18" : "sysctl kernel.perf_event_paranoid=2; in Docker: --cap-add PERFMON";
   return result;
 }
 
