@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <climits>
 #include <filesystem>
@@ -103,6 +104,13 @@ Result<Inputs> read_processes(const std::string& directory, const Manifest& mani
   return inputs;
 }
 
+bool is_this_boot(const Manifest& manifest) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  if (gethostname(host.data(), host.size() - 1) != 0 || manifest.host != host.data()) return false;
+  const auto boot_id = read_file("/proc/sys/kernel/random/boot_id");
+  return boot_id && boot_id->substr(0, boot_id->find('\n')) == manifest.boot_id;
+}
+
 // Only a living collector holds the lock. Asking takes it for a moment, shared, and never waits.
 bool collector_lives(const std::string& directory) {
   const Fd lock(open((directory + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -124,10 +132,12 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
   std::optional<PoolCopy> pool;
   std::uint64_t leftover_bytes = 0;
   if (!closed && !running) {
-    if (this_boot) rescue_pool(recording_dir, *manifest);
     // In this order: another report may be moving it now.
     if (this_boot) pool = PoolCopy::read(manifest->pool_path, manifest->session);
-    if (!pool) pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
+    if (pool)
+      rescue_pool(recording_dir, manifest->pool_path);
+    else
+      pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
     if (pool) leftover_bytes = pool->add_to(*inputs);
   }
   RecordingAccount recording = build_account(*manifest, *inputs);

@@ -2,17 +2,13 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <limits.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <vector>
 
-#include "ingest/pool_leftovers.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -61,23 +57,11 @@ bool copy_file(const std::string& from_path, const std::string& to_path) {
 
 }  // namespace
 
-bool is_this_boot(const Manifest& manifest) {
-  std::array<char, HOST_NAME_MAX + 1> host{};
-  if (gethostname(host.data(), host.size() - 1) != 0 || manifest.host != host.data()) return false;
-  const auto boot_id = read_file("/proc/sys/kernel/random/boot_id");
-  return boot_id && boot_id->substr(0, boot_id->find('\n')) == manifest.boot_id;
-}
-
 std::string rescued_pool_path(const std::string& recording_dir) { return recording_dir + "/pool"; }
 
-void rescue_pool(const std::string& recording_dir, const Manifest& manifest) {
-  if (manifest.state == "complete" || !is_this_boot(manifest)) return;
-  // Only a living collector keeps others from it. Another report may do the same at the same time.
-  const Fd lock(open((recording_dir + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  if (!lock || flock(lock.get(), LOCK_SH | LOCK_NB) != 0) return;
-  // Only what is a pool of this very recording: the path is foreign text.
-  if (!PoolCopy::read(manifest.pool_path, manifest.session) || is_mapped(manifest.pool_path)) return;
-  if (copy_file(manifest.pool_path, rescued_pool_path(recording_dir))) unlink(manifest.pool_path.c_str());
+void rescue_pool(const std::string& recording_dir, const std::string& pool_path) {
+  if (is_mapped(pool_path)) return;
+  if (copy_file(pool_path, rescued_pool_path(recording_dir))) unlink(pool_path.c_str());
 }
 
 }  // namespace whyrss

@@ -4,19 +4,15 @@
 
 #include <string>
 
-#include "recording/manifest.h"
-
 namespace whyrss {
-
-// Whether `manifest` was written since this machine started.
-bool is_this_boot(const Manifest& manifest);
 
 // Where a rescued pool lies.
 std::string rescued_pool_path(const std::string& recording_dir);
 
-// Moves the pool into the recording, which then has everything, wherever it is copied; the memory is freed.
-// Nothing happens while the collector or a process that can still write into the pool lives, or when the
-// recording cannot be written. The pool is gone only when the recording has it.
-void rescue_pool(const std::string& recording_dir, const Manifest& manifest);
+// Moves the pool, which must be one of this recording, into it: the recording then has everything, wherever it is
+// copied, and the memory is freed. The caller knows that no collector lives. Nothing happens while a process that
+// can still write into the pool lives, or when the recording cannot be written. Several reports may do this at the
+// same time; the pool is gone only when the recording has it.
+void rescue_pool(const std::string& recording_dir, const std::string& pool_path);
 
 }  // namespace whyrss
