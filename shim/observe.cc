@@ -93,6 +93,7 @@ void emit_block(Observation& event, trace::RecordKind kind, std::uint32_t stack_
        trace::BlockRecord{.header = {},
                           .address = number_of(block),
                           .size_bytes = size_bytes,
+                          .sampled_bytes = 0,
                           .stack_id = stack_id,
                           .tid = event.thread().writer.tid});
 }

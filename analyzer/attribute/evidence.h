@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "attribute/live_set.h"
 #include "model/stack_table.h"
 
 namespace whyrss {
@@ -69,6 +70,12 @@ struct ForkRange {
   friend bool operator==(const ForkRange&, const ForkRange&) = default;
 };
 
+// What the liveness table and CPython's pool headers say about consecutive pages.
+struct LivePages {
+  std::uint64_t start = 0;
+  std::vector<std::uint16_t> pages;  // trace::PageLiveness of each page
+};
+
 struct Evidence {
   double time_s = 0;
   bool skewed = false;
@@ -81,6 +88,9 @@ struct Evidence {
   std::vector<StackRange> thread_stacks;
   std::vector<ForkRange> inherited;        // fork children only
   std::vector<OwnedRange> ancestor_owned;  // who owned the addresses when this process was forked
+  bool has_liveness = false;               // `live_pages` tells of all pages that hold, or ever held, a small block
+  std::vector<LivePages> live_pages;       // sorted, disjoint
+  const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
 };
 
 // glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by

@@ -130,7 +130,8 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .held_blocks = {},
                     .thread_stacks = {},
                     .inherited = {},
-                    .ancestor_owned = {}};
+                    .ancestor_owned = {},
+                    .live_pages = {}};
   if (traced) {
     AddressSpace& space = process.space;
     for (const Vma& vma : evidence.vmas)

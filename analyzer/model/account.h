@@ -28,6 +28,7 @@ struct Slice {
   Site site;
   std::int64_t bytes = 0;
   std::int64_t exclusive_bytes = 0;  // of them mapped by this process alone (USS)
+  double variance = 0;               // of `bytes`, in bytes squared, where it is an estimate from samples
 };
 
 // The resident memory of one process at one moment.
@@ -35,6 +36,7 @@ struct Account {
   double time_s = 0;
   std::int64_t rss_bytes = 0;  // pages that the walk counted
   bool skewed = false;
+  bool has_liveness = false;  // else what is live in the heap is an estimate from samples, or not known at all
   std::vector<Slice> slices;  // one per site, largest first
 };
 
@@ -64,6 +66,14 @@ struct TouchFigures {
   std::uint64_t samples = 0, faults = 0, missed = 0;
 };
 
+// What the process's allocator said about itself.
+struct AllocatorStats {
+  double time_s = 0;
+  std::string moment;                          // start, peak, end, snapshot
+  std::map<std::string, std::int64_t> values;  // by the allocator's own names, in its own units
+  std::int64_t counted_bytes = 0;              // live bytes that the shim counted at that moment
+};
+
 struct ProcessAccount {
   int pid = 0;
   std::optional<int> parent;
@@ -83,6 +93,7 @@ struct ProcessAccount {
   std::uint64_t lost_events = 0;
   std::vector<std::string> notes;  // why something is missing for this process
   TouchFigures touch;
+  std::vector<AllocatorStats> allocator_stats;   // by time
   std::map<std::string, std::int64_t> counters;  // small_allocations, ...
 };
 

@@ -73,12 +73,16 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint64_t> walked_rss_pages;     // (reader) RSS of the last walk
   std::atomic<std::uint64_t> walked_minor_faults;  // (reader) minor faults of the process at that walk
   std::atomic<std::uint64_t> dropped_records;
-  std::atomic<std::uint64_t> small_allocations;  // blocks below the limit, counted only
+  std::atomic<std::uint64_t> small_allocations;  // blocks below the limit
   std::atomic<std::uint64_t> small_allocated_bytes;
   std::atomic<std::uint64_t> small_releases;
   std::atomic<std::uint64_t> large_allocations;
   std::atomic<std::uint64_t> stacks_truncated;  // distinct stacks of which deeper frames were cut off
   std::atomic<std::uint64_t> looks_missed;      // asked for at the end, and not done in time
+  std::atomic<std::uint64_t> liveness;          // address of its LivenessTable (liveness_format.h); 0: none
+  std::atomic<std::uint64_t> waits;             // events of exact mode that waited for the reader
+  std::atomic<std::uint32_t> stats_request;     // (reader) + 1 asks for the allocator's own counters when it is safe
+  std::uint32_t reserved;
 };
 
 enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2 };

@@ -49,6 +49,8 @@ enum class FrameKind : std::uint16_t {
   note = 9,       // JSON object: text
   counters = 10,  // JSON object: the process's slot counters at that time
   cgroup = 11,    // JSON object: path, limit_bytes, usage_bytes, peak_bytes, oom_kills
+  liveness = 13,  // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
+  blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_columns.h)
   names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
@@ -143,6 +145,37 @@ struct WalkRun {
   std::uint32_t page_count;
 };
 
+// Live bytes of small blocks on the pages of a walk, as read from the target right after it. Pages that are not listed
+// never held a small block (or were not resident). Values are PageLiveness of the page, or, where previous_ns is not 0,
+// what to xor with the value of the liveness frame whose walk ended then (a page that was not listed there counts as
+// 0).
+struct LivenessHeader {
+  std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
+  std::uint64_t previous_ns;  // 0: whole
+  std::uint32_t range_count;
+  std::uint32_t flags;                // LivenessFlags
+  std::uint64_t table_live_bytes;     // sum over the table, also of pages that are not resident
+  std::uint64_t underflowed_pages;    // more was released than allocated: blocks from before us
+  std::uint64_t pymalloc_live_bytes;  // of them in CPython's small-object pools
+};
+
+struct LivenessFlags {
+  static constexpr std::uint32_t no_table = 1;      // only pymalloc's pages are listed
+  static constexpr std::uint32_t not_readable = 2;  // the target's memory may not be read: nothing is listed
+};
+
+// Then: page_count x u16 PageLiveness, padded to 8.
+struct LivenessRange {
+  std::uint64_t start;
+  std::uint32_t page_count, reserved;
+};
+
+struct PageLiveness {
+  static constexpr std::uint16_t live_units = 0x3ff;  // of 8 bytes, 0 to 512
+  static constexpr std::uint16_t pymalloc = 0x4000;   // part of a pool of CPython's small-object allocator
+  static constexpr std::uint16_t ever_held = 0x8000;  // a small block was, or is, on it
+};
+
 struct Poll {
   std::uint64_t time_ns;
   std::uint64_t rss_pages, shared_pages;  // statm fields 2 and 3
@@ -157,6 +190,7 @@ struct TextHeader {
 
 static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(SegmentHeader) == 24);
 static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
+static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16);
 static_assert(sizeof(Poll) == 40 && sizeof(TextHeader) == 16);
 static_assert(std::has_unique_object_representations_v<WalkVma>);
 

@@ -5,6 +5,8 @@
 //               field in `reserved`      no bump if 0 means "not known"
 //               any other field          bump kFormatVersion, add a History line and a golden recording
 // History:      1  first format
+//               2  BlockRecord with usable sizes and small sampled blocks, compact blocks, AttachRecord with the
+//                  mode; format 1 was in no release and is not read any more
 //
 // Little-endian, records 8-aligned, units in the names. Strings are raw bytes without a terminator.
 // Every record is written by one thread into its own chunk; order inside a chunk is program order,
@@ -20,10 +22,11 @@
 namespace whyrss::trace {
 
 inline constexpr std::array<char, 8> kMagic{'w', 'h', 'y', 'r', 's', 's', '\r', '\n'};
-inline constexpr std::uint32_t kFormatVersion = 1;
-inline constexpr std::uint32_t kOldestReadableVersion = 1;
+inline constexpr std::uint32_t kFormatVersion = 2;
+inline constexpr std::uint32_t kOldestReadableVersion = 2;
 
-// Blocks of at least this many bytes are logged exactly; smaller ones are counted.
+// Blocks of at least this many usable bytes are always logged; smaller ones are sampled and counted, or in exact
+// mode logged as CompactAllocate.
 inline constexpr std::uint64_t kLargeBlockBytes = 32 * 1024;
 
 // Stack id of an event whose stack could not be taken or stored.
@@ -35,34 +38,38 @@ inline constexpr std::uint32_t kMaxPythonFrames = 512;
 
 enum class RecordKind : std::uint16_t {
   padding = 0,
-  attach = 1,          // AttachRecord: a program image or a forked child starts to be traced
-  module = 2,          // ModuleRecord: an ELF image that a later stack refers to
-  python = 3,          // PythonRecord: the interpreter found in this process
-  code = 4,            // CodeRecord: a Python code object that a later stack refers to
-  stack = 5,           // StackRecord: described once, then referred to by id
-  allocate = 6,        // BlockRecord: malloc family, operator new
-  release = 7,         // BlockRecord: free, operator delete, realloc before the real call
-  release_undone = 8,  // BlockRecord: the realloc announced by the last release of this address failed
-  map = 9,             // MapRecord: mmap
-  unmap = 10,          // RangeRecord: munmap, stamped before the real call
-  remap = 11,          // RemapRecord: mremap
-  protect = 12,        // RangeRecord: mprotect, argument = new PROT_ bits
-  advise = 13,         // RangeRecord: madvise, argument = MADV_
-  break_moved = 14,    // RangeRecord: brk, sbrk: address = new break, size_bytes = old break
-  fork = 15,           // ProcessRecord: in the parent, pid = the child's
-  inherited = 16,      // InheritedRecord: in the child, private pages that were resident at fork
-  exec = 17,           // TextRecord: about to replace the image by the named program
-  exec_failed = 18,    // TextRecord: the exec announced last returned
-  exit = 19,           // ProcessRecord: about to leave, status = exit code
-  thread = 20,         // ThreadRecord: a new thread's stack
-  mark = 21,           // TextRecord: user mark; argument = MarkKind
-  note = 22,           // TextRecord: why something is off or missing; shown in every report
-  spawn = 23,          // ProcessRecord: posix_spawn or vfork was called; pid = child's if known, else 0
-  teardown = 24,       // ProcessRecord: the runtime takes itself down; what is freed now says nothing
-                       // about the program, so the state before is the last of interest
-  touch = 25,          // TouchRecord: a sampled page fault in user mode
-  touch_state = 26,    // TextRecord: argument = TouchState of this process; the text says why it is off
-  tables = 27,         // TablesRecord: whose stacks, code objects and modules this image also refers to
+  attach = 1,             // AttachRecord: a program image or a forked child starts to be traced
+  module = 2,             // ModuleRecord: an ELF image that a later stack refers to
+  python = 3,             // PythonRecord: the interpreter found in this process
+  code = 4,               // CodeRecord: a Python code object that a later stack refers to
+  stack = 5,              // StackRecord: described once, then referred to by id
+  allocate = 6,           // BlockRecord: malloc family, operator new
+  release = 7,            // BlockRecord: free, operator delete, realloc before the real call
+  release_undone = 8,     // BlockRecord: the realloc announced by the last release of this address failed
+  map = 9,                // MapRecord: mmap
+  unmap = 10,             // RangeRecord: munmap, stamped before the real call
+  remap = 11,             // RemapRecord: mremap
+  protect = 12,           // RangeRecord: mprotect, argument = new PROT_ bits
+  advise = 13,            // RangeRecord: madvise, argument = MADV_
+  break_moved = 14,       // RangeRecord: brk, sbrk: address = new break, size_bytes = old break
+  fork = 15,              // ProcessRecord: in the parent, pid = the child's
+  inherited = 16,         // InheritedRecord: in the child, private pages that were resident at fork
+  exec = 17,              // TextRecord: about to replace the image by the named program
+  exec_failed = 18,       // TextRecord: the exec announced last returned
+  exit = 19,              // ProcessRecord: about to leave, status = exit code
+  thread = 20,            // ThreadRecord: a new thread's stack
+  mark = 21,              // TextRecord: user mark; argument = MarkKind
+  note = 22,              // TextRecord: why something is off or missing; shown in every report
+  spawn = 23,             // ProcessRecord: posix_spawn or vfork was called; pid = child's if known, else 0
+  teardown = 24,          // ProcessRecord: the runtime takes itself down; what is freed now says nothing
+                          // about the program, so the state before is the last of interest
+  touch = 25,             // TouchRecord: a sampled page fault in user mode
+  touch_state = 26,       // TextRecord: argument = TouchState of this process; the text says why it is off
+  tables = 27,            // TablesRecord: whose stacks, code objects and modules this image also refers to
+  clock = 28,             // ClockRecord: what the ticks of the compact records that follow in this lease mean
+  compact_allocate = 29,  // CompactAllocate: as allocate, exact mode; no RecordHeader::time_ns
+  compact_release = 30,   // CompactRelease: as release, exact mode; no RecordHeader::time_ns
+  allocator_stats = 31,   // TextRecord: argument = StatsMoment; "name=value name=value ..." as the allocator says
 };
 
 struct RecordHeader {
@@ -73,6 +80,8 @@ struct RecordHeader {
 };
 
 enum class Born : std::uint32_t { exec = 0, fork = 1 };
+
+enum class Mode : std::uint32_t { sampled = 0, exact = 1 };
 
 enum class Allocator : std::uint32_t { other = 0, glibc = 1, jemalloc = 2, tcmalloc = 3, mimalloc = 4 };
 
@@ -89,6 +98,9 @@ struct AttachRecord {
   std::uint32_t exe_bytes, command_bytes, allocator_path_bytes;
   std::uint32_t page_bytes;
   std::uint64_t own_start, own_end;  // the shim's own library image (cause `whyrss`)
+  std::uint64_t sample_bytes;        // mean distance of sampled small blocks; 0: none is sampled
+  Mode mode;
+  std::uint32_t has_liveness;  // 1: this image keeps a liveness table (liveness_format.h)
 };
 
 // An ELF image: [start, end) as loaded, bias = address - ELF vaddr. Then: build id, path.
@@ -167,13 +179,46 @@ struct PythonFrame {
 };
 
 // allocate, release, release_undone. A release repeats no size; the reader knows it by address.
+// A sampled block stands for others: it was chosen with probability 1 - exp(-sampled_bytes / sample_bytes) of the
+// AttachRecord. Blocks with sampled_bytes = 0 are all there.
 struct BlockRecord {
   RecordHeader header;
   std::uint64_t address;
-  std::uint64_t size_bytes;  // as requested; 0 for release
+  std::uint64_t size_bytes;     // usable, as malloc_usable_size says; 0 for release
+  std::uint64_t sampled_bytes;  // what the sampling counted it with; 0: logged for certain
   std::uint32_t stack_id;
   std::uint32_t tid;
 };
+
+// Exact mode. A compact record has no RecordHeader: after size_bytes and kind, as there, comes the address's high part.
+// Its time is the sum of ticks_since from the last ClockRecord of the same lease on; the first compact record of a
+// lease comes after one. Ticks of one host compare across threads and processes (rdtsc where the kernel's clock source
+// is tsc, else nanoseconds of CLOCK_MONOTONIC). A single-threaded program stamps one event in 64: the others have 0 and
+// keep their order.
+struct ClockRecord {
+  RecordHeader header;
+  std::uint64_t ticks;  // taken together with header.time_ns
+};
+
+struct CompactAllocate {
+  std::uint32_t record_bytes;  // sizeof
+  RecordKind kind;
+  std::uint16_t address_high;  // bits 32 to 47
+  std::uint32_t address_low;
+  std::uint32_t ticks_since;
+  std::uint32_t size_bytes;  // usable; larger blocks are logged as BlockRecord
+  std::uint32_t stack_id;
+};
+
+struct CompactRelease {
+  std::uint32_t record_bytes;
+  RecordKind kind;
+  std::uint16_t address_high;
+  std::uint32_t address_low;
+  std::uint32_t ticks_since;
+};
+
+enum class StatsMoment : std::uint32_t { start = 0, peak = 1, end = 2, snapshot = 3 };
 
 enum class MapOrigin : std::uint32_t {
   program = 0,   // by the innermost frame's library
@@ -248,20 +293,21 @@ struct TouchRecord {
 
 enum class TouchState : std::uint32_t { off = 0, armed = 1 };
 
-// exec, exec_failed, mark, note, touch_state. Then: the text.
+// exec, exec_failed, mark, note, touch_state, allocator_stats. Then: the text.
 struct TextRecord {
   RecordHeader header;
   std::uint32_t argument;
   std::uint32_t text_bytes;
 };
 
-static_assert(sizeof(RecordHeader) == 16 && sizeof(AttachRecord) == 72 && sizeof(ModuleRecord) == 48);
+static_assert(sizeof(RecordHeader) == 16 && sizeof(AttachRecord) == 88 && sizeof(ModuleRecord) == 48);
 static_assert(sizeof(PythonRecord) == 64 && sizeof(CodeRecord) == 48 && sizeof(StackRecord) == 32);
-static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 40 && sizeof(MapRecord) == 64);
+static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 48 && sizeof(MapRecord) == 64);
 static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(ProcessRecord) == 32);
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
 static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40);
-static_assert(sizeof(TablesRecord) == 40);
+static_assert(sizeof(TablesRecord) == 40 && sizeof(ClockRecord) == 24);
+static_assert(sizeof(CompactAllocate) == 24 && sizeof(CompactRelease) == 16);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
 static_assert(std::has_unique_object_representations_v<MapRecord>);
 static_assert(std::has_unique_object_representations_v<StackRecord>);

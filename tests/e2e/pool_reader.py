@@ -116,7 +116,7 @@ def inherit_tables(processes):
 def take_moment(process, kind, data):
     """What happened to memory, in order: (kind, address, size or 0, stack)."""
     if kind in (ALLOCATE, RELEASE):
-        process.moments.append((kind, *struct.unpack_from("<2QI", data, 16)))
+        process.moments.append((kind, *struct.unpack_from("<2Q8xI", data, 16)))
     elif kind == TOUCH:
         address, _, _, stack_id = struct.unpack_from("<Q3I", data, 16)
         process.moments.append((kind, address, 0, stack_id))
@@ -149,7 +149,7 @@ def take_record(process, kind, data):
         assert stack_id not in process.stacks, f"stack {stack_id} is described twice"
         process.stacks[stack_id] = Stack(native, python, flags)
     elif kind == ALLOCATE:
-        process.events.append(Event(kind, *struct.unpack_from("<2Q2I", data, 16), 0))
+        process.events.append(Event(kind, *struct.unpack_from("<2Q8x2I", data, 16), 0))
     elif kind == MAP:
         address, size, _, _, _, _, origin, stack_id, tid = struct.unpack_from("<3Q2Ii3I", data, 16)
         process.events.append(Event(kind, address, size, stack_id, tid, origin))

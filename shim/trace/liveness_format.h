@@ -1,0 +1,44 @@
+// The liveness table: how many bytes of small blocks (below kLargeBlockBytes usable) are live on each page. Kept by the
+// shim in the target's private memory, so that a fork child begins with the right counts; read by the collector from
+// outside. Two levels, because virtual size counts on some clusters: a leaf is mapped when its first page is used.
+//
+//   LivenessTable in the target (address in ProcessSlot::liveness): directory -> kDirectoryEntries addresses of leaves,
+//   0: none leaf -> kLeafPages counters of 32 bits, one per page
+//
+// A counter     bits 0 to 15   live units of 8 bytes; an int16: below 0 when blocks from before us were released
+//               bits 16 to 31  allocations on this page, modulo 2^16: not 0 once the page has held a block
+// or kPymallocPage in the high half: the page belongs to an arena of CPython's small-object allocator, whose pools say
+// themselves how full they are.
+// A block that lies on several pages counts on each with the units that lie there.
+//
+// Threads       relaxed atomic adds (plain ones while the program is single-threaded); the reader sees counts that are
+//               off by what is in flight.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace whyrss::trace {
+
+inline constexpr std::uint64_t kLivenessPageBytes = 4096;
+inline constexpr std::uint64_t kLivenessUnitBytes = 8;
+inline constexpr unsigned kLeafBits = 18;  // 2^18 pages: 1 GiB of addresses, 1 MiB of counters
+inline constexpr std::uint64_t kLeafPages = std::uint64_t{1} << kLeafBits;
+inline constexpr std::uint64_t kLeafBytes = kLeafPages * sizeof(std::uint32_t);
+inline constexpr std::uint64_t kLeafSpan = kLeafPages * kLivenessPageBytes;
+inline constexpr std::uint64_t kDirectoryEntries = (std::uint64_t{1} << 47) / kLeafSpan;
+
+inline constexpr std::uint32_t kPymallocPage = 0xffff;
+inline constexpr std::array<char, 8> kLivenessMagic{'w', 'h', 'y', 'l', 'i', 'v', 'e', '\n'};
+
+struct LivenessTable {
+  std::array<char, 8> magic;
+  std::uint64_t directory;            // address of kDirectoryEntries x u64
+  std::uint32_t pymalloc_pool_bytes;  // 4096 (CPython 3.8, 3.9), 16384 (3.10 on), 0: no CPython seen
+  std::uint32_t reserved;
+  std::uint64_t leaves_refused;  // that did not fit into the address space: what lies there is not counted
+};
+
+static_assert(sizeof(LivenessTable) == 32);
+
+}  // namespace whyrss::trace
