@@ -70,10 +70,22 @@ struct ForkRange {
   friend bool operator==(const ForkRange&, const ForkRange&) = default;
 };
 
-// What the liveness table and CPython's pool headers say about consecutive pages.
+// What the liveness table and CPython's pool headers say about one page.
+struct PageLife {
+  std::uint16_t live_bytes = 0;  // of small blocks, at most kLivePageBytes
+  bool pymalloc = false;         // part of a pool of CPython's small-object allocator
+  bool ever_held = false;        // a small block was, or is, on it
+  friend bool operator==(const PageLife&, const PageLife&) = default;
+};
+
+inline constexpr std::uint64_t kLivePageBytes = 4096;
+
+// Consecutive pages from `start` on.
 struct LivePages {
   std::uint64_t start = 0;
-  std::vector<std::uint16_t> pages;  // trace::PageLiveness of each page
+  std::vector<PageLife> pages;
+
+  [[nodiscard]] std::uint64_t end() const { return start + pages.size() * kLivePageBytes; }
 };
 
 struct Evidence {
