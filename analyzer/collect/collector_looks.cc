@@ -58,12 +58,12 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger) {
   const bool is_target = process.pid() == setup_.target;
   // Thousands of short programs must not cost more than what they do.
   if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
-  const std::int64_t cost_ns = process.walk(trigger);
+  trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
+  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load());
   budget_.spend(cost_ns, must);
-  if (followed.slot != trace::kNoSlot) {
-    trace::ProcessSlot& slot = setup_.pool.view().slots[followed.slot];
-    slot.walked_rss_pages.store(process.walked_rss_pages());
-    slot.walked_minor_faults.store(process.walked_minor_faults());
+  if (slot != nullptr) {
+    slot->walked_rss_pages.store(process.walked_rss_pages());
+    slot->walked_minor_faults.store(process.walked_minor_faults());
   }
   if (first || asked) process.write_status(trigger);
   if (first && !is_target) note_other_cgroup(process);

@@ -106,7 +106,7 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   return true;
 }
 
-std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger) {
+std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
   const bool all_anew = trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit ||
@@ -116,8 +116,9 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger) {
   if (walk) {
     const bool partial = (walk->header.flags & trace::WalkFlags::partial) != 0;
     // A torn walk is worth something only where there is no other.
-    if (!partial || !has_walk_) append(FrameKind::walk, encode_walk(*walk));
+    const bool stored = (!partial || !has_walk_) && append(FrameKind::walk, encode_walk(*walk));
     if (!partial) {
+      if (stored && liveness != 0) write_liveness(*walk, liveness);
       has_walk_ = true;
       walked_rss_pages_ = walk->counted_pages;
       if (all_anew) known_ns_ = monotonic_ns();
@@ -133,6 +134,12 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger) {
             .faults = walk->header.minor_faults + walk->header.major_faults};
   policy_.walked(seen, cost_ns);
   return cost_ns;
+}
+
+void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
+  if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
+  if (!append(FrameKind::liveness, liveness_frames_.encode(read_liveness(TargetMemory(pid_), table, walk))))
+    liveness_frames_.restart();
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {
@@ -241,12 +248,15 @@ Status ProcessFollow::append_segments(std::int64_t now_ns, std::span<const std::
   return events_.append(FrameKind::segment, static_cast<std::uint64_t>(now_ns), payload);
 }
 
-void ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {
+bool ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {
   const std::int64_t now_ns = monotonic_ns();
   const Status stored = pages_.append(kind, static_cast<std::uint64_t>(now_ns), payload);
-  if (stored || (complained_ns_ != 0 && now_ns - complained_ns_ < kComplaintGapNs)) return;
-  complained_ns_ = now_ns;
-  context_->log(stored.error());
+  if (stored) return true;
+  if (complained_ns_ == 0 || now_ns - complained_ns_ >= kComplaintGapNs) {
+    complained_ns_ = now_ns;
+    context_->log(stored.error());
+  }
+  return false;
 }
 
 void ProcessFollow::append_json(FrameKind kind, const std::string& text) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collect/cgroup.h"
+#include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
 #include "collect/walk_policy.h"
 #include "recording/frame_file.h"
@@ -59,7 +60,8 @@ class ProcessFollow {
   [[nodiscard]] PollPoint poll_point() const { return last_poll_; }
 
   // Each returns the CPU time that it took. What cannot be read is left out.
-  std::int64_t walk(trace::WalkTrigger trigger);
+  // `liveness`: where the process keeps its liveness table, 0: it has none.
+  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness);
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
   void write_status(trace::WalkTrigger moment);
@@ -83,7 +85,8 @@ class ProcessFollow {
 
  private:
   ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
-  void append(trace::FrameKind kind, std::span<const std::byte> payload);
+  bool append(trace::FrameKind kind, std::span<const std::byte> payload);
+  void write_liveness(const PageWalk& walk, std::uint64_t table);
   void append_json(trace::FrameKind kind, const std::string& text);
   std::int64_t write_text(trace::FrameKind kind, const char* file, trace::WalkTrigger moment);
   [[nodiscard]] std::string proc(const char* file) const;
@@ -96,6 +99,7 @@ class ProcessFollow {
   WalkPolicy policy_;
   PollPoint last_poll_;
   std::vector<KnownPages> known_;
+  LivenessFrames liveness_frames_;
   std::int64_t known_ns_ = 0;  // when all of it was looked up
   std::vector<trace::Poll> polls_;
   std::int64_t thread_count_ = 1;

@@ -12,6 +12,7 @@
 
 #include "attribute/address_space.h"
 #include "ingest/image_tables.h"
+#include "ingest/liveness_reader.h"
 #include "ingest/page_walk_reader.h"
 #include "ingest/process_input.h"
 #include "model/account.h"
@@ -54,6 +55,7 @@ class Replay {
   void on_fork(Process& process, const EventRecord& record);
   void on_text(Process& process, const EventRecord& record);
   void on_walk(Process& process, const Walk& walk);
+  static void take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence);
   void observe_copies(Process& process, const WalkedPages& pages, double time_s);
   void settle_own_copies(Process& process);
   void note_release_of_family_pages(const Process& process);

@@ -19,7 +19,10 @@ struct Replay::Process {
   ProcessAccount* account = nullptr;
   std::vector<EventRecord> records;
   std::vector<Walk> walks;
-  std::size_t next_record = 0, next_walk = 0;
+  std::vector<Bytes> liveness_frames;  // in the order of the walks
+  std::size_t next_record = 0, next_walk = 0, next_liveness = 0;
+  LivenessReader liveness_reader;
+  std::optional<WalkLiveness> liveness;  // the last one read
 
   std::vector<std::unique_ptr<ImageTables>> images;  // one per attach record, all definitions loaded
   std::size_t next_image = 0;

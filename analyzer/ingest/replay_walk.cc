@@ -141,8 +141,19 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     evidence.thread_stacks = space.thread_stacks(evidence.vmas);
     if (!pages->smaps_only) evidence.inherited = space.inheritance().ranges();
     if (!evidence.inherited.empty()) evidence.ancestor_owned = space.ancestor_owned();
+    take_liveness(process, walk.time_ns, evidence);
   }
   process.account->accounts.push_back(attribute(evidence));
+}
+
+// Frames of walks that were damaged are read too: later ones build on them.
+void Replay::take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence) {
+  while (process.next_liveness < process.liveness_frames.size() &&
+         (!process.liveness || process.liveness->walk_end_ns < walk_ns))
+    process.liveness = process.liveness_reader.read(process.liveness_frames[process.next_liveness++]);
+  if (!process.liveness || process.liveness->walk_end_ns != walk_ns) return;
+  evidence.has_liveness = process.liveness->has_table;
+  evidence.live_pages = std::move(process.liveness->pages);
 }
 
 void Replay::observe_copies(Process& process, const WalkedPages& pages, double time_s) {

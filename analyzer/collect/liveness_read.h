@@ -1,0 +1,30 @@
+// What is live on the pages of the heap: the target's liveness table (shim/trace/liveness_format.h) and the headers of
+// CPython's small-object pools, read from outside right after a page walk. Only pages of the table and of pools that
+// are present are read: the target's memory does not grow by it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "collect/page_walk.h"
+#include "collect/target_memory.h"
+#include "shim/trace/recording_format.h"
+
+namespace whyrss {
+
+struct LivenessPages {
+  std::uint64_t start = 0;
+  std::vector<std::uint16_t> pages;  // trace::PageLiveness of consecutive pages
+};
+
+struct Liveness {
+  trace::LivenessHeader header{};  // all but previous_ns and range_count
+  std::vector<LivenessPages>
+      ranges;  // sorted, disjoint: resident private anonymous pages that hold or ever held blocks
+};
+
+// `table`: address of the target's LivenessTable. One that is not there (the target has just run exec) or may not be
+// read gives the flag that says so, and nothing else.
+Liveness read_liveness(const TargetMemory& memory, std::uint64_t table, const PageWalk& walk);
+
+}  // namespace whyrss
