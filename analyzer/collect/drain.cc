@@ -14,7 +14,8 @@ constexpr std::int64_t kStoreAfterNs = 1'000'000'000;
 constexpr std::int64_t kOwnerCheckNs = 1'000'000'000;
 // One frame: large enough to compress well, small enough that a damaged one costs little.
 constexpr std::size_t kFramePayloadBytes = 1024 * 1024;
-constexpr std::int64_t kAdviseFree = 8;  // MADV_FREE
+constexpr std::size_t kBlocksPayloadBytes = 256 * 1024;  // about 50,000 events, 64 chunks
+constexpr std::int64_t kAdviseFree = 8;                  // MADV_FREE
 constexpr std::uint64_t kLargeAdviceBytes = 1024 * 1024;
 
 void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t size) {
@@ -26,24 +27,27 @@ void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t siz
 
 Drain::Drain(trace::PoolView pool) : pool_(pool), chunks_(pool ? pool.header->chunk_count : 0) {}
 
-void Drain::note_record(const trace::Segment& segment, std::span<const std::byte> record, RecordKind kind) {
+void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other& record) {
+  const RecordKind kind = record.header.kind;
   Happening happening{.process = {.pid = segment.pid, .start_ticks = segment.start_ticks}, .kind = kind};
+  const auto read = [&record](auto& body) {
+    if (record.bytes.size() < sizeof body) return false;
+    std::memcpy(&body, record.bytes.data(), sizeof body);
+    return true;
+  };
   if (kind == RecordKind::fork || kind == RecordKind::exit || kind == RecordKind::spawn ||
       kind == RecordKind::teardown) {
     trace::ProcessRecord body;
-    if (record.size() < sizeof body) return;
-    std::memcpy(&body, record.data(), sizeof body);
+    if (!read(body)) return;
     happening.pid = body.pid;
     happening.status = body.status;
   } else if (kind == RecordKind::advise) {
     trace::RangeRecord body;
-    if (record.size() < sizeof body) return;
-    std::memcpy(&body, record.data(), sizeof body);
+    if (!read(body)) return;
     if (body.argument != kAdviseFree && body.size_bytes < kLargeAdviceBytes) return;
   } else if (kind == RecordKind::attach) {
     trace::AttachRecord body;
-    if (record.size() < sizeof body) return;
-    std::memcpy(&body, record.data(), sizeof body);
+    if (!read(body)) return;
     // An exec ends all other threads: what they still had leased has no owner any more.
     if (body.born == trace::Born::exec) {
       auto& newest = newest_image_[happening.process];
@@ -55,88 +59,141 @@ void Drain::note_record(const trace::Segment& segment, std::span<const std::byte
   happenings_.push_back(happening);
 }
 
-void Drain::look(const trace::Segment& segment, std::span<const std::byte> bytes, Chunk& chunk) {
-  std::size_t at = chunk.looked > segment.offset ? chunk.looked - segment.offset : 0;
-  while (at + sizeof(trace::RecordHeader) <= bytes.size()) {
-    trace::RecordHeader header;
-    std::memcpy(&header, bytes.data() + at, sizeof header);
-    if (header.size_bytes < sizeof header || header.size_bytes > bytes.size() - at) break;  // scribbled
-    note_record(segment, bytes.subspan(at, header.size_bytes), header.kind);
-    at += trace::padded(header.size_bytes);
+void Drain::look(const trace::Segment& segment, Chunk& chunk, BlockColumns& columns) {
+  const std::uint32_t begin = std::max(chunk.looked.offset, segment.offset);
+  const std::uint32_t end = segment.offset + static_cast<std::uint32_t>(segment.bytes.size());
+  if (begin >= end) return;
+  chunk.looked.offset = begin;
+  const std::uint64_t events_before = columns.event_count();
+  LeaseReader reader(segment.bytes.subspan(begin - segment.offset),
+                     {.tid = segment.tid, .lost_before = segment.lost_before}, chunk.looked, columns);
+  while (const auto record = reader.next()) {
+    if (!record->damaged) note_record(segment, *record);
+    const auto bytes = static_cast<std::uint32_t>(record->bytes.size());
+    if (!chunk.pieces.empty() && chunk.pieces.back().offset + chunk.pieces.back().bytes == record->offset)
+      chunk.pieces.back().bytes += bytes;
+    else
+      chunk.pieces.push_back({record->offset, bytes});
   }
-  chunk.looked = segment.offset + static_cast<std::uint32_t>(bytes.size());
+  chunk.looked.offset = end;
+  compact_records_ += columns.event_count() - events_before;
 }
 
-Status Drain::store(std::int64_t now_ns, std::vector<Pending>& segments, ProcessFollow& process) {
-  std::ranges::sort(segments, {},
-                    [](const Pending& pending) { return std::pair(pending.segment.lease, pending.segment.offset); });
+Status Drain::store_pieces(std::int64_t now_ns, std::vector<Pending>& pending, ProcessFollow& process) {
+  std::ranges::sort(pending, {},
+                    [](const Pending& entry) { return std::pair(entry.segment.lease, entry.segment.offset); });
   std::vector<std::byte> payload;
-  for (std::size_t first = 0; first < segments.size();) {
-    payload.clear();
-    std::size_t end = first;
-    while (end < segments.size() && (end == first || payload.size() < kFramePayloadBytes)) {
-      const trace::Segment& segment = segments[end++].segment;
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < pending.size(); ++i) {
+    const trace::Segment& segment = pending[i].segment;
+    const std::byte* chunk = pool_.data + std::size_t{segment.chunk_index} * trace::kChunkBytes;
+    for (const Piece& piece : chunks_[segment.chunk_index].pieces) {
       const trace::SegmentHeader header{.lease = segment.lease,
-                                        .offset = segment.offset,
-                                        .bytes = static_cast<std::uint32_t>(segment.bytes.size()),
+                                        .offset = piece.offset,
+                                        .bytes = piece.bytes,
                                         .tid = segment.tid,
                                         .lost_before = segment.lost_before};
       append_bytes(payload, &header, sizeof header);
-      append_bytes(payload, segment.bytes.data(), segment.bytes.size());
+      append_bytes(payload, chunk + piece.offset, piece.bytes);
     }
-    if (Status stored = process.append_segments(now_ns, payload); !stored) return stored;
-    stored_bytes_ += payload.size();
-    // Only now: a kill in between stores a segment twice, never not at all.
-    for (; first < end; ++first) finish_segment(pool_, segments[first].segment, segments[first].owner_gone);
+    if (i + 1 < pending.size() && payload.size() < kFramePayloadBytes) continue;
+    if (!payload.empty()) {
+      if (Status stored = process.append_events(trace::FrameKind::segment, now_ns, payload); !stored) return stored;
+    }
+    payload.clear();
+    for (; first <= i; ++first) chunks_[pending[first].segment.chunk_index].pieces.clear();
   }
   return Done{};
 }
 
+Status Drain::store_payloads(std::int64_t now_ns, Stream& stream, ProcessFollow& process) {
+  if (!stream.columns.empty()) stream.payloads.push_back(stream.columns.take_payload());
+  std::size_t stored_count = 0;
+  Status result = Done{};
+  for (; stored_count < stream.payloads.size(); ++stored_count) {
+    result = process.append_events(trace::FrameKind::blocks, now_ns, stream.payloads[stored_count]);
+    if (!result) break;
+  }
+  stream.payloads.erase(stream.payloads.begin(), stream.payloads.begin() + static_cast<std::ptrdiff_t>(stored_count));
+  return result;
+}
+
+Status Drain::store(std::int64_t now_ns, ProcessKey key, Stream& stream, const Target& target) {
+  std::vector<Pending> pending = std::exchange(stream.pending, {});
+  stream.due = false;
+  ProcessFollow* process = target(key);
+  if (process == nullptr) return Done{};
+  for (const Pending& entry : pending) chunks_[entry.segment.chunk_index].first_seen_ns = now_ns;
+  if (Status stored = store_pieces(now_ns, pending, *process); !stored) return stored;
+  if (Status stored = store_payloads(now_ns, stream, *process); !stored) return stored;
+  // Only now: a kill in between stores a segment twice, never not at all.
+  for (const Pending& entry : pending) finish_segment(pool_, entry.segment, entry.owner_gone);
+  return Done{};
+}
+
+bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything,
+                          const ThreadGone& thread_gone) {
+  const trace::ChunkHeader& header = pool_.chunks[index];
+  const auto state = header.state.load(std::memory_order_acquire);
+  if (state != trace::ChunkState::leased && state != trace::ChunkState::sealed) return false;
+  Chunk& chunk = chunks_[index];
+  const ProcessKey key{.pid = header.pid, .start_ticks = header.start_ticks};
+  // Asked before the published length is read: what comes later can only be another lease.
+  bool owner_gone = false;
+  const bool now = everything || ended.contains(key);
+  const bool check = now || now_ns - chunk.owner_checked_ns >= kOwnerCheckNs;
+  if (state == trace::ChunkState::leased && check) {
+    chunk.owner_checked_ns = now_ns;
+    const auto image = newest_image_.find(key);
+    const bool old_image = image != newest_image_.end() && header.lease.load() < image->second;
+    owner_gone = old_image || thread_gone(key, header.tid);
+  }
+  const trace::Segment segment = trace::next_segment(pool_, index);
+  if (segment.lease == 0) return true;
+  if (segment.lease != chunk.looked.lease) {
+    chunk.looked = {.lease = segment.lease, .offset = 0, .timed = false, .ticks = 0};
+    chunk.pieces.clear();
+    chunk.first_seen_ns = chunk.owner_checked_ns = now_ns;
+  }
+  if (segment.bytes.empty()) {
+    if (segment.sealed || owner_gone) finish_segment(pool_, segment, owner_gone);
+    chunk.first_seen_ns = now_ns;
+    return true;
+  }
+  Stream& stream = streams_[key];
+  look(segment, chunk, stream.columns);
+  stream.pending.push_back({.segment = segment, .owner_gone = owner_gone});
+  const bool old = now_ns - chunk.first_seen_ns >= kStoreAfterNs;
+  stream.due = stream.due || now || segment.sealed || owner_gone || old;
+  if (stream.columns.payload_bytes() >= kBlocksPayloadBytes) {
+    stream.payloads.push_back(stream.columns.take_payload());
+    full_ = key;
+  }
+  return true;
+}
+
 Status Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
                     const ThreadGone& thread_gone) {
-  std::map<ProcessKey, std::vector<Pending>> pending;
-  std::set<ProcessKey> due;
   std::size_t used = 0;
-  std::vector<std::byte> copy;
+  Status result = Done{};
+  const auto store_now = [&](ProcessKey key, Stream& stream) {
+    if (Status stored = store(now_ns, key, stream, target); !stored) result = stored;
+  };
   for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
-    const trace::ChunkHeader& header = pool_.chunks[index];
-    const auto state = header.state.load(std::memory_order_acquire);
-    if (state != trace::ChunkState::leased && state != trace::ChunkState::sealed) continue;
-    ++used;
-    Chunk& chunk = chunks_[index];
-    const ProcessKey key{.pid = header.pid, .start_ticks = header.start_ticks};
-    // Asked before the published length is read: what comes later can only be another lease.
-    bool owner_gone = false;
-    const bool now = everything || ended.contains(key);
-    const bool check = now || now_ns - chunk.owner_checked_ns >= kOwnerCheckNs;
-    if (state == trace::ChunkState::leased && check) {
-      chunk.owner_checked_ns = now_ns;
-      const auto image = newest_image_.find(key);
-      const bool old_image = image != newest_image_.end() && header.lease.load() < image->second;
-      owner_gone = old_image || thread_gone(key, header.tid);
-    }
-    const trace::Segment segment = trace::next_segment(pool_, index);
-    if (segment.lease == 0) continue;
-    if (segment.lease != chunk.lease)
-      chunk = {.lease = segment.lease, .looked = 0, .first_seen_ns = now_ns, .owner_checked_ns = now_ns};
-    if (segment.bytes.empty()) {
-      if (segment.sealed || owner_gone) finish_segment(pool_, segment, owner_gone);
-      chunk.first_seen_ns = now_ns;
-      continue;
-    }
-    copy.assign(segment.bytes.begin(), segment.bytes.end());
-    look(segment, copy, chunk);
-    pending[key].push_back({.segment = segment, .owner_gone = owner_gone});
-    if (now || segment.sealed || owner_gone || now_ns - chunk.first_seen_ns >= kStoreAfterNs) due.insert(key);
+    if (look_at_chunk(index, now_ns, ended, everything, thread_gone)) ++used;
+    // Somebody may wait for a chunk, and the ones that come back soon are still in cache.
+    if (full_) store_now(*full_, streams_[*full_]);
+    full_.reset();
   }
   const bool crowded = used * 4 > chunks_.size();
-  Status result = Done{};
-  for (auto& [key, segments] : pending) {
-    if (!crowded && !due.contains(key)) continue;
-    ProcessFollow* process = target(key);
-    if (process == nullptr) continue;
-    for (const Pending& entry : segments) chunks_[entry.segment.chunk_index].first_seen_ns = now_ns;
-    if (Status stored = store(now_ns, segments, *process); !stored) result = stored;
+  for (auto stream = streams_.begin(); stream != streams_.end();) {
+    auto& [key, of_process] = *stream;
+    if (!of_process.pending.empty() && (crowded || of_process.due)) store_now(key, of_process);
+    of_process.pending.clear();
+    of_process.due = false;
+    const bool is_over =
+        (everything || ended.contains(key)) && of_process.columns.empty() && of_process.payloads.empty();
+    stream = is_over ? streams_.erase(stream) : std::next(stream);
   }
   return result;
 }

@@ -1,13 +1,16 @@
-// Moves what the traced processes published from the pool into the recording.
+// Moves what the traced processes published from the pool into the recording: compact records of exact mode in columns
+// (frames of kind `blocks`), all others as they are (`segment`). Each record is looked at once.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "collect/process_follow.h"
+#include "recording/lease_reader.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 
@@ -38,12 +41,16 @@ class Drain {
 
   // What the last round saw.
   std::vector<Happening> take_happenings() { return std::exchange(happenings_, {}); }
-  [[nodiscard]] std::uint64_t stored_bytes() const { return stored_bytes_; }
+  // Compact records that the rounds so far took in.
+  [[nodiscard]] std::uint64_t compact_records() const { return compact_records_; }
 
  private:
+  struct Piece {  // of a chunk: records that no column holds
+    std::uint32_t offset, bytes;
+  };
   struct Chunk {  // what we know of each chunk of the pool
-    std::uint64_t lease = 0;
-    std::uint32_t looked = 0;  // bytes searched for happenings
+    LeaseProgress looked;
+    std::vector<Piece> pieces;  // looked at, and not stored
     std::int64_t first_seen_ns = 0;
     std::int64_t owner_checked_ns = 0;
   };
@@ -51,16 +58,28 @@ class Drain {
     trace::Segment segment;
     bool owner_gone;
   };
+  struct Stream {  // of one process
+    BlockColumns columns;
+    std::vector<std::vector<std::byte>> payloads;  // full ones
+    std::vector<Pending> pending;                  // of this round
+    bool due = false;
+  };
 
-  void look(const trace::Segment& segment, std::span<const std::byte> bytes, Chunk& chunk);
-  void note_record(const trace::Segment& segment, std::span<const std::byte> record, trace::RecordKind kind);
-  Status store(std::int64_t now_ns, std::vector<Pending>& segments, ProcessFollow& process);
+  void look(const trace::Segment& segment, Chunk& chunk, BlockColumns& columns);
+  void note_record(const trace::Segment& segment, const LeaseReader::Other& record);
+  [[nodiscard]] bool look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::set<ProcessKey>& ended,
+                                   bool everything, const ThreadGone& thread_gone);
+  Status store(std::int64_t now_ns, ProcessKey key, Stream& stream, const Target& target);
+  Status store_pieces(std::int64_t now_ns, std::vector<Pending>& pending, ProcessFollow& process);
+  Status store_payloads(std::int64_t now_ns, Stream& stream, ProcessFollow& process);
 
   trace::PoolView pool_;
   std::vector<Chunk> chunks_;
+  std::map<ProcessKey, Stream> streams_;
   std::map<ProcessKey, std::uint64_t> newest_image_;  // lease of the last exec's first record
   std::vector<Happening> happenings_;
-  std::uint64_t stored_bytes_ = 0;
+  std::uint64_t compact_records_ = 0;
+  std::optional<ProcessKey> full_;  // a frame's worth of its columns is there
 };
 
 }  // namespace whyrss

@@ -244,8 +244,8 @@ void ProcessFollow::flush_polls() {
   polls_.clear();
 }
 
-Status ProcessFollow::append_segments(std::int64_t now_ns, std::span<const std::byte> payload) {
-  return events_.append(FrameKind::segment, static_cast<std::uint64_t>(now_ns), payload);
+Status ProcessFollow::append_events(FrameKind kind, std::int64_t now_ns, std::span<const std::byte> payload) {
+  return events_.append(kind, static_cast<std::uint64_t>(now_ns), payload);
 }
 
 bool ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {
