@@ -127,17 +127,22 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   Process* parent = by_fork ? find_parent(process, attach.parent_pid) : nullptr;
   if (by_fork) inherit_tables(image, parent, record.time_ns);
   if (parent != nullptr) {
-    if (process.fork_snapshot != nullptr)
+    if (process.fork_snapshot != nullptr) {
       process.space = std::move(*process.fork_snapshot);
-    else
+      process.small.begin_as(std::move(*process.fork_small), attach.sample_bytes);
+    } else {
       process.space = parent->space.forked();
+      process.small.begin_as(parent->small.live(), attach.sample_bytes);
+    }
     process.parent = parent;
     parent->children.push_back(&process);
   } else {
     note_release_of_family_pages(process);  // exec gave back what was inherited
     process.space = std::move(fresh);
+    process.small.begin(attach.sample_bytes);
   }
   process.fork_snapshot.reset();
+  process.fork_small.reset();
   process.needs_inheritance_from_walk = by_fork;
   process.image = &image;
   process.attached = true;
@@ -171,7 +176,9 @@ void Replay::on_fork(Process& process, const EventRecord& record) {
     if (candidate->images.front()->attach().born != trace::Born::fork) continue;
     if (child == nullptr || candidate->attach_ns < child->attach_ns) child = candidate.get();
   }
-  if (child != nullptr) child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
+  if (child == nullptr) return;
+  child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
+  child->fork_small = std::make_unique<LiveSet>(process.small.live());
 }
 
 void Replay::note_release_of_family_pages(const Process& process) {

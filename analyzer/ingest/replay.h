@@ -51,6 +51,7 @@ class Replay {
   void load_records(Process& process);
   void on_record(Process& process, const EventRecord& record);
   void on_memory_record(Process& process, const EventRecord& record);
+  void on_block_record(Process& process, const EventRecord& record);
   void on_attach(Process& process, const EventRecord& record);
   void on_fork(Process& process, const EventRecord& record);
   void on_text(Process& process, const EventRecord& record);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ingest/replay.h"
+#include "ingest/small_blocks.h"
 
 namespace whyrss {
 
@@ -28,7 +29,9 @@ struct Replay::Process {
   std::size_t next_image = 0;
   ImageTables* image = nullptr;  // nullptr: not attached yet, or an exec went to a program without us
   AddressSpace space;
+  SmallBlocks small;
   std::unique_ptr<AddressSpace> fork_snapshot;  // the parent's picture when it forked this child
+  std::unique_ptr<LiveSet> fork_small;          // and its small blocks
   Process* parent = nullptr;
   std::vector<Process*> children;
   std::uint64_t attach_ns = std::numeric_limits<std::uint64_t>::max();

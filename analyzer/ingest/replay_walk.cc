@@ -43,27 +43,37 @@ MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {
   return {owner_of(trace::MapOrigin::program, stack.from_allocator), stack.id};
 }
 
+// Blocks that stand for others are small ones; all else that comes here is large.
+void Replay::on_block_record(Process& process, const EventRecord& record) {
+  trace::BlockRecord block{};
+  if (!read_record(record, block)) return;
+  AddressSpace& space = process.space;
+  if (record.kind == RecordKind::allocate) {
+    const StackId stack = process.image->resolve(block.stack_id).id;
+    if (block.sampled_bytes > 0 && process.small.allocate(block, stack)) return;
+    process.small.forget(block.address, block.size_bytes);
+    space.allocate(block.address, block.size_bytes, stack);
+  } else if (record.kind == RecordKind::release) {
+    if (!process.small.release(block.address, block.tid)) space.release(block.address, block.tid);
+  } else if (!process.small.undo_release(block.address, block.tid)) {
+    space.undo_release(block.address, block.tid);
+  }
+}
+
 void Replay::on_memory_record(Process& process, const EventRecord& record) {
   AddressSpace& space = process.space;
   switch (record.kind) {
     case RecordKind::allocate:
     case RecordKind::release:
-    case RecordKind::release_undone: {
-      trace::BlockRecord block{};
-      if (!read_record(record, block)) return;
-      if (record.kind == RecordKind::allocate)
-        space.allocate(block.address, block.size_bytes, process.image->resolve(block.stack_id).id);
-      else if (record.kind == RecordKind::release)
-        space.release(block.address, block.tid);
-      else
-        space.undo_release(block.address, block.tid);
+    case RecordKind::release_undone:
+      on_block_record(process, record);
       return;
-    }
     case RecordKind::map: {
       trace::MapRecord map{};
       if (!read_record(record, map)) return;
       const ResolvedStack stack = process.image->resolve(map.stack_id);
       space.map(map.address, map.size_bytes, {owner_of(map.origin, stack.from_allocator), stack.id});
+      process.small.forget(map.address, map.size_bytes);
       return;
     }
     case RecordKind::unmap:
@@ -71,18 +81,23 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
     case RecordKind::break_moved: {
       trace::RangeRecord range{};
       if (!read_record(record, range)) return;
-      if (record.kind == RecordKind::unmap)
+      if (record.kind == RecordKind::unmap) {
         space.unmap(range.address, range.size_bytes);
-      else if (record.kind == RecordKind::break_moved)
+        process.small.forget(range.address, range.size_bytes);
+      } else if (record.kind == RecordKind::break_moved) {
         space.move_break(range.size_bytes, range.address, mapping_of(process, range.stack_id));
-      else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE)
+        if (range.address < range.size_bytes) process.small.forget(range.address, range.size_bytes - range.address);
+      } else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE) {
         space.drop_pages(range.address, range.size_bytes);
+      }
       return;
     }
     case RecordKind::remap: {
       trace::RemapRecord remap{};
       if (!read_record(record, remap)) return;
       const StackId stack = process.image->resolve(remap.stack_id).id;
+      process.small.forget(remap.old_address, remap.old_size_bytes);
+      process.small.forget(remap.new_address, remap.new_size_bytes);
       space.remap(remap.old_address, remap.old_size_bytes, remap.new_address, remap.new_size_bytes, stack);
       constexpr std::uint32_t kDontUnmap = 4;  // MREMAP_DONTUNMAP, Linux 5.7: the old range stays, empty
       if ((remap.flags & kDontUnmap) != 0 && remap.old_address != remap.new_address)
@@ -134,6 +149,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .live_pages = {}};
   if (traced) {
     AddressSpace& space = process.space;
+    evidence.small_blocks = &process.small.live();
     for (const Vma& vma : evidence.vmas)
       if (vma.path == "[heap]") space.see_heap({vma.start, vma.end});
     evidence.owned = space.owned();
