@@ -28,5 +28,6 @@ WHYRSS_ENTRY void whyrss_mark(const char* text) noexcept { observe_mark(whyrss::
 
 WHYRSS_ENTRY void whyrss_snapshot() noexcept {
   observe_mark(whyrss::trace::MarkKind::snapshot, {});
+  observe_allocator_stats(whyrss::trace::StatsMoment::snapshot);
   request_look(kSnapshotNs);
 }

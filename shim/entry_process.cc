@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "shim/allocator_stats.h"
 #include "shim/entry_allocate.h"
 #include "shim/guard.h"
 #include "shim/observe.h"
@@ -15,12 +16,16 @@
 namespace whyrss::shim {
 namespace {
 
-[[gnu::always_inline]] inline pid_t fork_observed(const Caller& caller, pid_t (*real_fork)()) noexcept {
+// `frees_locks`: of the allocator, in the child.
+[[gnu::always_inline]] inline pid_t fork_observed(const Caller& caller, pid_t (*real_fork)(),
+                                                  bool frees_locks) noexcept {
+  const bool may_be_locked = allocator_may_be_locked();
   const pid_t pid = real_fork();
   const int saved_errno = errno;
   if (pid == 0) {
     ThreadState& thread = thread_state();
     if (Busy busy(thread); busy.taken()) attach_forked_child(thread);
+    set_allocator_may_be_locked(may_be_locked || !frees_locks);
   } else if (pid > 0) {
     observe_child(caller, trace::RecordKind::fork, static_cast<std::uint32_t>(pid));
   }
@@ -48,7 +53,7 @@ using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries 
 
 WHYRSS_ENTRY pid_t fork() noexcept {
   resolve_real();
-  return fork_observed(caller_here(), real.fork);
+  return fork_observed(caller_here(), real.fork, true);
 }
 
 WHYRSS_ENTRY pid_t _Fork() noexcept {
@@ -57,7 +62,7 @@ WHYRSS_ENTRY pid_t _Fork() noexcept {
     errno = ENOSYS;
     return -1;
   }
-  return fork_observed(caller_here(), real._Fork);
+  return fork_observed(caller_here(), real._Fork, false);
 }
 
 WHYRSS_ENTRY void _exit(int status) {

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 
+#include "shim/allocator_stats.h"
 #include "shim/emit.h"
 #include "shim/guard.h"
 #include "shim/live_blocks.h"
@@ -140,6 +141,7 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t size_
   if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
   emit_block(event, trace::RecordKind::allocate, event.stack(caller), block, size_bytes);
+  serve_stats_request(thread);
 }
 
 bool observe_release(const void* block) noexcept {
@@ -238,6 +240,7 @@ void observe_exit(int status) noexcept {
   ThreadState& thread = event.thread();
   if (recorded.exchange(thread.generation) == thread.generation) return;
   flush_counts(thread);
+  tell_allocator_stats(thread, trace::StatsMoment::end);
   if (!is_done(g_torn_down, thread)) look_if_moved(thread);
   emit(thread, trace::RecordKind::exit,
        trace::ProcessRecord{.header = {},
@@ -257,6 +260,7 @@ void observe_teardown() noexcept {
   emit(thread, trace::RecordKind::teardown,
        trace::ProcessRecord{
            .header = {}, .pid = thread.writer.pid, .status = 0, .stack_id = trace::kNoStack, .tid = thread.writer.tid});
+  tell_allocator_stats(thread, trace::StatsMoment::end);
   look_if_moved(thread);
 }
 
@@ -281,6 +285,10 @@ void observe_mark(trace::MarkKind kind, std::string_view text) noexcept {
   if (!event) return;
   emit_text(event.thread(), trace::RecordKind::mark, static_cast<std::uint32_t>(kind), text);
   trace::ring_doorbell(event.thread().writer.pool);
+}
+
+void observe_allocator_stats(trace::StatsMoment moment) noexcept {
+  if (Observation event; event && !is_borrowed_image()) tell_allocator_stats(event.thread(), moment);
 }
 
 void observe_note(std::string_view text) noexcept {

@@ -51,6 +51,8 @@ std::uint32_t observe_thread_creation(const Caller& caller) noexcept;
 void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept;
 
 void observe_mark(trace::MarkKind kind, std::string_view text) noexcept;
+// What the allocator says about itself now.
+void observe_allocator_stats(trace::StatsMoment moment) noexcept;
 // Why something is off or missing.
 void observe_note(std::string_view text) noexcept;
 

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <climits>
 
+#include "shim/allocator_stats.h"
 #include "shim/attach.h"
 #include "shim/collector_start.h"
 #include "shim/emit.h"
@@ -202,6 +203,8 @@ void attach_forked_child(ThreadState& thread) noexcept {
   if (control.attaching.exchange(1) != 0) return;  // another thread of a raw clone child is at it
   thread.ended = false;
   thread.exit_rounds = 0;
+  set_allocator_may_be_locked(true);  // until fork() says otherwise
+  reset_allocator_stats();
   attach_process(thread, trace::Born::fork);
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
@@ -286,6 +289,7 @@ void start_session(const char* const* environment) noexcept {
     stacks_start(g_session.settings.use_libunwind, thread.writer, thread.lease);
     g_session.stacks_ready.store(true, std::memory_order_release);
     start_touch(thread, environ);
+    start_allocator_stats(thread);
     // on_exit, not a destructor: it is told the status, and registered now it runs after all others.
     on_exit(leave_by_exit, nullptr);
     trace::ring_doorbell(g_session.pool);

@@ -261,4 +261,12 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   return result_of(memo);
 }
 
+bool has_signal_frame(const StackScratch& scratch) noexcept {
+  const Code program = current_code();
+  for (std::size_t i = scratch.memo.first(); i < StackMemo::kEnd; ++i)
+    if (std::bit_cast<UnwindRule>(cached_rule(scratch.memo.frame(i).ip, program)).kind == RuleKind::signal_frame)
+      return true;
+  return false;
+}
+
 }  // namespace whyrss::shim

@@ -32,4 +32,8 @@ struct NativeWalk {
 // The caller (first) and everything that called it, left in scratch.memo from first() on.
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept;
 
+// Whether a frame of the stack that walk_native left there is a signal handler's return: what lies outside of it was
+// interrupted, wherever it was.
+bool has_signal_frame(const StackScratch& scratch) noexcept;
+
 }  // namespace whyrss::shim

@@ -165,6 +165,7 @@ void Collector::exec_seen(Followed& followed) {
   followed.process->write_process(followed.slot != trace::kNoSlot);
   followed.image_seen_ns = monotonic_ns();
   followed.process->policy().forget();
+  followed.peaks = {};
   if (followed.slot != trace::kNoSlot) setup_.pool.view().slots[followed.slot].walked_rss_pages.store(0);
   // Most programs that a job starts on the way are short: they are looked at when they are still there at
   // a tick, and when they ask for it at their end.
@@ -289,6 +290,8 @@ void Collector::tick(std::int64_t now_ns) {
       budget_.spend(process.write_smaps(WalkTrigger::peak), false);
       process.write_status(WalkTrigger::peak);
     }
+    if (followed.slot != trace::kNoSlot && followed.peaks.observe(process.poll_point()))
+      setup_.pool.view().slots[followed.slot].stats_request.fetch_add(1, std::memory_order_relaxed);
     if (flush) process.flush_polls();
     if (counters && followed.slot != trace::kNoSlot) process.write_counters(setup_.pool.view().slots[followed.slot]);
     scan_children(followed, now_ns);

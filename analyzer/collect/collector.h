@@ -50,6 +50,7 @@ class Collector {
     std::int64_t teardown_ns = 0;             // when its teardown record was seen
     std::int64_t image_seen_ns = 0;           // first sight of the program that it runs
     std::uint32_t look_served = 0;
+    PeakPolicy peaks;
     std::int64_t children_scanned_ns = 0;
     bool has_ended = false;
     std::int64_t ended_ns = 0;

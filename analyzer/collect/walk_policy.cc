@@ -34,6 +34,23 @@ bool WalkBudget::allows_overdraft(std::int64_t now_ns) {
   return must_ns_ > -kBurstNs;
 }
 
+bool PeakPolicy::observe(const PollPoint& point) {
+  const auto remember = [&] {
+    asked_ns_ = point.time_ns;
+    asked_rss_pages_ = std::max<std::uint64_t>(point.rss_pages, 1);
+  };
+  if (asked_rss_pages_ == 0) {  // it has just told how it starts
+    first_ns_ = point.time_ns;
+    remember();
+    return false;
+  }
+  const std::int64_t between_ns = std::clamp((point.time_ns - first_ns_) / kAgeParts, kShortestNs, kLongestNs);
+  if (point.rss_pages <= asked_rss_pages_ + asked_rss_pages_ / 10 || point.time_ns - asked_ns_ < between_ns)
+    return false;
+  remember();
+  return true;
+}
+
 std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (!has_walk_) return trace::WalkTrigger::start;
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;

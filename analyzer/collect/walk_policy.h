@@ -45,6 +45,20 @@ struct PollPoint {
   std::uint64_t faults = 0;  // minor + major
 };
 
+// When a process's allocator is asked for its own counters: RSS is at a peak, a tenth above that of the last time.
+// The call may take 95 ms of the program's time, so the longer it runs the more rarely.
+class PeakPolicy {
+ public:
+  static constexpr std::int64_t kShortestNs = 1'000'000'000, kLongestNs = 10'000'000'000;
+  static constexpr std::int64_t kAgeParts = 8;
+
+  [[nodiscard]] bool observe(const PollPoint& point);
+
+ private:
+  std::int64_t first_ns_ = 0, asked_ns_ = 0;
+  std::uint64_t asked_rss_pages_ = 0;  // 0: nothing was observed yet
+};
+
 // One per process.
 class WalkPolicy {
  public:

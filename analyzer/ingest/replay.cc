@@ -7,6 +7,7 @@
 #include <limits>
 #include <queue>
 
+#include "ingest/allocator_records.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 #include "ingest/touch_records.h"
@@ -154,6 +155,7 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   ProcessAccount& account = *process.account;
   account.traced = true;
   account.born_by_fork = by_fork;
+  account.allocator_stats.clear();  // of the image before an exec
   if (attach.parent_pid > 0 && attach.parent_pid < INT32_MAX) account.parent = static_cast<int>(attach.parent_pid);
   if (!image.exe().empty()) account.exe = image.exe();
   if (!image.command().empty()) account.command = image.command();
@@ -225,6 +227,10 @@ void Replay::on_record(Process& process, const EventRecord& record) {
     case RecordKind::touch:
     case RecordKind::touch_state:
       count_touch(record, process.account->touch);
+      break;
+    case RecordKind::allocator_stats:
+      take_allocator_stats(record, seconds_since(settings_.origin_ns, record.time_ns),
+                           process.account->allocator_stats);
       break;
     case RecordKind::exec:
       process.exec_pending = true;

@@ -71,7 +71,8 @@ struct AllocatorStats {
   double time_s = 0;
   std::string moment;                          // start, peak, end, snapshot
   std::map<std::string, std::int64_t> values;  // by the allocator's own names, in its own units
-  std::int64_t counted_bytes = 0;              // live bytes that the shim counted at that moment
+  // What the shim counted as live at that moment, by usable sizes; nothing: it did not count.
+  std::optional<std::int64_t> counted_bytes, counted_blocks;
 };
 
 struct ProcessAccount {

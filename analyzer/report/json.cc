@@ -1,5 +1,7 @@
 #include "report/json.h"
 
+#include "report/allocator_figures.h"
+
 namespace whyrss {
 namespace {
 
@@ -154,6 +156,31 @@ Json touch_json(const ProcessAccount& account) {
           {"off_reason", touch.armed && touch.off_reason.empty() ? Json(nullptr) : Json(reason)}};
 }
 
+Json allocator_stats_json(const AllocatorStats& stats) {
+  const AllocatorFigure figure = allocator_figure(stats);
+  return {{"time_s", stats.time_s},
+          {"allocated", optional_json(figure.allocated)},
+          {"counted", optional_json(stats.counted_bytes)},
+          {"counted_blocks", optional_json(stats.counted_blocks)},
+          {"difference", optional_json(figure.difference)},
+          {"values", stats.values}};
+}
+
+Json allocator_stats_json(const ProcessAccount& account) {
+  if (account.allocator_stats.empty()) return nullptr;
+  Json result{{"difference", nullptr}, {"start", nullptr}, {"peak", nullptr}, {"end", nullptr}};
+  result["snapshots"] = Json::array();
+  for (const AllocatorStats& stats : account.allocator_stats) {  // of several peaks the last is the highest
+    if (stats.moment == "snapshot")
+      result["snapshots"].push_back(allocator_stats_json(stats));
+    else
+      result[stats.moment] = allocator_stats_json(stats);
+  }
+  if (const AllocatorStats* fullest = fullest_allocator_stats(account); fullest != nullptr)
+    result["difference"] = optional_json(allocator_figure(*fullest).difference);
+  return result;
+}
+
 Json process_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
@@ -182,7 +209,7 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
           {"causes", std::move(causes)},
           {"cow", cow_json(stacks, process, top)},
           {"touch", touch_json(account)},
-          {"allocator_stats", nullptr},
+          {"allocator_stats", allocator_stats_json(account)},
           {"lost_events", account.lost_events},
           {"notes", account.notes},
           {"counters", account.counters}};

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "report/allocator_figures.h"
 #include "report/format.h"
 #include "report/sections.h"
 
@@ -29,6 +30,7 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
   out += "\n## Lines with the most growth, MiB\n\n" + line_table(view, style.top).markdown();
   out += "\n## Processes, MiB\n\n" + process_table(view).markdown();
   out += list("All processes together", family_lines(view));
+  out += list("What the allocators say themselves", allocator_lines(view));
   out += list("What was lost", loss_lines(view));
   out += list("What this recording cannot tell", limit_lines(view));
   return out;

@@ -143,9 +143,10 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
     }
     slot.pid = pid;
     slot.start_ticks = start_ticks;
-    for (auto* counter : {&slot.walked_rss_pages, &slot.walked_minor_faults, &slot.dropped_records,
-                          &slot.small_allocations, &slot.small_allocated_bytes, &slot.small_releases,
-                          &slot.large_allocations, &slot.stacks_truncated, &slot.looks_missed, &slot.liveness, &slot.waits})
+    for (auto* counter :
+         {&slot.walked_rss_pages, &slot.walked_minor_faults, &slot.dropped_records, &slot.small_allocations,
+          &slot.small_allocated_bytes, &slot.small_releases, &slot.large_allocations, &slot.stacks_truncated,
+          &slot.looks_missed, &slot.liveness, &slot.waits})
       counter->store(0, std::memory_order_relaxed);
     slot.look_request.store(0, std::memory_order_relaxed);
     slot.stats_request.store(0, std::memory_order_relaxed);

@@ -165,6 +165,20 @@ TEST(WalkPolicy, WalksOnceAfterASmallChangeWentQuietAndAtIntervals) {
   EXPECT_EQ(policy.observe({.time_ns = 103 * kTick, .rss_pages = 1020, .faults = 20}), trace::WalkTrigger::interval);
 }
 
+TEST(PeakPolicy, AsksAtPeaksATenthHigherAndNotTooOften) {
+  PeakPolicy policy;
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  EXPECT_FALSE(policy.observe({.time_ns = 5 * kSecond, .rss_pages = 1000, .faults = 0})) << "it has told its start";
+  EXPECT_FALSE(policy.observe({.time_ns = 5 * kSecond + kSecond / 2, .rss_pages = 5000, .faults = 0})) << "too soon";
+  EXPECT_FALSE(policy.observe({.time_ns = 6 * kSecond, .rss_pages = 1100, .faults = 0})) << "no higher";
+  EXPECT_TRUE(policy.observe({.time_ns = 6 * kSecond, .rss_pages = 1101, .faults = 0}));
+  EXPECT_FALSE(policy.observe({.time_ns = 8 * kSecond, .rss_pages = 1101, .faults = 0})) << "the same peak";
+  EXPECT_TRUE(policy.observe({.time_ns = 85 * kSecond, .rss_pages = 10'000, .faults = 0}));
+  EXPECT_FALSE(policy.observe({.time_ns = 94 * kSecond, .rss_pages = 20'000, .faults = 0})) << "once in 10 s";
+  EXPECT_TRUE(policy.observe({.time_ns = 95 * kSecond, .rss_pages = 20'000, .faults = 0}));
+  EXPECT_FALSE(policy.observe({.time_ns = 200 * kSecond, .rss_pages = 15'000, .faults = 0})) << "below the peak";
+}
+
 // Asks at every tick for a look of `cost_ns`, if `choice` then one that follows growth, if `must` one that
 // must happen; returns what was spent.
 std::int64_t spend_all(WalkBudget& budget, std::int64_t end_ns, std::int64_t cost_ns, bool choice, bool must) {

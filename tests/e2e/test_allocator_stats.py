@@ -1,0 +1,174 @@
+"""The allocator's own counters: read where it is safe, and never where a program would end otherwise than bare."""
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE_S, ROOT
+
+ALLOCATORS = {"glibc": None, "jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4",
+              "mimalloc": "libmimalloc.so.2"}
+LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+OWN_NAMES = {"glibc": "uordblks", "jemalloc": "stats.allocated", "tcmalloc": "generic.current_allocated_bytes",
+             "mimalloc": "current_commit"}
+
+# Says what it holds at its snapshot: usable bytes and blocks, of which every second small one was freed.
+HEAP = r"""
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "whyrss.h"
+enum { kBlocks = 200000, kLarge = 30 };
+static char *small[kBlocks], *large[kLarge];
+int main(void) {
+  size_t bytes = 0;
+  unsigned seed = 1;
+  for (int i = 0; i < kBlocks; ++i) {
+    seed = seed * 1664525u + 1013904223u;
+    small[i] = malloc(16 + (seed >> 16) % 1500);
+    small[i][0] = 1;
+  }
+  for (int i = 0; i < kLarge; ++i) memset(large[i] = malloc(40000 + i * 50000), 1, 40000);
+  for (int i = 0; i < kBlocks; i += 2) { free(small[i]); small[i] = NULL; }
+  for (int i = 0; i < kBlocks; ++i) if (small[i]) bytes += malloc_usable_size(small[i]);
+  for (int i = 0; i < kLarge; ++i) bytes += malloc_usable_size(large[i]);
+  printf("%zu %d\n", bytes, kBlocks / 2 + kLarge);
+  WHYRSS_SNAPSHOT();
+  return 0;
+}
+"""
+
+# glibc holds the arena's lock (a thread has been started) as it finds the double free and ends by SIGABRT, whose
+# handler exits: no call into malloc may follow.
+EXIT_WHILE_LOCKED = r"""
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+static void leave(int signal) { exit(signal + 30); }
+static void *wait_for_ever(void *unused) { pause(); return unused; }
+int main(void) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, wait_for_ever, NULL);
+  signal(SIGABRT, leave);
+  char *volatile block = malloc(5000), *volatile behind = malloc(5000);
+  free(block);
+  free(block);
+  return behind == NULL;
+}
+"""
+
+# A handler that nothing is known about: what it interrupted may hold locks.
+EXIT_IN_HANDLER = r"""
+#include <signal.h>
+#include <stdlib.h>
+static void leave(int signal) { exit(signal); }
+int main(void) { signal(SIGUSR1, leave); free(malloc(100)); raise(SIGUSR1); return 1; }
+"""
+
+FAMILY = r"""
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+int main(int count, char **arguments) {
+  int status;
+  (void)count;
+  free(malloc(100));
+  pid_t child = strcmp(arguments[1], "fork") == 0 ? fork() : strcmp(arguments[1], "_Fork") == 0 ? _Fork() :
+      (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+  if (child == 0) { char *block = malloc(100000); memset(block, 1, 100000); _exit(block == NULL); }
+  return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+}
+"""
+
+NEW_HANDLER = r"""
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+static volatile std::size_t huge = SIZE_MAX / 4;
+static void *volatile made;
+int main() { std::set_new_handler([] { std::exit(5); }); made = operator new(huge); return made == nullptr; }
+"""
+
+
+def preload(allocator):
+    name = ALLOCATORS[allocator]
+    if name is None:
+        return []
+    if not (LIBRARIES / name).exists():
+        pytest.skip(f"{name} is not installed")
+    return ["--preload", LIBRARIES / name]
+
+
+def record_as_bare(whyrss, recording, program, *arguments, options=()):
+    """Records a program that must end as it does alone (with its allocator); returns what it printed and its report."""
+    env = {**os.environ, "LD_PRELOAD": str(options[1])} if options else None
+    bare = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env)
+    recorded = whyrss.record(recording, [program, *arguments], *options)
+    assert (recorded.returncode, recorded.stderr) == (bare.returncode, bare.stderr)
+    return recorded.stdout, whyrss.finished_report(recording)
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_its_count_is_the_programs(whyrss, recording, compile_c, allocator):
+    options = preload(allocator)
+    program = compile_c(HEAP, f"-I{ROOT}/shim")
+    output, report = record_as_bare(whyrss, recording, program, options=options)
+    (process,) = report["processes"]
+    stats = process["allocator_stats"]
+    assert process["allocator"] == allocator
+    (snapshot,) = stats["snapshots"]
+    for moment in (stats["start"], snapshot, stats["end"]):
+        assert moment["values"].get(OWN_NAMES[allocator], 0) > 0
+    assert stats["start"]["time_s"] <= snapshot["time_s"] <= stats["end"]["time_s"]
+    held_bytes = int(output.split()[0])
+    if allocator == "mimalloc":
+        assert snapshot["allocated"] is None and snapshot["values"]["current_commit"] > held_bytes
+    else:
+        assert snapshot["allocated"] == pytest.approx(held_bytes, rel=0.02)
+    text = whyrss.run("report", recording).stdout
+    assert "What the allocators say themselves" in text and f"snapshot: {allocator} " in text
+    assert not [note for note in process["notes"] if "allocator" in note]
+
+
+def test_exit_out_of_the_allocator(whyrss, recording, compile_c):
+    _, report = record_as_bare(whyrss, recording, compile_c(EXIT_WHILE_LOCKED, "-pthread"))
+    (process,) = report["processes"]
+    assert report["recording"]["exit"]["code"] == 36
+    assert process["allocator_stats"]["end"] is None and process["allocator_stats"]["start"] is not None
+    assert any("not read at the end: a signal handler" in note for note in process["notes"])
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_exit_in_a_handler(whyrss, recording, compile_c, allocator):
+    _, report = record_as_bare(whyrss, recording, compile_c(EXIT_IN_HANDLER), options=preload(allocator))
+    (process,) = report["processes"]
+    assert process["allocator_stats"]["end"] is None
+    assert any("not read at the end: a signal handler" in note for note in process["notes"])
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+@pytest.mark.parametrize("birth", ["fork", "_Fork", "clone"])
+def test_children_that_may_hold_locks_are_not_asked(whyrss, recording, compile_c, birth, allocator):
+    program = compile_c(FAMILY)
+    _, report = record_as_bare(whyrss, recording, program, birth, options=preload(allocator))
+    parent, child = report["processes"]
+    assert parent["allocator_stats"]["end"] is not None
+    stats = child["allocator_stats"]
+    if birth == "fork":
+        assert stats["start"] is None and stats["end"]["values"][OWN_NAMES[allocator]] > 0
+    else:
+        assert stats is None
+        assert any("may hold locks" in note for note in child["notes"])
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_exit_in_a_new_handler(whyrss, recording, compile_c, allocator):
+    program = compile_c(NEW_HANDLER, compiler="g++")
+    record_as_bare(whyrss, recording, program, options=preload(allocator))
