@@ -181,6 +181,13 @@ const std::vector<OwnedRange>& AddressSpace::ancestor_owned() const {
   return ancestor_owned_ != nullptr ? *ancestor_owned_ : kNothingOwned;
 }
 
+StackId AddressSpace::block_stack(std::uint64_t address) const {
+  auto next = blocks_.upper_bound(address);
+  if (next == blocks_.begin()) return kEmptyStack;
+  const auto& [start, block] = *--next;
+  return address < end_of(start, block.size_bytes) ? block.stack : kEmptyStack;
+}
+
 std::vector<Range> AddressSpace::held_blocks() const {
   std::vector<Range> ranges;
   ranges.reserve(held_.intervals().size());

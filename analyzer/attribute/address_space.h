@@ -55,6 +55,8 @@ class AddressSpace {
   [[nodiscard]] const std::vector<OwnedRange>& owned() const;
   [[nodiscard]] const std::vector<OwnedRange>& ancestor_owned() const;
   [[nodiscard]] std::vector<Range> held_blocks() const;
+  // The call that allocated the live block which holds `address`; empty when none is known.
+  [[nodiscard]] StackId block_stack(std::uint64_t address) const;
   // The stacks of the threads seen so far, as far as `vmas` still hold them.
   [[nodiscard]] std::vector<StackRange> thread_stacks(const std::vector<Vma>& vmas) const;
 

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "attribute/live_pages.h"
@@ -72,6 +73,12 @@ class LiveSet {
   void for_each(Visit visit) const {
     for (const Slot& slot : slots_)
       if (slot.key_and_size != 0) visit(slot.block());
+  }
+
+  // Nothing where no live block begins, or none that is known.
+  [[nodiscard]] std::optional<LiveBlock> block_at(std::uint64_t address) const {
+    const std::size_t at = find(address);
+    return at == kNowhere ? std::nullopt : std::optional(slots_[at].block());
   }
 
   // The call that last allocated a block which begins on this page, as far as it is known.

@@ -152,6 +152,7 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
   }
   const bool has_pools = table->pymalloc_pool_bytes == 4096 || table->pymalloc_pool_bytes == 16384;
   if (!has_pools || in_arenas.empty()) return liveness;
+  liveness.pool_bytes = table->pymalloc_pool_bytes;
   std::vector<std::uint16_t*> words;
   words.reserve(in_arenas.size());
   for (LivenessPages& range : liveness.ranges)

@@ -19,8 +19,9 @@ struct LivenessPages {
 
 struct Liveness {
   trace::LivenessHeader header{};  // all but previous_ns and range_count
-  std::vector<LivenessPages>
-      ranges;  // sorted, disjoint: resident private anonymous pages that hold or ever held blocks
+  std::uint64_t pool_bytes = 0;    // of CPython's small-object pools, 0: none is there
+  // Resident private anonymous pages that hold or ever held blocks; sorted, disjoint.
+  std::vector<LivenessPages> ranges;
 };
 
 // `table`: address of the target's LivenessTable. One that is not there (the target has just run exec) or may not be

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "collect/array_views.h"
 #include "collect/cgroup.h"
 #include "procfs/process_stat.h"
 #include "support/clock.h"
@@ -23,6 +24,7 @@ using trace::FrameKind;
 constexpr std::int64_t kSmapsGapNs = 30'000'000'000;
 constexpr std::int64_t kKnownNs = 10'000'000'000;
 constexpr std::int64_t kRollupGapNs = 1'000'000'000;
+constexpr std::int64_t kViewsGapNs = 10'000'000'000;
 constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
 
 std::string dump(const nlohmann::json& json) {
@@ -138,8 +140,23 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
 
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
-  if (!append(FrameKind::liveness, liveness_frames_.encode(read_liveness(TargetMemory(pid_), table, walk))))
-    liveness_frames_.restart();
+  const TargetMemory memory(pid_);
+  Liveness liveness = read_liveness(memory, table, walk);
+  write_views(walk, memory, liveness);
+  if (!append(FrameKind::liveness, liveness_frames_.encode(std::move(liveness)))) liveness_frames_.restart();
+}
+
+void ProcessFollow::write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness) {
+  using trace::WalkTrigger;
+  const bool asked = walk.header.trigger == WalkTrigger::request || walk.header.trigger == WalkTrigger::exit;
+  if ((!asked && monotonic_ns() - views_ns_ < kViewsGapNs) || !has_numpy(walk)) return;
+  views_ns_ = monotonic_ns();
+  const std::vector<trace::RetainingView> views = find_retaining_views(memory, liveness);
+  const trace::ViewsHeader header{.walk_end_ns = walk.header.end_ns};
+  std::vector<std::byte> payload(sizeof header + views.size() * sizeof(trace::RetainingView));
+  std::memcpy(payload.data(), &header, sizeof header);
+  if (!views.empty()) std::memcpy(payload.data() + sizeof header, views.data(), payload.size() - sizeof header);
+  append(FrameKind::views, payload);
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {

@@ -88,6 +88,7 @@ class ProcessFollow {
   ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
+  void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
   void append_json(trace::FrameKind kind, const std::string& text);
   std::int64_t write_text(trace::FrameKind kind, const char* file, trace::WalkTrigger moment);
   [[nodiscard]] std::string proc(const char* file) const;
@@ -101,6 +102,7 @@ class ProcessFollow {
   PollPoint last_poll_;
   std::vector<KnownPages> known_;
   LivenessFrames liveness_frames_;
+  std::int64_t views_ns_ = 0;  // when they were last looked for
   std::int64_t known_ns_ = 0;  // when all of it was looked up
   std::vector<trace::Poll> polls_;
   std::int64_t thread_count_ = 1;

@@ -26,6 +26,7 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   process->account = &account;
   for (const RawFrame& frame : input.pages.frames) {
     if (frame.kind == trace::FrameKind::liveness) process->liveness_frames.push_back(frame.payload);
+    if (frame.kind == trace::FrameKind::views) process->views_frames.push_back(frame.payload);
     if (frame.kind != trace::FrameKind::walk) continue;
     if (const auto time_ns = walk_end_ns(frame.payload))
       process->walks.push_back({*time_ns, frame.payload});

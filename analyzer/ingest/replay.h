@@ -56,6 +56,7 @@ class Replay {
   void on_fork(Process& process, const EventRecord& record);
   void on_text(Process& process, const EventRecord& record);
   void on_walk(Process& process, const Walk& walk);
+  static void take_views(Process& process, std::uint64_t walk_ns, double time_s);
   static void take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence);
   void observe_copies(Process& process, const WalkedPages& pages, double time_s);
   void settle_own_copies(Process& process);

@@ -20,8 +20,8 @@ struct Replay::Process {
   ProcessAccount* account = nullptr;
   std::vector<EventRecord> records;
   std::vector<Walk> walks;
-  std::vector<Bytes> liveness_frames;  // in the order of the walks
-  std::size_t next_record = 0, next_walk = 0, next_liveness = 0;
+  std::vector<Bytes> liveness_frames, views_frames;  // in the order of the walks
+  std::size_t next_record = 0, next_walk = 0, next_liveness = 0, next_views = 0;
   LivenessReader liveness_reader;
   std::optional<WalkLiveness> liveness;  // the last one read
 

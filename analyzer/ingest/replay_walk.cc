@@ -6,6 +6,7 @@
 #include "attribute/own_copies.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
+#include "ingest/retained_views.h"
 
 namespace whyrss {
 
@@ -158,6 +159,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     if (!pages->smaps_only) evidence.inherited = space.inheritance().ranges();
     if (!evidence.inherited.empty()) evidence.ancestor_owned = space.ancestor_owned();
     take_liveness(process, walk.time_ns, evidence);
+    take_views(process, walk.time_ns, time_s);
   }
   process.account->accounts.push_back(attribute(evidence));
 }
@@ -170,6 +172,16 @@ void Replay::take_liveness(Process& process, std::uint64_t walk_ns, Evidence& ev
   if (!process.liveness || process.liveness->walk_end_ns != walk_ns) return;
   evidence.has_liveness = process.liveness->has_table;
   evidence.live_pages = std::move(process.liveness->pages);
+}
+
+void Replay::take_views(Process& process, std::uint64_t walk_ns, double time_s) {
+  for (; process.next_views < process.views_frames.size(); ++process.next_views) {
+    const auto views = read_views(process.views_frames[process.next_views]);
+    if (views && views->walk_end_ns > walk_ns) return;
+    if (!views || views->walk_end_ns < walk_ns) continue;
+    process.account->view_looks_s.push_back(time_s);
+    sum_views(*views, process.space, process.small.live(), time_s, process.account->retained_views);
+  }
 }
 
 void Replay::observe_copies(Process& process, const WalkedPages& pages, double time_s) {

@@ -59,6 +59,16 @@ struct CowSlice {
   std::int64_t copied_bytes = 0;
 };
 
+// Large buffers that only views of a small part of them keep alive, at one walk: of one line that made buffers and one
+// that made views.
+struct RetainedViews {
+  double time_s = 0;
+  StackId made_at = kEmptyStack;
+  StackId viewed_at = kEmptyStack;  // empty: not known, as objects are not followed one by one
+  std::int64_t buffer_count = 0, buffer_bytes = 0;
+  std::int64_t view_count = 0, view_bytes = 0;
+};
+
 // Page faults in user mode that were sampled: each sample stands for several.
 struct TouchFigures {
   bool armed = false;      // at some time, in some thread
@@ -94,6 +104,8 @@ struct ProcessAccount {
   std::uint64_t lost_events = 0;
   std::vector<std::string> notes;  // why something is missing for this process
   TouchFigures touch;
+  std::vector<double> view_looks_s;              // when retaining views were looked for, by time
+  std::vector<RetainedViews> retained_views;     // what was found then, by time
   std::vector<AllocatorStats> allocator_stats;   // by time
   std::map<std::string, std::int64_t> counters;  // small_allocations, ...
 };

@@ -6,6 +6,7 @@
 #include "report/blame_sums.h"
 #include "report/fork_cow_rule.h"
 #include "report/format.h"
+#include "report/retained_view_rule.h"
 #include "report/verdict.h"
 #include "report/verdict_thresholds.h"
 
@@ -96,6 +97,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     const CauseView* cause = process.find(Cause::heap_live);
     if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
     const std::int64_t growth = cause->rss.growth();
+    if (dominates(retained_by_views(view, process), growth)) continue;  // retained-view says more about it
     const StackTable& stacks = view.recording->stacks;
     std::int64_t object_growth = 0;
     for (const SiteView& site : cause->sites)
@@ -186,8 +188,8 @@ bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process) {
 const std::vector<VerdictRule>& verdict_rules() {
   static const std::vector<VerdictRule> rules{
       {"file-cache-growth", file_cache_growth}, {"heap-growth", heap_growth},
-      {"fork-cow-refcount", fork_cow_refcount}, {"cause-growth", cause_growth},
-      {"gone-since-peak", gone_since_peak},
+      {"fork-cow-refcount", fork_cow_refcount}, {"retained-view", retained_view},
+      {"cause-growth", cause_growth},           {"gone-since-peak", gone_since_peak},
   };
   return rules;
 }

@@ -51,6 +51,7 @@ enum class FrameKind : std::uint16_t {
   cgroup = 11,    // JSON object: path, limit_bytes, usage_bytes, peak_bytes, oom_kills
   liveness = 13,  // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
   blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_columns.h)
+  views = 15,     // ViewsHeader + RetainingView x n: of the walk before it, where numpy is loaded
   names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
@@ -176,6 +177,16 @@ struct PageLiveness {
   static constexpr std::uint16_t ever_held = 0x8000;  // a small block was, or is, on it
 };
 
+// A numpy array that shows a small part of a larger one, which nothing but such views keeps alive.
+struct RetainingView {
+  std::uint64_t view, buffer;  // addresses of the view's Python object and of the larger one's data
+  std::uint64_t buffer_bytes, view_bytes;
+};
+
+struct ViewsHeader {
+  std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
+};
+
 struct Poll {
   std::uint64_t time_ns;
   std::uint64_t rss_pages, shared_pages;  // statm fields 2 and 3
@@ -190,7 +201,7 @@ struct TextHeader {
 
 static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(SegmentHeader) == 24);
 static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
-static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16);
+static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16 && sizeof(RetainingView) == 32);
 static_assert(sizeof(Poll) == 40 && sizeof(TextHeader) == 16);
 static_assert(std::has_unique_object_representations_v<WalkVma>);
 

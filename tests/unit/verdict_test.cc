@@ -44,6 +44,44 @@ TEST(Verdict, Quickstart) {
             "at quickstart.py:24)\n");
 }
 
+// 120 buffers of 3 MiB that 120 views keep, found at 1 s.
+RecordingAccount holding_views(StackId (*viewed_at)(StackTable&)) {
+  StackTable stacks;
+  const StackId made = literal::python_stack(stacks, "/home/u/view.py", 15, "batch");
+  const StackId viewed = viewed_at(stacks);
+  RecordingAccount recording = holding(stacks, {{Cause::heap_live, 360, made}});
+  ProcessAccount& process = recording.processes.front();
+  process.view_looks_s = {1};
+  process.retained_views = {{.time_s = 1,
+                             .made_at = made,
+                             .viewed_at = viewed,
+                             .buffer_count = 120,
+                             .buffer_bytes = 360 * kMiB,
+                             .view_count = 120,
+                             .view_bytes = 120 * 256}};
+  return recording;
+}
+
+TEST(Verdict, RetainedView) {
+  const auto known =
+      holding_views([](StackTable& stacks) { return literal::python_stack(stacks, "/home/u/view.py", 22, "main"); });
+  const auto verdicts = verdicts_of(known);
+  ASSERT_FALSE(verdicts.empty());
+  EXPECT_EQ(verdicts[0].id, "retained-view");
+  EXPECT_EQ(verdicts[0].headline,
+            "360 MiB in 120 numpy arrays (made at view.py:15 in batch) is kept only by views of 30 KiB in all (taken "
+            "at view.py:22 in main)");
+  EXPECT_EQ(verdicts[0].evidence["buffer_count"], 120);
+  const auto unknown = verdicts_of(holding_views([](StackTable&) { return kEmptyStack; }));
+  EXPECT_NE(unknown[0].why.find("--mode exact"), std::string::npos);
+}
+
+TEST(Verdict, RetainedViewIsQuietAfterTheyAreGone) {
+  auto recording = holding_views([](StackTable&) { return kEmptyStack; });
+  recording.processes.front().view_looks_s.push_back(2);  // looked again, and found none
+  EXPECT_EQ(headlines(recording).find("retained-view"), std::string::npos);
+}
+
 TEST(Verdict, NumbersStandInTheEvidence) {
   const auto verdicts = verdicts_of(literal::quickstart());
   ASSERT_EQ(verdicts.size(), 3U);

@@ -1,0 +1,100 @@
+#include "report/retained_view_rule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <span>
+#include <string>
+
+#include "report/blame.h"
+#include "report/format.h"
+#include "report/verdict_thresholds.h"
+
+namespace whyrss {
+namespace {
+
+// What was found by the last look in the interval.
+std::span<const RetainedViews> last_look(const View& view, const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  const auto after = std::upper_bound(account.view_looks_s.begin(), account.view_looks_s.end(), view.interval.to_s);
+  if (after == account.view_looks_s.begin()) return {};
+  const double look_s = *(after - 1);
+  const std::span all(account.retained_views);
+  const auto first = std::find_if(all.begin(), all.end(), [&](const auto& views) { return views.time_s == look_s; });
+  const auto last = std::find_if(first, all.end(), [&](const auto& views) { return views.time_s != look_s; });
+  return all.subspan(static_cast<std::size_t>(first - all.begin()), static_cast<std::size_t>(last - first));
+}
+
+struct Retained {
+  std::int64_t buffer_count = 0, buffer_bytes = 0, view_count = 0, view_bytes = 0;
+  std::map<std::string, std::int64_t> made_at, viewed_at;  // bytes of buffers, number of views
+};
+
+Retained sum_up(const StackTable& stacks, std::span<const RetainedViews> found) {
+  Retained sum;
+  for (const RetainedViews& views : found) {
+    sum.buffer_count += views.buffer_count;
+    sum.buffer_bytes += views.buffer_bytes;
+    sum.view_count += views.view_count;
+    sum.view_bytes += views.view_bytes;
+    sum.made_at[blamed_line(stacks, views.made_at)] += views.buffer_bytes;
+    sum.viewed_at[blamed_line(stacks, views.viewed_at)] += views.view_count;
+  }
+  return sum;
+}
+
+// The line that stands for most; "" where that is not known.
+std::string top_line(const std::map<std::string, std::int64_t>& lines) {
+  const auto top = std::ranges::max_element(lines, {}, [](const auto& line) { return line.second; });
+  return top == lines.end() ? "" : top->first;
+}
+
+nlohmann::ordered_json listed(const std::map<std::string, std::int64_t>& lines, const char* unit) {
+  auto list = nlohmann::ordered_json::array();
+  for (const auto& [line, count] : lines)
+    if (!line.empty()) list.push_back({{"line", line}, {unit, count}});
+  return list;
+}
+
+Verdict verdict_of(const Retained& sum, int pid) {
+  Verdict verdict{.id = "retained-view", .severity = Severity::warning, .pid = pid, .bytes = sum.buffer_bytes};
+  const std::string made = top_line(sum.made_at), viewed = top_line(sum.viewed_at);
+  verdict.headline =
+      fmt::format("{} in {} numpy arrays{} is kept only by views of {} in all{}", size_text(sum.buffer_bytes),
+                  sum.buffer_count, made.empty() ? "" : fmt::format(" (made at {})", made), size_text(sum.view_bytes),
+                  viewed.empty() ? "" : fmt::format(" (taken at {})", viewed));
+  verdict.why =
+      "A view shares the memory of the array that it was taken from, and keeps all of it alive. Nothing else refers "
+      "to these arrays any more.";
+  if (viewed.empty())
+    verdict.why += " Which line took the views is not known in this mode; --mode exact follows each object.";
+  verdict.advice = "Keep a copy of the part instead of the view: part.copy().";
+  verdict.evidence["buffer_count"] = sum.buffer_count;
+  verdict.evidence["buffer_bytes"] = sum.buffer_bytes;
+  verdict.evidence["view_count"] = sum.view_count;
+  verdict.evidence["view_bytes"] = sum.view_bytes;
+  verdict.evidence["made_at"] = listed(sum.made_at, "buffer_bytes");
+  verdict.evidence["taken_at"] = listed(sum.viewed_at, "view_count");
+  return verdict;
+}
+
+}  // namespace
+
+std::int64_t retained_by_views(const View& view, const ProcessView& process) {
+  std::int64_t bytes = 0;
+  for (const RetainedViews& views : last_look(view, process)) bytes += views.buffer_bytes;
+  return bytes;
+}
+
+void retained_view(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const Retained sum = sum_up(view.recording->stacks, last_look(view, process));
+    const bool large =
+        sum.buffer_bytes >= kNamedGrowthBytes &&
+        static_cast<double>(sum.buffer_bytes) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
+    if (large) verdicts.push_back(verdict_of(sum, process.account->pid));
+  }
+}
+
+}  // namespace whyrss
