@@ -24,7 +24,6 @@ using trace::FrameKind;
 constexpr std::int64_t kSmapsGapNs = 30'000'000'000;
 constexpr std::int64_t kKnownNs = 10'000'000'000;
 constexpr std::int64_t kRollupGapNs = 1'000'000'000;
-constexpr std::int64_t kViewsGapNs = 10'000'000'000;
 constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
 
 std::string dump(const nlohmann::json& json) {
@@ -147,16 +146,15 @@ void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
 }
 
 void ProcessFollow::write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness) {
-  using trace::WalkTrigger;
-  const bool asked = walk.header.trigger == WalkTrigger::request || walk.header.trigger == WalkTrigger::exit;
-  if ((!asked && monotonic_ns() - views_ns_ < kViewsGapNs) || !has_numpy(walk)) return;
-  views_ns_ = monotonic_ns();
+  if (!view_looks_.is_due(walk.header.trigger, monotonic_ns(), walk.counted_pages) || !has_numpy(walk)) return;
+  const std::int64_t begin_cpu_ns = thread_cpu_ns();
   const std::vector<trace::RetainingView> views = find_retaining_views(memory, liveness);
   const trace::ViewsHeader header{.walk_end_ns = walk.header.end_ns};
   std::vector<std::byte> payload(sizeof header + views.size() * sizeof(trace::RetainingView));
   std::memcpy(payload.data(), &header, sizeof header);
   if (!views.empty()) std::memcpy(payload.data() + sizeof header, views.data(), payload.size() - sizeof header);
   append(FrameKind::views, payload);
+  view_looks_.looked(monotonic_ns(), thread_cpu_ns() - begin_cpu_ns, walk.counted_pages);
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {

@@ -102,7 +102,7 @@ class ProcessFollow {
   PollPoint last_poll_;
   std::vector<KnownPages> known_;
   LivenessFrames liveness_frames_;
-  std::int64_t views_ns_ = 0;  // when they were last looked for
+  ViewPolicy view_looks_;
   std::int64_t known_ns_ = 0;  // when all of it was looked up
   std::vector<trace::Poll> polls_;
   std::int64_t thread_count_ = 1;

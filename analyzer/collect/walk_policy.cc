@@ -51,6 +51,19 @@ bool PeakPolicy::observe(const PollPoint& point) {
   return true;
 }
 
+bool ViewPolicy::is_due(trace::WalkTrigger trigger, std::int64_t now_ns, std::uint64_t rss_pages) const {
+  if (trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit) return true;
+  const std::int64_t since_ns = now_ns - looked_ns_;
+  const bool worth = rss_pages >= rss_pages_ + kGrownPages || since_ns >= kIntervalNs;
+  return worth && since_ns >= kCostsBetween * last_cpu_ns_;
+}
+
+void ViewPolicy::looked(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t rss_pages) {
+  looked_ns_ = now_ns;
+  last_cpu_ns_ = cpu_ns;
+  rss_pages_ = rss_pages;
+}
+
 std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (!has_walk_) return trace::WalkTrigger::start;
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;

@@ -59,6 +59,22 @@ class PeakPolicy {
   std::uint64_t asked_rss_pages_ = 0;  // 0: nothing was observed yet
 };
 
+// When numpy's arrays are looked for after a walk (array_views.h): the process has grown since the last time, or 10 s
+// have passed, and at most a hundredth of a core goes into it; at its end and on request at once.
+class ViewPolicy {
+ public:
+  static constexpr std::uint64_t kGrownPages = 4096;  // 16 MiB
+  static constexpr std::int64_t kIntervalNs = 10'000'000'000;
+  static constexpr std::int64_t kCostsBetween = 100;
+
+  [[nodiscard]] bool is_due(trace::WalkTrigger trigger, std::int64_t now_ns, std::uint64_t rss_pages) const;
+  void looked(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t rss_pages);
+
+ private:
+  std::int64_t looked_ns_ = 0, last_cpu_ns_ = 0;
+  std::uint64_t rss_pages_ = 0;  // at the last look
+};
+
 // One per process.
 class WalkPolicy {
  public:

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -14,16 +15,38 @@
 namespace whyrss {
 namespace {
 
-// What was found by the last look in the interval.
-std::span<const RetainedViews> last_look(const View& view, const ProcessView& process) {
+// What was found by one look.
+using Look = std::span<const RetainedViews>;
+
+std::int64_t buffer_bytes(Look look) {
+  std::int64_t bytes = 0;
+  for (const RetainedViews& views : look) bytes += views.buffer_bytes;
+  return bytes;
+}
+
+Look look_at(const ProcessAccount& account, double time_s) {
+  const Look all(account.retained_views);
+  const auto first = std::find_if(all.begin(), all.end(), [&](const auto& views) { return views.time_s == time_s; });
+  const auto last = std::find_if(first, all.end(), [&](const auto& views) { return views.time_s != time_s; });
+  return all.subspan(static_cast<std::size_t>(first - all.begin()), static_cast<std::size_t>(last - first));
+}
+
+// The last one at the end of the interval, which may be one before it.
+Look last_look(const View& view, const ProcessView& process) {
   const ProcessAccount& account = *process.account;
   const auto after = std::upper_bound(account.view_looks_s.begin(), account.view_looks_s.end(), view.interval.to_s);
-  if (after == account.view_looks_s.begin()) return {};
-  const double look_s = *(after - 1);
-  const std::span all(account.retained_views);
-  const auto first = std::find_if(all.begin(), all.end(), [&](const auto& views) { return views.time_s == look_s; });
-  const auto last = std::find_if(first, all.end(), [&](const auto& views) { return views.time_s != look_s; });
-  return all.subspan(static_cast<std::size_t>(first - all.begin()), static_cast<std::size_t>(last - first));
+  return after == account.view_looks_s.begin() ? Look() : look_at(account, *(after - 1));
+}
+
+// The one that found most: CPython frees all that it can before it ends, and is looked at after that too.
+Look largest_look(const View& view, const ProcessView& process) {
+  Look largest = last_look(view, process);
+  for (const double time_s : process.account->view_looks_s) {
+    if (time_s < view.interval.from_s || time_s > view.interval.to_s) continue;
+    const Look look = look_at(*process.account, time_s);
+    if (buffer_bytes(look) > buffer_bytes(largest)) largest = look;
+  }
+  return largest;
 }
 
 struct Retained {
@@ -31,7 +54,7 @@ struct Retained {
   std::map<std::string, std::int64_t> made_at, viewed_at;  // bytes of buffers, number of views
 };
 
-Retained sum_up(const StackTable& stacks, std::span<const RetainedViews> found) {
+Retained sum_up(const StackTable& stacks, Look found) {
   Retained sum;
   for (const RetainedViews& views : found) {
     sum.buffer_count += views.buffer_count;
@@ -57,12 +80,14 @@ nlohmann::ordered_json listed(const std::map<std::string, std::int64_t>& lines, 
   return list;
 }
 
-Verdict verdict_of(const Retained& sum, int pid) {
+// `at_s`: when it was so, where it is no longer.
+Verdict verdict_of(const Retained& sum, int pid, std::optional<double> at_s) {
   Verdict verdict{.id = "retained-view", .severity = Severity::warning, .pid = pid, .bytes = sum.buffer_bytes};
   const std::string made = top_line(sum.made_at), viewed = top_line(sum.viewed_at);
   verdict.headline =
-      fmt::format("{} in {} numpy arrays{} is kept only by views of {} in all{}", size_text(sum.buffer_bytes),
-                  sum.buffer_count, made.empty() ? "" : fmt::format(" (made at {})", made), size_text(sum.view_bytes),
+      fmt::format("{} in {} numpy arrays{} {} kept only by views of {} in all{}", size_text(sum.buffer_bytes),
+                  sum.buffer_count, made.empty() ? "" : fmt::format(" (made at {})", made),
+                  at_s ? fmt::format("were at {}", seconds_text(*at_s)) : "are", size_text(sum.view_bytes),
                   viewed.empty() ? "" : fmt::format(" (taken at {})", viewed));
   verdict.why =
       "A view shares the memory of the array that it was taken from, and keeps all of it alive. Nothing else refers "
@@ -82,18 +107,20 @@ Verdict verdict_of(const Retained& sum, int pid) {
 }  // namespace
 
 std::int64_t retained_by_views(const View& view, const ProcessView& process) {
-  std::int64_t bytes = 0;
-  for (const RetainedViews& views : last_look(view, process)) bytes += views.buffer_bytes;
-  return bytes;
+  return buffer_bytes(last_look(view, process));
 }
 
 void retained_view(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    const Retained sum = sum_up(view.recording->stacks, last_look(view, process));
+    const Look look = largest_look(view, process);
+    const Retained sum = sum_up(view.recording->stacks, look);
+    const bool gone = buffer_bytes(last_look(view, process)) * 2 < sum.buffer_bytes;
     const bool large =
         sum.buffer_bytes >= kNamedGrowthBytes &&
         static_cast<double>(sum.buffer_bytes) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
-    if (large) verdicts.push_back(verdict_of(sum, process.account->pid));
+    if (large)
+      verdicts.push_back(
+          verdict_of(sum, process.account->pid, gone ? std::optional(look.front().time_s) : std::nullopt));
   }
 }
 
