@@ -6,6 +6,7 @@
 #include <link.h>
 
 #include "shim/emit.h"
+#include "shim/heap_trim.h"
 #include "shim/observe.h"
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
@@ -39,7 +40,10 @@ void deallocate_code(void* code) { free_code(code, g_python.code_dealloc); }
 // Finalization takes the modules out of sys.modules one by one, before anything that they hold is freed
 // (finalize_modules in CPython's pylifecycle.c, PyImport_Cleanup in 3.8).
 void deallocate_module(void* module) {
-  if (g_python.is_finalizing() != 0) observe_teardown();
+  if (g_python.is_finalizing() != 0) {
+    observe_teardown();
+    trim_at_end();
+  }
   g_python.module_dealloc(module);
 }
 

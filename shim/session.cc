@@ -18,6 +18,7 @@
 #include "shim/collector_start.h"
 #include "shim/emit.h"
 #include "shim/guard.h"
+#include "shim/heap_trim.h"
 #include "shim/inherited_pages.h"
 #include "shim/live_blocks.h"
 #include "shim/observe.h"
@@ -261,7 +262,10 @@ bool start_own_collector(const char* const* environment, const char* output) noe
   return true;
 }
 
-void leave_by_exit(int status, void*) noexcept { observe_exit(status); }
+void leave_by_exit(int status, void*) noexcept {
+  trim_at_end();
+  observe_exit(status);
+}
 
 }  // namespace
 

@@ -21,6 +21,7 @@ constexpr std::array kOptions{
     Option{"mode", Value::mode},       Option{"sample_bytes", Value::size}, Option{"touch", Value::touch},
     Option{"liveness", Value::on_off}, Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
     Option{"memory_max", Value::size}, Option{"exe", Value::anything},
+    Option{"trim_at_end", Value::on_off},
 };
 
 bool is_count(std::string_view text) noexcept {
@@ -86,6 +87,7 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
     }
     if (key == "mode") settings.wants_exact = value == "exact";
     if (key == "sample_bytes") settings.wants_other_distance = !is_default_distance(value);
+    if (key == "trim_at_end") settings.trim_at_end = value == "on";
     if (key == "touch") set_touch(value, settings);
     if (key == "unwinder") settings.use_libunwind = value == "libunwind";
     return true;

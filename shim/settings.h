@@ -16,6 +16,7 @@ struct Settings {
   std::uint32_t touch_period_faults = 0;  // each Nth fault; 0: auto (touch_event.cc)
   const char* exe_pattern = nullptr;      // exe=GLOB: other programs are not traced
   std::size_t exe_pattern_bytes = 0;
+  bool trim_at_end = false;  // malloc_trim(0) at the end, with a look before and after (heap_trim.h)
   // Asked for, and without effect in this version: the recording says so.
   bool wants_exact = false, wants_other_distance = false;
 };

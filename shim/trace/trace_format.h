@@ -17,6 +17,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <type_traits>
 
 namespace whyrss::trace {
@@ -281,6 +282,8 @@ struct ThreadRecord {
 };
 
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
+// The text of the mark between the two looks around malloc_trim(0) (WHYRSS_OPTS trim_at_end).
+inline constexpr std::string_view kTrimMark = "malloc_trim(0)";
 
 // One page fault of every `weight_faults`, with the stack that made it.
 struct TouchRecord {
