@@ -1,0 +1,181 @@
+// What one recording says about its run, for a comparison of allocators.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "report/blame.h"
+#include "report/compare.h"
+
+namespace whyrss {
+namespace {
+
+using PerCause = std::array<std::int64_t, kCauseCount>;
+
+template <typename T>
+const T* last_at(const std::vector<T>& series, double time_s) {
+  const auto after = std::upper_bound(series.begin(), series.end(), time_s,
+                                      [](double time, const T& entry) { return time < entry.time_s; });
+  return after == series.begin() ? nullptr : &*(after - 1);
+}
+
+// Not the program's, or counted with a relative already.
+bool is_left_out(Cause cause) { return cause == Cause::whyrss || cause == Cause::fork_shared; }
+
+std::int64_t left_out_bytes(const Account* account) {
+  std::int64_t sum = 0;
+  if (account == nullptr) return sum;
+  for (const Slice& slice : account->slices)
+    if (is_left_out(slice.site.cause)) sum += slice.bytes;
+  return sum;
+}
+
+std::int64_t own_rss(const Account& account) { return account.rss_bytes - left_out_bytes(&account); }
+
+std::int64_t own_peak(const ProcessAccount& process) {
+  std::int64_t peak = 0;
+  for (const Account& account : process.accounts) peak = std::max(peak, own_rss(account));
+  return peak;
+}
+
+// The process that the comparison is about: a shell that starts it ends with next to nothing.
+const ProcessAccount* largest_process(const RecordingAccount& recording) {
+  const ProcessAccount* largest = nullptr;
+  for (const ProcessAccount& process : recording.processes)
+    if (!process.accounts.empty() && (largest == nullptr || own_peak(process) > own_peak(*largest))) largest = &process;
+  return largest;
+}
+
+// A last walk may come a moment after what the process's own events call its end.
+bool alive(const ProcessAccount& process, double time_s) {
+  if (process.accounts.empty() || process.born_s > time_s) return false;
+  return !process.ended_s || std::max(*process.ended_s, process.accounts.back().time_s) >= time_s;
+}
+
+// The walks that tell the state of all processes at a time.
+std::vector<const Account*> states_at(const RecordingAccount& recording, double time_s) {
+  std::vector<const Account*> states;
+  for (const ProcessAccount& process : recording.processes) {
+    const Account* account = alive(process, time_s) ? last_at(process.accounts, time_s) : nullptr;
+    if (account != nullptr) states.push_back(account);
+  }
+  return states;
+}
+
+PerCause causes_of(const std::vector<const Account*>& states) {
+  PerCause sums{};
+  for (const Account* account : states)
+    for (const Slice& slice : account->slices) sums.at(static_cast<std::size_t>(slice.site.cause)) += slice.bytes;
+  return sums;
+}
+
+std::int64_t rss_of(const std::vector<const Account*>& states) {
+  std::int64_t sum = 0;
+  for (const Account* account : states) sum += own_rss(*account);
+  return sum;
+}
+
+HeapParts parts_of(const PerCause& causes) {
+  const auto bytes = [&](Cause cause) { return causes.at(static_cast<std::size_t>(cause)); };
+  return {.live = bytes(Cause::heap_live),
+          .slack = bytes(Cause::heap_slack),
+          .retained = bytes(Cause::heap_retained),
+          .metadata = bytes(Cause::heap_metadata)};
+}
+
+struct Moments {
+  double peak_s = 0, end_s = 0;
+};
+
+Moments moments_of(const RecordingAccount& recording, const ProcessAccount& largest) {
+  Moments moments{.peak_s = 0, .end_s = largest.accounts.back().time_s};
+  std::set<double> walks;
+  for (const ProcessAccount& process : recording.processes)
+    for (const Account& account : process.accounts) walks.insert(account.time_s);
+  std::int64_t peak = -1;
+  for (const double time_s : walks) {
+    const std::int64_t rss = rss_of(states_at(recording, time_s));
+    if (rss <= peak) continue;
+    peak = rss;
+    moments.peak_s = time_s;
+  }
+  return moments;
+}
+
+// Under the curve of its RSS, from each reading to the next.
+double byte_seconds(const ProcessAccount& process, double last_s) {
+  std::map<double, std::int64_t> curve;
+  for (const RssPoint& poll : process.polls)
+    curve[poll.time_s] =
+        std::max<std::int64_t>(0, poll.rss_bytes - left_out_bytes(last_at(process.accounts, poll.time_s)));
+  for (const Account& account : process.accounts) curve[account.time_s] = own_rss(account);
+  double sum = 0;
+  const double end_s = process.ended_s.value_or(last_s);
+  for (auto point = curve.begin(); point != curve.end(); ++point) {
+    const auto next = std::next(point);
+    const double until_s = next == curve.end() ? end_s : std::min(next->first, end_s);
+    sum += static_cast<double>(point->second) * std::max(0.0, until_s - point->first);
+  }
+  return sum;
+}
+
+RunEnd end_of(const RecordingInfo& info) {
+  if (info.exit_signal) return "killed by " + *info.exit_signal;
+  if (info.exit_code.value_or(0) != 0) return "exit status " + std::to_string(*info.exit_code);
+  return "";
+}
+
+}  // namespace
+
+RecordedRun recorded_run(const RecordingAccount& recording) {
+  RecordedRun run;
+  run.end = end_of(recording.info);
+  const ProcessAccount* largest = largest_process(recording);
+  if (largest == nullptr) return run;
+  const Moments moments = moments_of(recording, *largest);
+  const std::vector<const Account*> peak = states_at(recording, moments.peak_s);
+  const std::vector<const Account*> end = states_at(recording, moments.end_s);
+  run.peak_rss_bytes = rss_of(peak);
+  run.final_rss_bytes = rss_of(end);
+  run.at_peak = parts_of(causes_of(peak));
+  run.at_end = parts_of(causes_of(end));
+  for (const Account& account : largest->accounts) run.has_parts = run.has_parts || account.has_liveness;
+  for (const ProcessAccount& process : recording.processes)
+    run.rss_byte_seconds += byte_seconds(process, recording.info.duration_s);
+  run.allocator = largest->allocator;
+  return run;
+}
+
+std::vector<PinningLine> pinning_lines(const RecordingAccount& recording, bool at_end, std::size_t top) {
+  const ProcessAccount* largest = largest_process(recording);
+  if (largest == nullptr) return {};
+  const Moments moments = moments_of(recording, *largest);
+  std::map<std::pair<Cause, std::string>, std::int64_t> sums;
+  for (const Account* account : states_at(recording, at_end ? moments.end_s : moments.peak_s))
+    for (const Slice& slice : account->slices)
+      if (slice.site.cause == Cause::heap_slack || slice.site.cause == Cause::heap_retained)
+        sums[{slice.site.cause, blamed_line(recording.stacks, slice.site.stack)}] += slice.bytes;
+  std::vector<PinningLine> lines;
+  for (const auto& [key, bytes] : sums) lines.push_back({key.first, bytes, key.second});
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const PinningLine& a, const PinningLine& b) { return a.bytes > b.bytes; });
+  if (lines.size() > top) lines.resize(top);
+  return lines;
+}
+
+std::optional<TrimEffect> trim_effect(const RecordingAccount& recording, const std::string& mark_name) {
+  const ProcessAccount* process = largest_process(recording);
+  if (process == nullptr) return std::nullopt;
+  const Account& after = process->accounts.back();
+  const Account* before = nullptr;
+  for (const Mark& mark : recording.marks)
+    if (mark.name == mark_name && mark.at_s < after.time_s) before = last_at(process->accounts, mark.at_s);
+  if (before == nullptr) return std::nullopt;
+  return TrimEffect{.retained_before = parts_of(causes_of({before})).retained,
+                    .retained_after = parts_of(causes_of({&after})).retained,
+                    .rss_before = own_rss(*before),
+                    .rss_after = own_rss(after)};
+}
+
+}  // namespace whyrss
