@@ -19,17 +19,17 @@ constexpr const char* kHelp =
   whyrss CMD ARGS...              record CMD and say why its memory grew
   whyrss record [options] -- CMD  the same with options
   whyrss report DIR               the whole report of a recording
+  whyrss compare-allocators CMD   what CMD needs under glibc, jemalloc, tcmalloc and mimalloc
   whyrss doctor [-- CMD]          what works on this machine and for CMD
   whyrss env [-o DIR]             lines to export for jobs whose command line cannot change
 
 `whyrss VERB --help` lists a verb's options. `whyrss --version` says which this is.
 )";
 
-constexpr std::array<std::string_view, 5> kVerbs{"record", "report", "doctor", "collect", "env"};
+constexpr std::array<std::string_view, 6> kVerbs{"record", "report", "compare-allocators", "doctor", "collect", "env"};
 // Of the contract, still to come. They are verbs already, so that no script starts to depend on `whyrss top`
 // recording the program of that name.
-constexpr std::array<std::string_view, 7> kLaterVerbs{"html",  "diff", "compare-allocators", "top", "export",
-                                                      "merge", "prove"};
+constexpr std::array<std::string_view, 6> kLaterVerbs{"html", "diff", "top", "export", "merge", "prove"};
 
 using Words = std::vector<std::string>;
 
@@ -143,6 +143,37 @@ CommandLine parse_report(const Words& words) {
   return options;
 }
 
+CommandLine parse_compare(const Words& words) {
+  CompareOptions options;
+  std::vector<std::string> lists;
+  CLI::App app(
+      "Runs CMD under each allocator, and says which needs what: whyrss compare-allocators [options] -- CMD ARGS...",
+      "compare-allocators");
+  app.add_option("-a,--allocators", lists,
+                 "glibc, jemalloc, tcmalloc, mimalloc or a library, with commas between; NAME:VARIABLE=VALUE ... "
+                 "gives the last one settings; may be repeated (default: all that are found)")
+      ->allow_extra_args(false);
+  app.add_option("--repeat", options.repeat, "runs of each, bare and recorded (default 3)")->check(CLI::Range(1, 100));
+  app.add_option("--format", options.format, "text, json or markdown")
+      ->check(CLI::IsMember({"text", "json", "markdown"}));
+  app.add_option("-o,--output", options.output, "write to this file instead of stdout");
+  app.add_option("--keep", options.keep, "keep the recordings in this directory");
+  app.add_option("--input", options.input, "what each run reads from its stdin (default /dev/null)");
+  app.add_flag("--show-output", options.show_output, "let the output of CMD through; else that of failed runs alone");
+  app.add_flag("--own-allocator", options.own_allocator)->group("");
+  const Split split = split_command(app, words);
+  if (auto other = parse_into(app, split.options)) return *other;
+  for (const std::string& list : lists) {
+    const auto choices = parse_allocators(list);
+    if (!choices) return UsageError{"compare-allocators: -a " + list + ": " + choices.error()};
+    options.allocators.insert(options.allocators.end(), choices->begin(), choices->end());
+  }
+  options.command = split.command;
+  if (options.command.empty() && !options.own_allocator)
+    return UsageError{"compare-allocators: no command given (whyrss compare-allocators [options] -- CMD ARGS...)"};
+  return options;
+}
+
 CommandLine parse_doctor(const Words& words) {
   DoctorOptions options;
   CLI::App app("What works on this machine, and for CMD: whyrss doctor [-- CMD ARGS...]", "doctor");
@@ -195,6 +226,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (!is_in(kVerbs, first)) return parse_record(arguments);
   if (first == "record") return parse_record(rest);
   if (first == "report") return parse_report(rest);
+  if (first == "compare-allocators") return parse_compare(rest);
   if (first == "doctor") return parse_doctor(rest);
   if (first == "collect") return parse_collect(rest);
   return parse_env(rest);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/collect_command.h"
+#include "cli/compare_command.h"
 #include "cli/doctor_command.h"
 #include "cli/env_command.h"
 #include "cli/record_command.h"
@@ -22,11 +23,12 @@ struct UsageError {
   int exit_status = 2;  // 125 for record, whose other statuses belong to the command
 };
 
-using CommandLine =
-    std::variant<UsageError, ShowText, RecordOptions, ReportOptions, DoctorOptions, CollectOptions, EnvOptions>;
+using CommandLine = std::variant<UsageError, ShowText, RecordOptions, ReportOptions, CompareOptions, DoctorOptions,
+                                 CollectOptions, EnvOptions>;
 
 // `arguments` without the program's name. `whyrss CMD` means `whyrss record CMD`; verbs win over programs
-// of the same name. Options of record and doctor end at the first word that is none; `--` settles doubts.
+// of the same name. Options of record, compare-allocators and doctor end at the first word that is none; `--`
+// settles doubts.
 CommandLine parse_command_line(const std::vector<std::string>& arguments);
 
 }  // namespace whyrss

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
 #include "cli/fail_if.h"
+#include "cli/output_file.h"
 #include "ingest/load.h"
 #include "ingest/name_file.h"
 #include "report/format.h"
@@ -71,18 +71,6 @@ std::string rendered(const ReportOptions& options, const View& view) {
   return render_text(view, verdicts, style);
 }
 
-int write_report(const std::string& text, const std::string& output) {
-  const bool to_file = !output.empty() && output != "-";
-  std::FILE* file = to_file ? std::fopen(output.c_str(), "we") : stdout;
-  if (file == nullptr) return complain(fmt::format("cannot write {}: {}", output, std::strerror(errno)), kUnreadable);
-  bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
-  good = std::fflush(file) == 0 && good;
-  const int why = errno;
-  if (to_file) good = std::fclose(file) == 0 && good;
-  if (good) return kDone;
-  return complain(fmt::format("cannot write {}: {}", to_file ? output : "the report", std::strerror(why)), kUnreadable);
-}
-
 bool has_pid(const RecordingAccount& recording, int pid) {
   for (const ProcessAccount& process : recording.processes)
     if (process.pid == pid) return true;
@@ -117,7 +105,7 @@ int run_report(const ReportOptions& options) {
 
   name_frames(*recording, ReadLimits{});
   const View view = build_view(*recording, *interval, options.pid);
-  const int written = write_report(rendered(options, view), options.output);
+  const int written = write_output(rendered(options, view), options.output, "the report");
   if (written != kDone || options.fail_if.empty()) return written;
   const Result<bool> held = holds(condition, view);
   if (!held) return complain(held.error(), kUnreadable);
@@ -125,6 +113,12 @@ int run_report(const ReportOptions& options) {
   return complain(fmt::format("--fail-if {}: {} grew by {}", options.fail_if, condition.name,
                               size_text(*growth_of(condition, view))),
                   kFailIfHeld);
+}
+
+Result<RecordingAccount> load_with_names(const std::string& recording_directory) {
+  Result<RecordingAccount> recording = load_account(recording_directory);
+  if (recording) name_frames(*recording, ReadLimits{});
+  return recording;
 }
 
 std::string short_verdict(const std::string& recording_directory) {

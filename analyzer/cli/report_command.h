@@ -5,6 +5,9 @@
 #include <optional>
 #include <string>
 
+#include "model/account.h"
+#include "support/result.h"
+
 namespace whyrss {
 
 struct ReportOptions {
@@ -20,6 +23,9 @@ struct ReportOptions {
 
 // 0, 1 unreadable recording or output, 2 an option that does not fit the recording, 3 --fail-if held.
 int run_report(const ReportOptions& options);
+
+// The account of a recording, with the names of native code; those that had to be read from ELF files are stored.
+Result<RecordingAccount> load_with_names(const std::string& recording_directory);
 
 // The answer in a few lines, for the end of `record`: colours if stderr is a terminal that wants them.
 // When the recording cannot be read: the reason. Stores the names of native code, too.

@@ -49,6 +49,24 @@ TEST(CommandLine, DoubleDashSettlesDoubts) {
   EXPECT_EQ(parsed<RecordOptions>({"record", "", "x"}).command, (Words{"", "x"}));
 }
 
+TEST(CommandLine, CompareAllocators) {
+  const auto options =
+      parsed<CompareOptions>({"compare-allocators", "-a", "glibc,/opt/libx.so", "-a",
+                              "mimalloc,jemalloc:MALLOC_CONF=a:0,b:1 X=2", "--repeat", "5", "prog", "-a"});
+  EXPECT_EQ(options.command, (Words{"prog", "-a"}));
+  EXPECT_EQ(options.repeat, 5);
+  ASSERT_EQ(options.allocators.size(), 4U);
+  EXPECT_EQ(options.allocators[1].name, "/opt/libx.so");
+  EXPECT_TRUE(options.allocators[2].settings.empty());
+  EXPECT_EQ(options.allocators[3].name, "jemalloc");
+  EXPECT_EQ(options.allocators[3].settings, (Words{"MALLOC_CONF=a:0,b:1", "X=2"}));
+  EXPECT_TRUE(parsed<CompareOptions>({"compare-allocators", "prog"}).allocators.empty());
+  for (const char* list : {"", ",", "glibc,", "glibc:", "glibc:x", "glibc:=1", ":A=1"})
+    EXPECT_EQ(refused({"compare-allocators", "-a", list, "prog"}).exit_status, 2) << list;
+  EXPECT_EQ(refused({"compare-allocators"}).exit_status, 2);
+  EXPECT_EQ(refused({"compare-allocators", "--repeat", "0", "prog"}).exit_status, 2);
+}
+
 TEST(CommandLine, RecordValues) {
   const auto options =
       parsed<RecordOptions>({"record", "--sample-bytes", "2MiB", "--touch", "61", "--liveness", "off", "--unwinder",
@@ -125,7 +143,7 @@ TEST(CommandLine, DoctorAndEnv) {
 }
 
 TEST(CommandLine, VerbsStillToCome) {
-  for (const char* verb : {"html", "diff", "compare-allocators", "top", "export", "merge", "prove"}) {
+  for (const char* verb : {"html", "diff", "top", "export", "merge", "prove"}) {
     const UsageError error = refused({verb, "x"});
     EXPECT_EQ(error.exit_status, 2);
     EXPECT_NE(error.message.find("not in this version"), std::string::npos);

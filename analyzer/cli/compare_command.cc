@@ -1,0 +1,67 @@
+#include "cli/compare_command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "cli/comparing.h"
+#include "cli/output_file.h"
+#include "cli/record_signals.h"
+#include "collect/target_kind.h"
+#include "report/compare_formats.h"
+#include "report/format.h"
+#include "support/file.h"
+
+namespace whyrss {
+namespace {
+
+constexpr int kDone = 0, kNothing = 1, kNotExecutable = 126, kNotFound = 127;
+
+int complain(const std::string& message, int status) {
+  std::fprintf(stderr, "whyrss: %s\n", printable(message).c_str());
+  return status;
+}
+
+std::string rendered(const Comparison& comparison, const std::string& format) {
+  if (format == "json") return render_compare_json(comparison);
+  return format == "markdown" ? render_compare_markdown(comparison) : render_compare_text(comparison);
+}
+
+bool was_measured(const Comparison& comparison) {
+  return std::any_of(comparison.contestants.begin(), comparison.contestants.end(),
+                     [](const Contestant& who) { return !who.bare.empty() && !who.recorded.empty(); });
+}
+
+int print_own_allocator() { return std::fputs(describe_own_allocator().c_str(), stdout) >= 0 ? kDone : kNothing; }
+
+}  // namespace
+
+int run_compare(const CompareOptions& options) {
+  if (options.own_allocator) return print_own_allocator();
+  const std::string& command = options.command.front();
+  const TargetProgram program = inspect_target(command);
+  if (program.kind == TargetKind::not_found) return complain("cannot run " + command + ": not found", kNotFound);
+  if (program.kind == TargetKind::not_executable)
+    return complain("cannot run " + command + ": not executable", kNotExecutable);
+  if (!options.input.empty() && access(options.input.c_str(), R_OK) != 0)
+    return complain(system_error("--input: cannot read", options.input).message, kNothing);
+  int ended_by = 0;
+  Comparison comparison;
+  {
+    const Result<Workplace> workplace = Workplace::make(options.keep);
+    if (!workplace) return complain(workplace.error(), kNothing);
+    Comparing comparing(options, *workplace);
+    ended_by = comparing.run();
+    comparison = comparing.take();
+  }  // the recordings are gone
+  if (ended_by != 0) return die_by(ended_by);
+  if (program.kind != TargetKind::traceable)
+    comparison.notes.push_back(fmt::format("{} {}: another allocator cannot be preloaded, nor its heap be looked into.",
+                                           program.path, describe(program.kind)));
+  const int written = write_output(rendered(comparison, options.format), options.output, "the comparison");
+  return written == kDone && !was_measured(comparison) ? kNothing : written;
+}
+
+}  // namespace whyrss
