@@ -106,7 +106,7 @@ void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, Sta
   erase_blocks(address, end);
   blocks_[address] = {size_bytes, stack};
   const Range pages = pages_around(address, size_bytes);
-  held_.assign(pages.start, pages.end, true);
+  held_.assign(pages.start, pages.end, stack);
   threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
   // A mapping that holds a block is the allocator's, whoever seemed to make it.
   const auto mapping = mappings_.find(address);
@@ -188,10 +188,10 @@ StackId AddressSpace::block_stack(std::uint64_t address) const {
   return address < end_of(start, block.size_bytes) ? block.stack : kEmptyStack;
 }
 
-std::vector<Range> AddressSpace::held_blocks() const {
-  std::vector<Range> ranges;
+std::vector<HeldRange> AddressSpace::held_blocks() const {
+  std::vector<HeldRange> ranges;
   ranges.reserve(held_.intervals().size());
-  for (const auto& [start, interval] : held_.intervals()) ranges.push_back({start, interval.end});
+  for (const auto& [start, interval] : held_.intervals()) ranges.push_back({start, interval.end, interval.value});
   return ranges;
 }
 

@@ -54,7 +54,7 @@ class AddressSpace {
   // Sorted, disjoint; live blocks are cut out of the mappings that they lie in.
   [[nodiscard]] const std::vector<OwnedRange>& owned() const;
   [[nodiscard]] const std::vector<OwnedRange>& ancestor_owned() const;
-  [[nodiscard]] std::vector<Range> held_blocks() const;
+  [[nodiscard]] std::vector<HeldRange> held_blocks() const;
   // The call that allocated the live block which holds `address`; empty when none is known.
   [[nodiscard]] StackId block_stack(std::uint64_t address) const;
   // The stacks of the threads seen so far, as far as `vmas` still hold them.
@@ -84,7 +84,7 @@ class AddressSpace {
   bool glibc_heap_;
   IntervalMap<MappingInfo> mappings_;
   std::map<std::uint64_t, Block> blocks_;
-  IntervalMap<bool> held_;
+  IntervalMap<StackId> held_;                // who allocated there last
   std::map<std::uint64_t, Thread> threads_;  // by stack pointer
   std::map<std::uint32_t, Released> last_released_;
   Inheritance inheritance_;

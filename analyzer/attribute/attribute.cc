@@ -3,6 +3,7 @@
 #include <array>
 #include <optional>
 
+#include "attribute/heap.h"
 #include "attribute/ledger.h"
 #include "attribute/rules.h"
 
@@ -14,7 +15,7 @@ struct Rule {
   std::optional<Claim> (*claim)(const Evidence&, const Fragment&);
 };
 
-constexpr std::array kRules{
+constexpr std::array kRulesBeforeHeap{
     Rule{Cause::whyrss, rules::claim_whyrss},
     Rule{Cause::device, rules::claim_device},
     Rule{Cause::shared_memory, rules::claim_shared_memory},
@@ -23,15 +24,13 @@ constexpr std::array kRules{
     Rule{Cause::fork_cow, rules::claim_fork_cow},
     Rule{Cause::fork_shared, rules::claim_fork_shared},
     Rule{Cause::stack, rules::claim_stack},
-    Rule{Cause::heap_live, rules::claim_heap_live},
-    Rule{Cause::anonymous, rules::claim_anonymous},
 };
 
 static_assert(
     [] {
-      for (std::size_t i = 1; i < kRules.size(); ++i)
-        if (kRules[i - 1].cause >= kRules[i].cause) return false;
-      return true;
+      for (std::size_t i = 1; i < kRulesBeforeHeap.size(); ++i)
+        if (kRulesBeforeHeap[i - 1].cause >= kRulesBeforeHeap[i].cause) return false;
+      return kRulesBeforeHeap.back().cause < Cause::heap_live;
     }(),
     "rules claim in the order of Cause");
 
@@ -39,9 +38,17 @@ static_assert(
 
 Account attribute(const Evidence& evidence) {
   Ledger ledger(evidence);
-  for (const Rule& rule : kRules)
+  const auto claim = [&](const Rule& rule) {
     ledger.claim(rule.cause, [&](const Fragment& fragment) { return rule.claim(evidence, fragment); });
-  return ledger.close();
+  };
+  for (const Rule& rule : kRulesBeforeHeap) claim(rule);
+  HeapSummary heap;
+  if (evidence.traced) heap = book_heap(ledger, evidence);
+  claim({Cause::anonymous, rules::claim_anonymous});
+  Account account = ledger.close();
+  account.has_liveness = heap.exact;
+  account.pymalloc = heap.pymalloc;
+  return account;
 }
 
 }  // namespace whyrss

@@ -51,6 +51,13 @@ struct OwnedRange {
   friend bool operator==(const OwnedRange&, const OwnedRange&) = default;
 };
 
+// Pages that hold, or held, a block which was logged by its address.
+struct HeldRange {
+  std::uint64_t start = 0, end = 0;
+  StackId last_stack = kEmptyStack;  // the call that allocated here last
+  friend bool operator==(const HeldRange&, const HeldRange&) = default;
+};
+
 struct StackRange {
   std::uint64_t start = 0, end = 0;
   StackId stack = kEmptyStack;  // the pthread_create call
@@ -96,13 +103,14 @@ struct Evidence {
   std::vector<Vma> vmas;
   std::vector<ResidentRun> runs;
   std::vector<OwnedRange> owned;
-  std::vector<Range> held_blocks;  // pages that hold, or ever held, a block
+  std::vector<HeldRange> held_blocks;
   std::vector<StackRange> thread_stacks;
   std::vector<ForkRange> inherited;        // fork children only
   std::vector<OwnedRange> ancestor_owned;  // who owned the addresses when this process was forked
   bool has_liveness = false;               // `live_pages` tells of all pages that hold, or ever held, a small block
   std::vector<LivePages> live_pages;       // sorted, disjoint
   const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
+  bool exact_blocks = false;               // `small_blocks` holds all that were allocated since the shim is there
 };
 
 // glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by

@@ -44,11 +44,11 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
                         .vma = vma,
                         .file = run.file,
                         .exclusive = run.exclusive,
-                        .held_block = held.at(at) != nullptr,
                         .fork_class = ForkClass::none,
                         .owned = owned.at(at),
                         .ancestor_owned = nullptr,
-                        .thread_stack = stacks.at(at)};
+                        .thread_stack = stacks.at(at),
+                        .held = held.at(at)};
       fragment.end = std::min({fragment.end, owned.boundary(at), held.boundary(at), stacks.boundary(at)});
       fragment.end = std::min(fragment.end, next_arena_boundary(at));
       const ForkRange* fork = inherited.at(at);
@@ -98,16 +98,25 @@ std::uint32_t Ledger::mapping_index(std::string_view mapping) {
   return last_mapping_index_;
 }
 
-void Ledger::book(Cause cause, const Fragment& fragment, const Claim& claim) {
-  const std::int64_t bytes = length(fragment.start, fragment.end);
-  const SiteKey key{cause, claim.stack, mapping_index(claim.mapping)};
+void Ledger::add(const Booking& booking) {
+  const SiteKey key{booking.cause, booking.claim.stack, mapping_index(booking.claim.mapping)};
   if (last_sum_ == nullptr || !(key == last_key_)) {
     last_sum_ = &sums_[key];  // stays where it is: unordered_map never moves its elements
     last_key_ = key;
   }
-  last_sum_->bytes += bytes;
-  if (fragment.exclusive) last_sum_->exclusive_bytes += bytes;
-  claimed_bytes_[fragment.vma_index] += bytes;
+  last_sum_->bytes += booking.bytes;
+  last_sum_->exclusive_bytes += booking.exclusive_bytes;
+  last_sum_->variance += booking.variance;
+}
+
+void Ledger::book(const Booking& booking) {
+  if (booking.bytes == 0) return;
+  require(booking.bytes > 0 && booking.exclusive_bytes >= 0 && booking.exclusive_bytes <= booking.bytes,
+          "a booking is not a part of what was taken");
+  owed_bytes_ -= booking.bytes;
+  owed_exclusive_bytes_ -= booking.exclusive_bytes;
+  require(owed_bytes_ >= 0 && owed_exclusive_bytes_ >= 0, "more was booked than was taken");
+  add(booking);
 }
 
 void Ledger::check() const {
@@ -118,14 +127,17 @@ void Ledger::check() const {
 
 Account Ledger::close() {
   claim(Cause::unknown, [](const Fragment& fragment) { return std::optional(Claim{kEmptyStack, fragment.vma->path}); });
+  require(owed_bytes_ == 0 && owed_exclusive_bytes_ == 0, "not all that was taken from the ledger is booked");
   require(claimed_bytes_ == resident_bytes_, "the claims of a mapping are not its resident bytes");
-  Account account{.time_s = evidence_.time_s, .rss_bytes = rss_bytes_, .skewed = evidence_.skewed, .slices = {}};
+  Account account{
+      .time_s = evidence_.time_s, .rss_bytes = rss_bytes_, .skewed = evidence_.skewed, .pymalloc = {}, .slices = {}};
   std::int64_t total_bytes = 0;
   for (const auto& [key, sum] : sums_) {
     total_bytes += sum.bytes;
     account.slices.push_back({.site = {.cause = key.cause, .stack = key.stack, .mapping = mappings_[key.mapping]},
                               .bytes = sum.bytes,
-                              .exclusive_bytes = sum.exclusive_bytes});
+                              .exclusive_bytes = sum.exclusive_bytes,
+                              .variance = sum.variance});
   }
   require(total_bytes == rss_bytes_, "the causes do not sum to RSS");
   std::ranges::sort(account.slices, [](const Slice& a, const Slice& b) {

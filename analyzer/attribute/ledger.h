@@ -2,7 +2,7 @@
 // what nobody wants is `unknown`.
 //
 // Invariants (required after every step, in release builds): per VMA, claimed + unclaimed = resident;
-// at close, claimed = resident per VMA, and the slices sum to RSS.
+// at close, claimed = resident per VMA, all that was taken is booked, and the slices sum to RSS.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct Fragment {
   std::size_t vma_index = 0;
   const Vma* vma = nullptr;
   bool file = false, exclusive = false;
-  bool held_block = false;
   ForkClass fork_class = ForkClass::none;
   const OwnedRange* owned = nullptr;           // nullptr: no event says whose it is
   const OwnedRange* ancestor_owned = nullptr;  // the same at the time of the fork
   const StackRange* thread_stack = nullptr;
+  const HeldRange* held = nullptr;  // nullptr: no block was logged here
 
   [[nodiscard]] bool owned_by(Owner owner) const { return owned != nullptr && owned->owner == owner; }
 };
@@ -39,6 +39,14 @@ struct Claim {
   std::string_view mapping;
 };
 
+// A part of what was taken from the ledger.
+struct Booking {
+  Cause cause = Cause::unknown;
+  Claim claim;
+  std::int64_t bytes = 0, exclusive_bytes = 0;
+  double variance = 0;  // of `bytes`, where they are an estimate from samples
+};
+
 class Ledger {
  public:
   // Opens with every resident byte of `evidence` unclaimed. `evidence` must outlive the ledger.
@@ -47,21 +55,31 @@ class Ledger {
   // Asks `rule(fragment) -> std::optional<Claim>` about everything that is still unclaimed.
   template <typename Rule>
   void claim(Cause cause, Rule rule) {
-    open_bytes_.assign(resident_bytes_.size(), 0);
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < unclaimed_.size(); ++i) {
-      const Fragment& fragment = unclaimed_[i];
-      if (const std::optional<Claim> wanted = rule(fragment)) {
-        book(cause, fragment, *wanted);
-        continue;
-      }
-      open_bytes_[fragment.vma_index] += static_cast<std::int64_t>(fragment.end - fragment.start);
-      if (kept != i) unclaimed_[kept] = fragment;
-      ++kept;
-    }
-    unclaimed_.resize(kept);
-    check();
+    remove_if([&](const Fragment& fragment) {
+      const std::optional<Claim> wanted = rule(fragment);
+      if (!wanted) return false;
+      const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
+      add({cause, *wanted, bytes, fragment.exclusive ? bytes : 0});
+      return true;
+    });
   }
+
+  // Takes all unclaimed fragments that `wants(fragment)`, sorted by address, to be booked in parts: until close()
+  // exactly as many bytes, and exclusive bytes, as were taken.
+  template <typename Wants>
+  std::vector<Fragment> take(Wants wants) {
+    std::vector<Fragment> taken;
+    remove_if([&](const Fragment& fragment) {
+      if (!wants(fragment)) return false;
+      taken.push_back(fragment);
+      const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
+      owed_bytes_ += bytes;
+      if (fragment.exclusive) owed_exclusive_bytes_ += bytes;
+      return true;
+    });
+    return taken;
+  }
+  void book(const Booking& booking);
 
   [[nodiscard]] const std::vector<Fragment>& unclaimed() const { return unclaimed_; }
 
@@ -80,9 +98,29 @@ class Ledger {
   };
   struct Sum {
     std::int64_t bytes = 0, exclusive_bytes = 0;
+    double variance = 0;
   };
 
-  void book(Cause cause, const Fragment& fragment, const Claim& claim);
+  // Removes the unclaimed fragments that `claimed(fragment)`, and checks the books.
+  template <typename Claimed>
+  void remove_if(Claimed claimed) {
+    open_bytes_.assign(resident_bytes_.size(), 0);
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < unclaimed_.size(); ++i) {
+      const Fragment& fragment = unclaimed_[i];
+      if (claimed(fragment)) {
+        claimed_bytes_[fragment.vma_index] += static_cast<std::int64_t>(fragment.end - fragment.start);
+        continue;
+      }
+      open_bytes_[fragment.vma_index] += static_cast<std::int64_t>(fragment.end - fragment.start);
+      if (kept != i) unclaimed_[kept] = fragment;
+      ++kept;
+    }
+    unclaimed_.resize(kept);
+    check();
+  }
+
+  void add(const Booking& booking);
   std::uint32_t mapping_index(std::string_view mapping);
   void check() const;
 
@@ -90,6 +128,7 @@ class Ledger {
   std::vector<Fragment> unclaimed_;
   std::vector<std::int64_t> resident_bytes_, claimed_bytes_, open_bytes_;  // per VMA
   std::int64_t rss_bytes_ = 0;
+  std::int64_t owed_bytes_ = 0, owed_exclusive_bytes_ = 0;  // taken and not yet booked
   std::unordered_map<SiteKey, Sum, SiteHash> sums_;
   SiteKey last_key_{};  // neighbours are often of one site
   Sum* last_sum_ = nullptr;

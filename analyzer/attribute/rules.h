@@ -1,5 +1,5 @@
 // One function per cause: does it claim this fragment, and for whom? Called in the order of Cause, on
-// what earlier rules left.
+// what earlier rules left. The heap's causes share pages and are told apart in heap.h.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,6 @@ std::optional<Claim> claim_file_cow(const Evidence& evidence, const Fragment& fr
 std::optional<Claim> claim_fork_cow(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_fork_shared(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_stack(const Evidence& evidence, const Fragment& fragment);
-std::optional<Claim> claim_heap_live(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_anonymous(const Evidence& evidence, const Fragment& fragment);
 
 // The mapping of the file whose .bss this nameless one is, or nullptr: the kernel and ld.so map it right

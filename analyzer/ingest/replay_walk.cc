@@ -150,7 +150,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .live_pages = {}};
   if (traced) {
     AddressSpace& space = process.space;
-    evidence.small_blocks = &process.small.live();
+    if (process.small.followed()) evidence.small_blocks = &process.small.live();
     for (const Vma& vma : evidence.vmas)
       if (vma.path == "[heap]") space.see_heap({vma.start, vma.end});
     evidence.owned = space.owned();

@@ -26,6 +26,8 @@ class SmallBlocks {
   void forget(std::uint64_t start, std::uint64_t size_bytes);
 
   [[nodiscard]] const LiveSet& live() const { return live_; }
+  // Whether the image tells of small blocks at all.
+  [[nodiscard]] bool followed() const { return sample_bytes_ > 0; }
 
  private:
   LiveSet live_;

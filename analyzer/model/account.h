@@ -31,12 +31,18 @@ struct Slice {
   double variance = 0;               // of `bytes`, in bytes squared, where it is an estimate from samples
 };
 
+// What of the heap CPython's small-object allocator holds: it maps its arenas itself.
+struct PymallocBytes {
+  std::int64_t live = 0, slack = 0, retained = 0;
+};
+
 // The resident memory of one process at one moment.
 struct Account {
   double time_s = 0;
   std::int64_t rss_bytes = 0;  // pages that the walk counted
   bool skewed = false;
   bool has_liveness = false;  // else what is live in the heap is an estimate from samples, or not known at all
+  PymallocBytes pymalloc;     // part of heap_live, heap_slack, heap_retained
   std::vector<Slice> slices;  // one per site, largest first
 };
 

@@ -1,6 +1,9 @@
 #include "report/blame_sums.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "report/blame.h"
@@ -26,6 +29,7 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     entry.file = file;
     entry.number = frame == nullptr ? 0 : frame->line;
     entry.bytes += site->growth;
+    entry.variance += site->variance;
   }
   std::vector<LineGrowth> lines;
   for (auto& [key, entry] : by_line) lines.push_back(std::move(entry));
@@ -45,6 +49,21 @@ std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites)
   for (auto& [key, entry] : by_mapping) mappings.push_back(std::move(entry));
   largest_first(mappings);
   return mappings;
+}
+
+double error_percent(std::int64_t bytes, double variance) {
+  return bytes == 0 || variance <= 0 ? 0 : 100 * std::sqrt(variance) / std::abs(static_cast<double>(bytes));
+}
+
+std::string error_text(std::int64_t bytes, double variance) {
+  constexpr double kShownPercent = 1;  // figures have three digits
+  const double percent = error_percent(bytes, variance);
+  return percent > kShownPercent ? fmt::format(" ± {:.0f} %", percent) : "";
+}
+
+bool is_significant(std::int64_t bytes, double variance) {
+  const auto magnitude = static_cast<double>(bytes);
+  return magnitude * magnitude > 4 * variance;
 }
 
 std::int64_t sum_growth(const std::vector<const SiteView*>& sites) {

@@ -14,7 +14,15 @@ struct LineGrowth {
   std::string file;  // full path of the line's file, "" if not known
   int number = 0;
   std::int64_t bytes = 0;
+  double variance = 0;  // of `bytes`
 };
+
+// The standard error of an estimate in percent; 0 where the bytes are exact.
+double error_percent(std::int64_t bytes, double variance);
+// " ± 4 %" where the standard error is worth telling, else "".
+std::string error_text(std::int64_t bytes, double variance);
+// Whether an estimate is more than noise: over two standard errors.
+bool is_significant(std::int64_t bytes, double variance);
 
 // Largest first; lines whose growth is not positive are left out.
 std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites);

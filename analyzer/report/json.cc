@@ -1,5 +1,7 @@
 #include "report/json.h"
 
+#include <cmath>
+
 #include "report/allocator_figures.h"
 
 namespace whyrss {
@@ -96,6 +98,7 @@ Json site_json(const StackTable& stacks, const SiteView& site) {
           {"resident", site.resident},
           {"mapping", site.mapping.empty() ? Json(nullptr) : Json(site.mapping)},
           {"stack", stack_json(stacks, site.stack)},
+          {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(site.variance)))},
           {"touched_by", Json::array()}};
 }
 
@@ -111,6 +114,7 @@ Json sites_json(const StackTable& stacks, const CauseView& cause, std::size_t to
     has_rest = true;
     rest.growth += site.growth;
     rest.resident += site.resident;
+    rest.variance += site.variance;
   }
   if (has_rest) sites.push_back(site_json(stacks, rest));
   return sites;
@@ -181,6 +185,11 @@ Json allocator_stats_json(const ProcessAccount& account) {
   return result;
 }
 
+Json pymalloc_json(const ProcessView& process) {
+  const PymallocBytes& bytes = process.pymalloc;
+  return {{"live", bytes.live}, {"slack", bytes.slack}, {"retained", bytes.retained}};
+}
+
 Json process_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
@@ -207,6 +216,7 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
             {"shmem_unmapped", nullptr},
             {"page_tables", optional_json(process.page_tables)}}},
           {"causes", std::move(causes)},
+          {"pymalloc", pymalloc_json(process)},
           {"cow", cow_json(stacks, process, top)},
           {"touch", touch_json(account)},
           {"allocator_stats", allocator_stats_json(account)},

@@ -107,6 +107,7 @@ Table cause_table(const View& view) {
 Table line_table(const View& view, std::size_t top) {
   struct Row {
     std::int64_t bytes;
+    double variance;
     std::string cause, where;
     int pid;
   };
@@ -122,20 +123,28 @@ Table line_table(const View& view, std::size_t top) {
             where = name.empty() ? "(nobody was seen)" : name;
           else if (cause.cause == Cause::file_cache || cause.cause == Cause::file_cow)
             where += " (" + name + ")";
-          rows.push_back({line.bytes, std::string(info(cause.cause).title), where, process.account->pid});
+          rows.push_back(
+              {line.bytes, line.variance, std::string(info(cause.cause).title), where, process.account->pid});
         }
       }
     }
   }
   // The same line over several nameless mappings is one row.
-  std::map<std::tuple<int, std::string, std::string>, std::int64_t> sums;
-  for (const Row& row : rows) sums[{row.pid, row.cause, row.where}] += row.bytes;
+  std::map<std::tuple<int, std::string, std::string>, std::pair<std::int64_t, double>> sums;
+  for (const Row& row : rows) {
+    auto& [bytes, variance] = sums[{row.pid, row.cause, row.where}];
+    bytes += row.bytes;
+    variance += row.variance;
+  }
   rows.clear();
-  for (const auto& [key, bytes] : sums) rows.push_back({bytes, std::get<1>(key), std::get<2>(key), std::get<0>(key)});
+  for (const auto& [key, sum] : sums)
+    if (is_significant(sum.first, sum.second))
+      rows.push_back({sum.first, sum.second, std::get<1>(key), std::get<2>(key), std::get<0>(key)});
   std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bytes > b.bytes; });
+  if (rows.size() > top) rows.resize(top);
   Table table({{"growth", Align::right}, {"cause"}, {"line"}, {"pid", Align::right}});
-  for (std::size_t i = 0; i < rows.size() && i < top; ++i)
-    table.add({mib(rows[i].bytes), rows[i].cause, rows[i].where, std::to_string(rows[i].pid)});
+  for (const Row& row : rows)
+    table.add({mib(row.bytes) + error_text(row.bytes, row.variance), row.cause, row.where, std::to_string(row.pid)});
   return table;
 }
 

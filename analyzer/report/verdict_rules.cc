@@ -1,59 +1,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "report/blame.h"
 #include "report/blame_sums.h"
 #include "report/fork_cow_rule.h"
 #include "report/format.h"
+#include "report/heap_rules.h"
+#include "report/line_text.h"
 #include "report/retained_view_rule.h"
 #include "report/verdict.h"
 #include "report/verdict_thresholds.h"
 
 namespace whyrss {
 namespace {
-
-// One file is named alone when it makes up this share of the growth, one line likewise.
-constexpr double kDominantShare = 0.8;
-// Mappings and lines listed as evidence: enough to act on.
-constexpr std::size_t kEvidenceEntries = 5;
-
-bool dominates(std::int64_t part, std::int64_t whole) {
-  return static_cast<double>(part) >= kDominantShare * static_cast<double>(whole);
-}
-
-std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites) {
-  std::vector<const SiteView*> result;
-  for (const SiteView& site : sites) result.push_back(&site);
-  return result;
-}
-
-// The first entry that names somebody; growth that nobody was seen to cause stands under "".
-const LineGrowth* top_named(const std::vector<LineGrowth>& lines) {
-  for (const LineGrowth& line : lines)
-    if (!line.line.empty()) return &line;
-  return nullptr;
-}
-
-nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
-  auto list = nlohmann::ordered_json::array();
-  for (const LineGrowth& line : lines) {
-    if (list.size() == kEvidenceEntries) break;
-    list.push_back({{"line", line.line}, {"file", line.file}, {"number", line.number}, {"growth_bytes", line.bytes}});
-  }
-  return list;
-}
-
-// " (kept at a.py:3 in f)", or "" when nobody was seen.
-std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb) {
-  const LineGrowth* top = top_named(lines);
-  if (top == nullptr) return "";
-  for (const LineGrowth& line : lines)
-    if (line.line.empty() && line.bytes * 2 > whole) return " (no line was seen for most of it)";
-  const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
-  if (dominates(top->bytes, whole)) return fmt::format(" ({} {})", placed, top->line);
-  return fmt::format(" (most {} {}: {})", placed, top->line, size_text(top->bytes));
-}
 
 void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
@@ -92,46 +53,18 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
   }
 }
 
-void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
-  for (const ProcessView& process : view.processes) {
-    const CauseView* cause = process.find(Cause::heap_live);
-    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const std::int64_t growth = cause->rss.growth();
-    if (dominates(retained_by_views(view, process), growth)) continue;  // retained-view says more about it
-    const StackTable& stacks = view.recording->stacks;
-    std::int64_t object_growth = 0;
-    for (const SiteView& site : cause->sites)
-      if (process.account->python && is_python_object(stacks, site.stack)) object_growth += site.growth;
-    const bool objects = object_growth * 2 > growth;
-    const std::vector<LineGrowth> lines = growth_by_line(stacks, pointers(cause->sites));
-    Verdict verdict{.id = "heap-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
-    verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
-                                   kept_where(lines, growth, objects ? "kept" : "allocated"));
-    if (top_named(lines) == nullptr) verdict.headline += " (no line was seen)";
-    verdict.why =
-        objects ? "The program allocated this for Python objects and it is still in the process; the line is where "
-                  "the memory was asked for."
-                : "The program allocated this and it is still in the process; the line is where it was asked for.";
-    verdict.why +=
-        " This version counts whole heap regions: free bytes inside them that the allocator keeps are not told apart.";
-    verdict.advice =
-        "Expected if the program needs this data at once. If it should have been freed, look for what still refers "
-        "to it from that line on (a list or cache that only grows).";
-    verdict.evidence["growth_bytes"] = growth;
-    verdict.evidence["python_object_growth_bytes"] = object_growth;
-    verdict.evidence["estimate"] = cause->estimate;
-    verdict.evidence["lines"] = line_evidence(lines);
-    verdicts.push_back(std::move(verdict));
-  }
+// Told by other rules, or nobody's trouble.
+bool has_own_verdict(Cause cause) {
+  constexpr std::array kTold{Cause::file_cache,    Cause::heap_live,   Cause::heap_slack,
+                             Cause::heap_retained, Cause::fork_shared, Cause::whyrss};
+  return std::find(kTold.begin(), kTold.end(), cause) != kTold.end();
 }
 
-// What grew and has no verdict of its own yet: the answer still comes first.
+// What grew and has no verdict of its own: the answer still comes first.
 void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
-      if (cause.cause == Cause::file_cache || cause.cause == Cause::heap_live || cause.cause == Cause::fork_shared ||
-          cause.cause == Cause::whyrss || !is_worth_naming(cause.rss.growth(), process))
-        continue;
+      if (has_own_verdict(cause.cause) || !is_worth_naming(cause.rss.growth(), process)) continue;
       if (cause.cause == Cause::fork_cow && is_refcount_copy(view, process)) continue;
       const std::int64_t growth = cause.rss.growth();
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause.sites));
@@ -151,12 +84,29 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   }
 }
 
+constexpr std::array kHeapCauses{Cause::heap_live, Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata};
+
+// What left RSS after the peak. Heap that was freed and kept by the allocator has not left.
+std::int64_t gone_bytes(const ProcessView& process, const CauseView& cause) {
+  const std::int64_t gone = cause.at_peak - std::max(cause.rss.first, cause.rss.last);
+  if (std::find(kHeapCauses.begin(), kHeapCauses.end(), cause.cause) == kHeapCauses.end()) return gone;
+  std::int64_t at_peak = 0, first = 0, last = 0;
+  for (const Cause part : kHeapCauses) {
+    const CauseView* found = process.find(part);
+    if (found == nullptr) continue;
+    at_peak += found->at_peak;
+    first += found->rss.first;
+    last += found->rss.last;
+  }
+  return std::min(gone, at_peak - std::max(first, last));
+}
+
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
-      const std::int64_t gone = cause.at_peak - std::max(cause.rss.first, cause.rss.last);
+      const std::int64_t gone = gone_bytes(process, cause);
       const bool large = gone >= kNamedGrowthBytes &&
                          static_cast<double>(gone) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
       if (!large || cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss) continue;
@@ -180,6 +130,10 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
 
 }  // namespace
 
+bool is_fragmented(std::int64_t slack_bytes, std::int64_t live_bytes) {
+  return static_cast<double>(slack_bytes) >= kFragmentedShare * static_cast<double>(slack_bytes + live_bytes);
+}
+
 bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process) {
   const auto process_growth = static_cast<double>(std::max<std::int64_t>(process.rss.growth(), 0));
   return growth_bytes >= kNamedGrowthBytes && static_cast<double>(growth_bytes) >= kNamedGrowthShare * process_growth;
@@ -188,6 +142,7 @@ bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process) {
 const std::vector<VerdictRule>& verdict_rules() {
   static const std::vector<VerdictRule> rules{
       {"file-cache-growth", file_cache_growth}, {"heap-growth", heap_growth},
+      {"heap-retained", heap_retained},         {"heap-fragmented", heap_fragmented},
       {"fork-cow-refcount", fork_cow_refcount}, {"retained-view", retained_view},
       {"cause-growth", cause_growth},           {"gone-since-peak", gone_since_peak},
   };

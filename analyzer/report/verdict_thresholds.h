@@ -12,6 +12,11 @@ inline constexpr std::int64_t kNamedGrowthBytes = 8LL * 1024 * 1024;
 // Of the process's own RSS growth: nobody who looks for a gigabyte wants to read about its twentieth.
 inline constexpr double kNamedGrowthShare = 0.05;
 
+// Slack, of live and slack bytes together: a heap from which nothing was freed has under 3 %, one from which a third
+// was freed at random about 10 %, 70 % about 27 % (260,000 blocks of 16 B to 1 MB, glibc).
+inline constexpr double kFragmentedShare = 0.2;
+
+bool is_fragmented(std::int64_t slack_bytes, std::int64_t live_bytes);
 bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process);
 
 }  // namespace whyrss

@@ -80,16 +80,28 @@ std::map<Site, SiteView> site_views(const Account* first, const Account* last, c
       SiteView& site = sites[slice.site];
       site.stack = slice.site.stack;
       site.mapping = slice.site.mapping;
-      count(site, slice.bytes);
+      count(site, slice);
     }
   };
-  add(first, [](SiteView& site, std::int64_t bytes) { site.growth -= bytes; });
-  add(last, [](SiteView& site, std::int64_t bytes) {
-    site.growth += bytes;
-    site.resident += bytes;
+  // Blocks that live at both ends were sampled once: the errors cancel in part, and their sum is too cautious.
+  add(first, [](SiteView& site, const Slice& slice) {
+    site.growth -= slice.bytes;
+    site.variance += slice.variance;
   });
-  add(peak, [](SiteView& site, std::int64_t bytes) { site.at_peak += bytes; });
+  add(last, [](SiteView& site, const Slice& slice) {
+    site.growth += slice.bytes;
+    site.resident += slice.bytes;
+    site.variance += slice.variance;
+  });
+  add(peak, [](SiteView& site, const Slice& slice) { site.at_peak += slice.bytes; });
   return sites;
+}
+
+// Where page liveness is missing, samples tell what of the heap is live.
+bool is_estimate(Cause cause, const Account* account) {
+  const bool heap = cause == Cause::heap_live || cause == Cause::heap_slack || cause == Cause::heap_retained ||
+                    cause == Cause::heap_metadata;
+  return heap && account != nullptr && !account->has_liveness;
 }
 
 std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, const Account* first, const Account* last,
@@ -110,7 +122,7 @@ std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, con
     view.rss = {first_sums.rss.at(i), last_sums.rss.at(i), peaks.at(i)};
     view.at_peak = peak_sums.rss.at(i);
     view.uss_growth = last_sums.exclusive.at(i) - first_sums.exclusive.at(i);
-    view.estimate = view.cause == Cause::heap_live;  // whole regions, until liveness is recorded
+    view.estimate = is_estimate(view.cause, first) || is_estimate(view.cause, last) || is_estimate(view.cause, peak);
     if (view.cause == Cause::fork_shared) view.sole_owner = last_sums.exclusive.at(i);
     for (const auto& [key, site] : sites)
       if (key.cause == view.cause) view.sites.push_back(site);
@@ -154,6 +166,10 @@ ProcessView process_view(const ProcessAccount& process, Interval interval) {
   view.uss.last = sum_causes(last).exclusive_sum;
   view.pss = pss_figure(process, interval);
   view.causes = cause_views(walks, first, last, peak);
+  const PymallocBytes before = first == nullptr ? PymallocBytes{} : first->pymalloc;
+  if (last != nullptr) view.pymalloc = last->pymalloc;
+  view.pymalloc_growth = {view.pymalloc.live - before.live, view.pymalloc.slack - before.slack,
+                          view.pymalloc.retained - before.retained};
   if (const KernelTotals* totals = last_at(process.totals, interval.to_s)) {
     view.swap = totals->swap_bytes;
     view.hugetlb = totals->hugetlb_bytes;

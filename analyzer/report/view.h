@@ -35,6 +35,7 @@ struct SiteView {
   std::int64_t growth = 0;
   std::int64_t resident = 0;  // at the interval's end
   std::int64_t at_peak = 0;   // in the walk where the process's RSS was largest
+  double variance = 0;        // of `growth`, where it is an estimate from samples: at most this
 };
 
 struct CauseView {
@@ -59,6 +60,7 @@ struct ProcessView {
   ReadFigure pss;
   std::optional<std::int64_t> swap, hugetlb, page_tables;  // at the interval's end
   std::vector<CauseView> causes;                           // largest growth first
+  PymallocBytes pymalloc, pymalloc_growth;                 // at the interval's end, and since its start
   std::int64_t copied = 0;
   std::vector<CowSiteView> cow_sites;
 

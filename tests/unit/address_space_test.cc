@@ -39,8 +39,8 @@ TEST(AddressSpace, AFailedReallocBringsTheBlockBack) {
   space.allocate(page(1), 100, kCall);
   space.release(page(1), kTid);
   EXPECT_TRUE(space.owned().empty());
-  EXPECT_EQ(space.held_blocks(), (std::vector<Range>{{page(1), page(2)}}));  // once an allocator's, always
-  space.undo_release(page(1), kTid + 1);                                     // another thread's
+  EXPECT_EQ(space.held_blocks(), (std::vector<HeldRange>{{page(1), page(2), kCall}}));  // once an allocator's, always
+  space.undo_release(page(1), kTid + 1);                                                // another thread's
   EXPECT_TRUE(space.owned().empty());
   space.undo_release(page(1), kTid);
   EXPECT_EQ(space.owned(), (Owned{{page(1), page(1) + 100, Owner::block, kCall}}));

@@ -44,6 +44,7 @@ struct Part {
 inline Account walk(double time_s, const std::vector<Part>& parts) {
   Account account;
   account.time_s = time_s;
+  account.has_liveness = true;
   for (const Part& part : parts) {
     const std::int64_t exclusive = part.exclusive_mib < 0 ? part.mib : part.exclusive_mib;
     account.slices.push_back({{part.cause, part.stack, part.mapping}, part.mib * kMiB, exclusive * kMiB});

@@ -173,9 +173,13 @@ TEST(FullText, Losses) {
 TEST(FullText, LimitsOfTheMachine) {
   EXPECT_EQ(section(full_text(literal::quickstart()), "What this recording cannot tell"),
             "  no page-fault samples: who made pages resident is not known, only who mapped or allocated them\n"
-            "  no write tracking: copies since fork come from the pages' exclusive bits\n"
-            "  \"live heap\" counts whole heap regions: free bytes kept inside them are not told apart in this "
-            "version\n");
+            "  no write tracking: copies since fork come from the pages' exclusive bits\n");
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].accounts.back().has_liveness = false;
+  EXPECT_NE(
+      full_text(recording).find("\n  \"live heap\" is an estimate: what of the heap is live was not recorded page "
+                                "by page\n"),
+      std::string::npos);
 }
 
 TEST(FullText, ProcessThatWasNeverWalked) {

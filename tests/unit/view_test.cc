@@ -55,7 +55,7 @@ TEST(View, WholeLifeStartsAtNothing) {
   EXPECT_EQ(main.rss.last, 651 * kMiB);
   EXPECT_EQ(main.find(Cause::heap_live)->rss.peak, 133 * kMiB);
   EXPECT_EQ(main.find(Cause::heap_live)->at_peak, 130 * kMiB);
-  EXPECT_TRUE(main.find(Cause::heap_live)->estimate);
+  EXPECT_FALSE(main.find(Cause::heap_live)->estimate);
   EXPECT_FALSE(main.find(Cause::file_cache)->estimate);
   EXPECT_EQ(main.find(Cause::anonymous), nullptr);
 }

@@ -1,0 +1,192 @@
+#include "attribute/heap.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <unordered_map>
+#include <vector>
+
+#include "attribute/heap_owner.h"
+#include "attribute/heap_pages.h"
+#include "attribute/heap_shares.h"
+
+namespace whyrss {
+namespace {
+
+// CPython's small-object allocator hands out multiples of this (ALIGNMENT in Objects/obmalloc.c, 64-bit).
+constexpr std::uint64_t kPymallocUnitBytes = 16;
+
+// What is on the pages of one stratum, blocks of AddressSpace apart.
+struct StratumBooks {
+  std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0;
+  HeapShares live, slack, retained;
+};
+
+class HeapBooks {
+ public:
+  HeapBooks(const Evidence& evidence, const HeapPages& pages)
+      : evidence_(evidence), pages_(pages), books_(pages.strata().size()) {
+    if (evidence.small_blocks != nullptr)
+      evidence.small_blocks->for_each([&](const LiveBlock& block) { add_small_block(block); });
+    for (const LargePart& part : pages.large_parts()) {
+      const HeapPage& page = pages.pages()[part.page];
+      books_[page.stratum].slack.add_known(part.stack, pinned_by(page, part.bytes));
+    }
+    add_pages();
+  }
+
+  HeapSummary book(Ledger& ledger) const {
+    HeapSummary summary{.exact = true, .pymalloc = {}};
+    for (std::size_t i = 0; i < books_.size(); ++i) {
+      const HeapStratum& stratum = pages_.strata()[i];
+      const StratumBooks& books = books_[i];
+      summary.exact &= pages_.knows(stratum);
+      if (stratum.pymalloc) {
+        summary.pymalloc.live += books.live_bytes;
+        summary.pymalloc.slack += books.slack_bytes;
+        summary.pymalloc.retained += books.retained_bytes;
+      }
+      Samples samples = evidence_.exact_blocks ? Samples::complete : Samples::scaled;
+      if (!pages_.knows(stratum)) samples = Samples::estimated;
+      book(ledger, Cause::heap_live, stratum, books.live.share_out(books.live_bytes, samples));
+      book(ledger, Cause::heap_slack, stratum, books.slack.share_out(books.slack_bytes, samples));
+      book(ledger, Cause::heap_retained, stratum, books.retained.share_out(books.retained_bytes, samples));
+      book(ledger, Cause::heap_metadata, stratum, {{kEmptyStack, books.metadata_bytes, 0}});
+    }
+    return summary;
+  }
+
+ private:
+  // The part of a page's free bytes that `bytes` of its live ones keep from being given back.
+  static double pinned_by(const HeapPage& page, std::int64_t bytes) {
+    const std::int64_t live_bytes = page.live_bytes();
+    if (live_bytes == 0) return 0;  // the block came or went during the walk
+    return static_cast<double>(bytes) / static_cast<double>(live_bytes) * static_cast<double>(page.free_bytes());
+  }
+
+  void add_small_block(const LiveBlock& block) {
+    std::uint64_t size_bytes = block.size_bytes;
+    const std::uint32_t first = pages_.find(block.address);
+    if (first != HeapPages::kNone && pages_.strata()[pages_.pages()[first].stratum].pymalloc)
+      size_bytes = (size_bytes + kPymallocUnitBytes - 1) / kPymallocUnitBytes * kPymallocUnitBytes;
+    double live = 0, slack = 0;
+    std::uint32_t stratum = 0;  // a block seldom lies in two
+    const auto add = [&] {
+      if (live > 0) books_[stratum].live.add_samples(block.stack, live, block.weight);
+      if (slack > 0) books_[stratum].slack.add_samples(block.stack, slack, block.weight);
+      live = slack = 0;
+    };
+    visit_pages(pages_, block.address, size_bytes, [&](std::uint32_t index, std::int64_t bytes) {
+      const HeapPage& page = pages_.pages()[index];
+      if (page.stratum != stratum) add();
+      stratum = page.stratum;
+      live += static_cast<double>(bytes);
+      if (pages_.knows(pages_.strata()[stratum])) slack += pinned_by(page, bytes);
+    });
+    add();
+  }
+
+  void add_pages() {
+    std::vector<RetainedTold> told(books_.size());
+    std::vector<bool> has_blocks;
+    for (const StratumBooks& books : books_) has_blocks.push_back(books.live.has_samples());
+    std::vector<std::int64_t> unknown_bytes(books_.size());
+    for (const HeapPage& page : pages_.pages()) {
+      const HeapStratum& stratum = pages_.strata()[page.stratum];
+      StratumBooks& books = books_[page.stratum];
+      books.live_bytes += page.small_bytes;
+      const bool by_arena = stratum.pymalloc && !has_blocks[page.stratum];
+      if (by_arena) books.live.add_known(page.mapped_stack, page.small_bytes);
+      if (!pages_.knows(stratum)) {
+        unknown_bytes[page.stratum] += page.free_bytes();
+      } else if (page.live_bytes() > 0) {
+        books.slack_bytes += page.free_bytes();
+        if (by_arena) books.slack.add_known(page.mapped_stack, static_cast<double>(page.free_bytes()));
+      } else if (page.ever_held) {
+        books.retained_bytes += page.heap_bytes;
+        tell_retained(page, stratum, books, told[page.stratum]);
+      } else {
+        books.metadata_bytes += page.heap_bytes;
+      }
+    }
+    for (std::size_t i = 0; i < books_.size(); ++i) {
+      told[i].add_to(books_[i].retained);
+      estimate_live(books_[i], unknown_bytes[i]);
+    }
+  }
+
+  // Pages whose last allocation was a sampled one: they speak for those of which nothing is known.
+  struct RetainedTold {
+    struct Pages {
+      std::int64_t count = 0, bytes = 0;
+    };
+    std::unordered_map<StackId, Pages> by_stack;
+    std::int64_t told_pages = 0, pages = 0;
+
+    void add_to(HeapShares& shares) const {
+      const double weight = static_cast<double>(pages) / static_cast<double>(std::max<std::int64_t>(told_pages, 1));
+      for (const auto& [stack, told] : by_stack)
+        shares.add_samples(stack, static_cast<double>(told.bytes), weight, static_cast<double>(told.count));
+    }
+  };
+
+  void tell_retained(const HeapPage& page, const HeapStratum& stratum, StratumBooks& books, RetainedTold& told) const {
+    const StackId last =
+        evidence_.small_blocks == nullptr ? kEmptyStack : evidence_.small_blocks->last_on_page(page.start);
+    if (last == kEmptyStack && (stratum.pymalloc || page.held_stack != kEmptyStack)) {
+      books.retained.add_known(stratum.pymalloc ? page.mapped_stack : page.held_stack, page.heap_bytes);
+      return;
+    }
+    if (evidence_.exact_blocks) {
+      books.retained.add_known(last, page.heap_bytes);
+      return;
+    }
+    ++told.pages;
+    if (last == kEmptyStack) return;
+    ++told.told_pages;
+    RetainedTold::Pages& pages = told.by_stack[last];
+    ++pages.count;
+    pages.bytes += page.heap_bytes;
+  }
+
+  // Where only samples tell of small blocks: what they do not explain counts as kept by the allocator.
+  static void estimate_live(StratumBooks& books, std::int64_t unknown_bytes) {
+    const double estimate = std::min(books.live.estimated_bytes(), static_cast<double>(unknown_bytes));
+    const auto live_bytes = static_cast<std::int64_t>(estimate);
+    books.live_bytes += live_bytes;
+    books.retained_bytes += unknown_bytes - live_bytes;
+  }
+
+  static void book(Ledger& ledger, Cause cause, const HeapStratum& stratum,
+                   const std::vector<HeapShares::Share>& shares) {
+    for (const HeapShares::Share& share : shares)
+      ledger.book({.cause = cause,
+                   .claim = {share.stack, stratum.mapping},
+                   .bytes = share.bytes,
+                   .exclusive_bytes = stratum.exclusive ? share.bytes : 0,
+                   .variance = share.variance});
+  }
+
+  const Evidence& evidence_;
+  const HeapPages& pages_;
+  std::vector<StratumBooks> books_;  // as HeapPages::strata()
+};
+
+}  // namespace
+
+HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
+  const HeapOwner owner(evidence);
+  const std::vector<Fragment> heap = ledger.take(
+      [&](const Fragment& fragment) { return is_private_anonymous(*fragment.vma) && owner.owns(fragment); });
+  for (const Fragment& fragment : heap) {
+    if (!fragment.owned_by(Owner::block)) continue;
+    const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
+    ledger.book({.cause = Cause::heap_live,
+                 .claim = {fragment.owned->stack, fragment.vma->path},
+                 .bytes = bytes,
+                 .exclusive_bytes = fragment.exclusive ? bytes : 0});
+  }
+  const HeapPages pages(evidence, heap);
+  return HeapBooks(evidence, pages).book(ledger);
+}
+
+}  // namespace whyrss

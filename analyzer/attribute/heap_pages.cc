@@ -1,0 +1,112 @@
+#include "attribute/heap_pages.h"
+
+#include <algorithm>
+
+namespace whyrss {
+namespace {
+
+constexpr std::uint64_t kStretchPages = 512;
+constexpr std::uint64_t kStretchBytes = kStretchPages * kLivePageBytes;
+
+// Of a recording that names its mappings to our harm, all others count as one nameless kind.
+constexpr std::size_t kMostStrata = 64;
+
+std::uint64_t page_of(std::uint64_t address) { return address - address % kLivePageBytes; }
+
+}  // namespace
+
+HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& fragments)
+    : live_pages_(evidence.live_pages),
+      has_liveness_(evidence.has_liveness),
+      knows_malloc_(evidence.has_liveness || (evidence.exact_blocks && evidence.small_blocks != nullptr)),
+      samples_tell_(evidence.small_blocks != nullptr) {
+  for (const Fragment& fragment : fragments) add_fragment(fragment);
+  if (knows_malloc_ && !has_liveness_) count_blocks(*evidence.small_blocks);
+  settle();
+}
+
+void HeapPages::add_fragment(const Fragment& fragment) {
+  const bool block = fragment.owned_by(Owner::block);
+  for (std::uint64_t at = fragment.start; at < fragment.end;) {
+    if (block && at == page_of(at) && fragment.end - at >= kLivePageBytes) {
+      at = page_of(fragment.end);  // nothing else is on the pages between
+      continue;
+    }
+    const std::uint64_t end = std::min(fragment.end, page_of(at) + kLivePageBytes);
+    const auto bytes = static_cast<std::uint16_t>(end - at);
+    HeapPage& page = page_at(page_of(at), fragment);
+    page.heap_bytes = static_cast<std::uint16_t>(page.heap_bytes + bytes);
+    if (block) {
+      page.large_bytes = static_cast<std::uint16_t>(page.large_bytes + bytes);
+      large_parts_.push_back({static_cast<std::uint32_t>(pages_.size() - 1), fragment.owned->stack, bytes});
+    }
+    at = end;
+  }
+}
+
+// Fragments come by address: the page is the last one, or a new one.
+HeapPage& HeapPages::page_at(std::uint64_t start, const Fragment& fragment) {
+  if (!pages_.empty() && pages_.back().start == start) return pages_.back();
+  const PageLife life = life_of(start);
+  const bool pymalloc = life.pymalloc || fragment.owned_by(Owner::pymalloc);
+  knows_pymalloc_ |= life.pymalloc;
+  HeapPage page{.start = start,
+                .stratum = stratum_of({fragment.vma->path, fragment.exclusive, pymalloc}),
+                .small_bytes = life.live_bytes,
+                .ever_held = life.ever_held || pymalloc || fragment.held != nullptr};
+  const bool mapped_seen = fragment.owned_by(Owner::pymalloc) || fragment.owned_by(Owner::program);
+  if (mapped_seen) page.mapped_stack = fragment.owned->stack;
+  if (fragment.held != nullptr && !life.ever_held) page.held_stack = fragment.held->last_stack;
+  const auto [stretch, added] =
+      stretches_.try_emplace(start / kStretchBytes, static_cast<std::uint32_t>(index_.size()));
+  if (added) index_.resize(index_.size() + kStretchPages, kNone);
+  index_[stretch->second + start / kLivePageBytes % kStretchPages] = static_cast<std::uint32_t>(pages_.size());
+  return pages_.emplace_back(page);
+}
+
+PageLife HeapPages::life_of(std::uint64_t start) {
+  while (next_live_ < live_pages_.size() && live_pages_[next_live_].end() <= start) ++next_live_;
+  if (next_live_ == live_pages_.size() || live_pages_[next_live_].start > start) return {};
+  return live_pages_[next_live_].pages[(start - live_pages_[next_live_].start) / kLivePageBytes];
+}
+
+std::uint32_t HeapPages::stratum_of(const HeapStratum& stratum) {
+  // Of a few kinds, and mostly that of the page before.
+  const auto found = std::find(strata_.rbegin(), strata_.rend(), stratum);
+  if (found != strata_.rend()) return static_cast<std::uint32_t>(strata_.rend() - found - 1);
+  if (strata_.size() >= kMostStrata && !stratum.mapping.empty())
+    return stratum_of({{}, stratum.exclusive, stratum.pymalloc});
+  strata_.push_back(stratum);
+  return static_cast<std::uint32_t>(strata_.size() - 1);
+}
+
+std::uint32_t HeapPages::find(std::uint64_t address) const {
+  const auto stretch = stretches_.find(address / kStretchBytes);
+  return stretch == stretches_.end() ? kNone : index_[stretch->second + address / kLivePageBytes % kStretchPages];
+}
+
+void HeapPages::count_blocks(const LiveSet& blocks) {
+  blocks.for_each([&](const LiveBlock& block) {
+    visit_pages(*this, block.address, block.size_bytes, [&](std::uint32_t index, std::int64_t bytes) {
+      HeapPage& page = pages_[index];
+      if (strata_[page.stratum].pymalloc && knows_pymalloc_) return;
+      page.small_bytes = static_cast<std::uint16_t>(
+          std::min<std::int64_t>(page.small_bytes + bytes, static_cast<std::int64_t>(kLivePageBytes)));
+    });
+  });
+}
+
+void HeapPages::settle() {
+  for (HeapPage& page : pages_) {
+    const HeapStratum& stratum = strata_[page.stratum];
+    const auto room = static_cast<std::uint16_t>(page.heap_bytes - page.large_bytes);
+    if (knows(stratum))
+      page.small_bytes = std::min(page.small_bytes, room);
+    else
+      page.small_bytes = stratum.pymalloc || !samples_tell_ ? room : 0;
+    // Without a table nothing tells a page that was freed from one that never was in use.
+    page.ever_held |= !has_liveness_;
+  }
+}
+
+}  // namespace whyrss

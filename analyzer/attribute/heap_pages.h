@@ -1,0 +1,99 @@
+// The resident pages of the heap, and what is live on each: from the liveness table, from CPython's pool headers, from
+// the blocks that are known by their address; never from samples. Pages that one live block fills are not listed.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "attribute/evidence.h"
+#include "attribute/ledger.h"
+
+namespace whyrss {
+
+// Heap pages of one kind: the samples of its blocks stand for the others.
+struct HeapStratum {
+  std::string_view mapping;
+  bool exclusive = false;
+  bool pymalloc = false;
+  friend bool operator==(const HeapStratum&, const HeapStratum&) = default;
+};
+
+struct HeapPage {
+  std::uint64_t start = 0;
+  std::uint32_t stratum = 0;
+  StackId mapped_stack = kEmptyStack;  // who mapped it, where that is known
+  StackId held_stack = kEmptyStack;    // who held it last, where that was a block of AddressSpace
+  std::uint16_t heap_bytes = 0;        // all of the page, but where the program's own break begins on it
+  std::uint16_t large_bytes = 0;       // of them in live blocks of AddressSpace
+  std::uint16_t small_bytes = 0;       // of them in live blocks of the LiveSet's kind; 0 where not known
+  bool ever_held = false;              // a block was, or is, on it
+
+  [[nodiscard]] std::int64_t live_bytes() const { return std::int64_t{large_bytes} + small_bytes; }
+  [[nodiscard]] std::int64_t free_bytes() const { return heap_bytes - live_bytes(); }
+};
+
+// What lies on a listed page of a block of AddressSpace.
+struct LargePart {
+  std::uint32_t page = 0;
+  StackId stack = kEmptyStack;
+  std::uint16_t bytes = 0;
+};
+
+class HeapPages {
+ public:
+  static constexpr std::uint32_t kNone = 0xffffffff;
+
+  // `fragments`: all of the heap, sorted. `evidence` must outlive it.
+  HeapPages(const Evidence& evidence, const std::vector<Fragment>& fragments);
+
+  // The index in pages() of the page that holds `address`, or kNone. O(1).
+  [[nodiscard]] std::uint32_t find(std::uint64_t address) const;
+
+  [[nodiscard]] const std::vector<HeapPage>& pages() const { return pages_; }
+  [[nodiscard]] const std::vector<HeapStratum>& strata() const { return strata_; }
+  [[nodiscard]] const std::vector<LargePart>& large_parts() const { return large_parts_; }
+
+  // Whether it is known what is live on the pages of this kind. Where nothing tells of pymalloc's pools, or of small
+  // blocks at all, the pages count as full.
+  [[nodiscard]] bool knows(const HeapStratum& stratum) const {
+    return stratum.pymalloc ? knows_pymalloc_ : knows_malloc_;
+  }
+
+ private:
+  void add_fragment(const Fragment& fragment);
+  HeapPage& page_at(std::uint64_t start, const Fragment& fragment);
+  PageLife life_of(std::uint64_t start);
+  std::uint32_t stratum_of(const HeapStratum& stratum);
+  void count_blocks(const LiveSet& blocks);
+  void settle();
+
+  const std::vector<LivePages>& live_pages_;
+  std::size_t next_live_ = 0;  // pages come by address
+  std::vector<HeapPage> pages_;
+  std::vector<HeapStratum> strata_;
+  std::vector<LargePart> large_parts_;
+  // By the number of a stretch of 512 pages: where it begins in index_, which holds an index of pages_ per page.
+  std::unordered_map<std::uint64_t, std::uint32_t> stretches_;
+  std::vector<std::uint32_t> index_;
+  bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_tell_;
+};
+
+// Larger ones are AddressSpace's.
+inline constexpr std::uint64_t kMostSmallBlockBytes = 32 * 1024;
+
+// Calls visit(index of the page, bytes on it) for each listed page that a small block lies on.
+template <typename Visit>
+void visit_pages(const HeapPages& pages, std::uint64_t address, std::uint64_t size_bytes, Visit visit) {
+  for (std::uint64_t at = address, left = std::min(size_bytes, kMostSmallBlockBytes); left > 0;) {
+    const std::uint64_t bytes = std::min(left, kLivePageBytes - at % kLivePageBytes);
+    if (const std::uint32_t page = pages.find(at); page != HeapPages::kNone)
+      visit(page, static_cast<std::int64_t>(bytes));
+    at += bytes;
+    left -= bytes;
+  }
+}
+
+}  // namespace whyrss

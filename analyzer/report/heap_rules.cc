@@ -1,0 +1,186 @@
+#include "report/heap_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "report/blame.h"
+#include "report/format.h"
+#include "report/line_text.h"
+#include "report/retained_view_rule.h"
+#include "report/verdict_thresholds.h"
+
+namespace whyrss {
+namespace {
+
+struct Keeper {
+  std::string_view allocator, name, remedy;
+};
+
+constexpr std::array<Keeper, 4> kKeepers{{
+    {"glibc", "glibc malloc",
+     "malloc_trim(0) after the work gives back nearly all of it (from Python: "
+     "ctypes.CDLL(None).malloc_trim(0)); with many threads MALLOC_ARENA_MAX=2 keeps less, and so does jemalloc "
+     "(LD_PRELOAD=libjemalloc.so.2)."},
+    {"jemalloc", "jemalloc",
+     "jemalloc gives pages back some seconds after they were freed, but only while it is called: "
+     "MALLOC_CONF=background_thread:true does it in idle programs too, dirty_decay_ms:0,muzzy_decay_ms:0 at once."},
+    {"tcmalloc", "tcmalloc",
+     "TCMALLOC_RELEASE_RATE=10 gives pages back sooner, MallocExtension_ReleaseFreeMemory() at once; jemalloc and "
+     "glibc with malloc_trim(0) keep less by default."},
+    {"mimalloc", "mimalloc",
+     "mi_collect(true) gives back what it can; from mimalloc 2.1 on MIMALLOC_PURGE_DELAY=0 does so at once."},
+}};
+
+constexpr Keeper kOtherKeeper{
+    "other", "the allocator",
+    "See the allocator's own settings for giving memory back; `whyrss compare-allocators` shows what others keep."};
+
+constexpr std::string_view kPymallocRemedy =
+    "CPython gives an arena (1 MiB, 256 KiB before 3.10) back when no object is left in it: make what lives long "
+    "before "
+    "what lives short, or do such work in a child process that ends.";
+
+const Keeper& keeper_of(const ProcessView& process) {
+  for (const Keeper& keeper : kKeepers)
+    if (process.account->allocator == keeper.allocator) return keeper;
+  return kOtherKeeper;
+}
+
+// Which of the two allocators of a Python process this is about: the one with more than nearly nothing of it.
+struct Keepers {
+  bool malloc = false, pymalloc = false;
+};
+
+Keepers keepers_of(std::int64_t bytes, std::int64_t pymalloc_bytes) {
+  constexpr double kNamedPart = 0.1;
+  const double part = static_cast<double>(pymalloc_bytes) / static_cast<double>(std::max<std::int64_t>(bytes, 1));
+  return {part<1 - kNamedPart, part> kNamedPart};
+}
+
+std::string names_of(const Keepers& keepers, const ProcessView& process) {
+  std::string names;
+  if (keepers.malloc) names = keeper_of(process).name;
+  if (keepers.pymalloc) names += names.empty() ? "CPython's pymalloc" : " and CPython's pymalloc";
+  return names;
+}
+
+std::int64_t last_bytes(const ProcessView& process, Cause cause) {
+  const CauseView* found = process.find(cause);
+  return found == nullptr ? 0 : found->rss.last;
+}
+
+std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
+  return growth_by_line(view.recording->stacks, pointers(cause.sites));
+}
+
+}  // namespace
+
+void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::heap_live);
+    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
+    const std::int64_t growth = cause->rss.growth();
+    if (dominates(retained_by_views(view, process), growth)) continue;  // retained-view says more about it
+    const StackTable& stacks = view.recording->stacks;
+    std::int64_t object_growth = 0;
+    for (const SiteView& site : cause->sites)
+      if (process.account->python && is_python_object(stacks, site.stack)) object_growth += site.growth;
+    const bool objects = object_growth * 2 > growth;
+    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    Verdict verdict{.id = "heap-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
+    verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
+                                   kept_where(lines, growth, objects ? "kept" : "allocated"));
+    if (top_named(lines) == nullptr) verdict.headline += " (no line was seen)";
+    verdict.why = fmt::format("The program allocated this{} and has not freed it; the line is where it was asked for.",
+                              objects ? " for Python objects" : "");
+    if (cause->estimate)
+      verdict.why +=
+          " How much of the heap is live is an estimate here: free bytes that the allocator keeps were not told apart "
+          "page by page.";
+    verdict.advice =
+        "Expected if the program needs this data at once. If it should have been freed, look for what still refers "
+        "to it from that line on (a list or cache that only grows).";
+    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["python_object_growth_bytes"] = object_growth;
+    verdict.evidence["estimate"] = cause->estimate;
+    verdict.evidence["lines"] = line_evidence(lines);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::heap_retained);
+    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
+    const std::int64_t growth = cause->rss.growth();
+    const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
+    const Keepers keepers = keepers_of(growth, process.pymalloc_growth.retained);
+    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
+    if (cause->estimate) verdict.severity = Severity::info;
+    verdict.headline = fmt::format("{}{} freed, but kept by {}{}: not a leak, and not reclaimable by the kernel",
+                                   cause->estimate ? "about " : "", size_text(growth), names_of(keepers, process),
+                                   kept_where(lines, growth, "last allocated"));
+    verdict.why = fmt::format(
+        "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
+        "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
+        size_text(live_bytes));
+    if (cause->estimate)
+      verdict.why += " An estimate from samples: without page liveness it includes free bytes beside live ones.";
+    if (keepers.malloc) verdict.advice = keeper_of(process).remedy;
+    if (keepers.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
+    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["allocator"] = process.account->allocator;
+    verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
+    verdict.evidence["live_bytes"] = live_bytes;
+    verdict.evidence["estimate"] = cause->estimate;
+    verdict.evidence["last_allocated_at"] = line_evidence(lines);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::heap_slack);
+    if (cause == nullptr || cause->estimate || !is_worth_naming(cause->rss.growth(), process)) continue;
+    const std::int64_t growth = cause->rss.growth();
+    const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
+    if (!is_fragmented(cause->rss.last, live_bytes)) continue;
+    const CauseView* live = process.find(Cause::heap_live);
+    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    const std::vector<LineGrowth> live_lines = live == nullptr ? std::vector<LineGrowth>{} : lines_of(view, *live);
+    const auto held_by = [&](const LineGrowth& pinning) {
+      for (const LineGrowth& line : live_lines)
+        if (line.line == pinning.line && line.file == pinning.file) return line.bytes;
+      return std::int64_t{0};
+    };
+    Verdict verdict{
+        .id = "heap-fragmented", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
+    verdict.headline =
+        fmt::format("{} free, but pinned by live blocks on the same pages (fragmentation)", size_text(growth));
+    if (const LineGrowth* top = top_named(lines))
+      verdict.headline +=
+          fmt::format(": {} allocated {} {} pin {}{}", size_text(held_by(*top)), top->number > 0 ? "at" : "in",
+                      top->line, size_text(top->bytes), error_text(top->bytes, top->variance));
+    verdict.why = fmt::format(
+        "A page goes back only when nothing on it is live. Here {} of live blocks lie scattered over pages whose other "
+        "blocks were freed.",
+        size_text(live_bytes));
+    verdict.advice =
+        "Allocate what lives long apart from what lives short: before it, in a pool of its own, or copied together "
+        "once the rest is freed. Allocators pin differently much: `whyrss compare-allocators` measures it.";
+    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["slack_bytes"] = cause->rss.last;
+    verdict.evidence["live_bytes"] = live_bytes;
+    verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.slack;
+    auto list = line_evidence(lines);
+    for (std::size_t i = 0; i < list.size(); ++i) list[i]["live_growth_bytes"] = held_by(lines[i]);
+    verdict.evidence["pinned_by"] = std::move(list);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+}  // namespace whyrss

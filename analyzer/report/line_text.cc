@@ -1,0 +1,52 @@
+#include "report/line_text.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "report/format.h"
+
+namespace whyrss {
+
+bool dominates(std::int64_t part, std::int64_t whole) {
+  constexpr double kDominantShare = 0.8;
+  return static_cast<double>(part) >= kDominantShare * static_cast<double>(whole);
+}
+
+std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites) {
+  std::vector<const SiteView*> result;
+  for (const SiteView& site : sites) result.push_back(&site);
+  return result;
+}
+
+const LineGrowth* top_named(const std::vector<LineGrowth>& lines) {
+  for (const LineGrowth& line : lines)
+    if (!line.line.empty() && is_significant(line.bytes, line.variance)) return &line;
+  return nullptr;
+}
+
+std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb) {
+  const LineGrowth* top = top_named(lines);
+  if (top == nullptr) return "";
+  for (const LineGrowth& line : lines)
+    if (line.line.empty() && line.bytes * 2 > whole) return " (no line was seen for most of it)";
+  const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
+  if (dominates(top->bytes, whole)) return fmt::format(" ({} {})", placed, top->line);
+  return fmt::format(" (most {} {}: {}{})", placed, top->line, size_text(top->bytes),
+                     error_text(top->bytes, top->variance));
+}
+
+nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
+  auto list = nlohmann::ordered_json::array();
+  for (const LineGrowth& line : lines) {
+    if (list.size() == kEvidenceEntries) break;
+    list.push_back({{"line", line.line},
+                    {"file", line.file},
+                    {"number", line.number},
+                    {"growth_bytes", line.bytes},
+                    {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(line.variance)))}});
+  }
+  return list;
+}
+
+}  // namespace whyrss

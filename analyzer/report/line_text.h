@@ -1,0 +1,30 @@
+// How a verdict speaks about the lines behind a figure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "report/blame_sums.h"
+#include "report/view.h"
+
+namespace whyrss {
+
+// One file is named alone when it makes up this share of the growth, one line likewise.
+bool dominates(std::int64_t part, std::int64_t whole);
+
+std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites);
+
+// The first entry that names somebody and is more than sampling noise; nullptr for none. Growth that nobody was seen
+// to cause stands under "".
+const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
+
+// " (kept at a.py:3 in f)", or "" when nobody was seen.
+std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb);
+
+// Mappings and lines listed as evidence: enough to act on.
+inline constexpr std::size_t kEvidenceEntries = 5;
+nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines);
+
+}  // namespace whyrss
