@@ -20,8 +20,7 @@ struct Option {
 constexpr std::array kOptions{
     Option{"mode", Value::mode},       Option{"sample_bytes", Value::size}, Option{"touch", Value::touch},
     Option{"liveness", Value::on_off}, Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
-    Option{"memory_max", Value::size}, Option{"exe", Value::anything},
-    Option{"trim_at_end", Value::on_off},
+    Option{"memory_max", Value::size}, Option{"exe", Value::anything},      Option{"trim_at_end", Value::on_off},
 };
 
 bool is_count(std::string_view text) noexcept {
