@@ -21,6 +21,9 @@ constexpr unsigned kAddressUnitBits = 3;
 constexpr std::uint64_t kAddressUnit = 1U << kAddressUnitBits;
 constexpr std::uint32_t kSmallest = sizeof(CompactRelease);
 
+// Two readings of one clock, with an interruption in between, are not further apart; those of two clocks are.
+constexpr std::uint64_t kSameTimeNs = 10'000'000;
+
 // Of one event at most, over all planes.
 constexpr std::size_t kMostValueBytes = 8;
 constexpr std::size_t kMostEvents = trace::kChunkBytes / kSmallest;
@@ -113,6 +116,12 @@ void BlockColumns::begin_run(const Source& source, const LeaseProgress& progress
   run_has_events_ = false;
 }
 
+void BlockColumns::add_clock(std::uint64_t time_ns, std::uint64_t ticks) {
+  const LeaseProgress nowhere{.lease = 0, .offset = 0, .timed = true, .ticks = ticks_are_ns_ ? time_ns : ticks};
+  begin_run({}, nowhere, time_ns);
+  close_run();
+}
+
 void BlockColumns::close_run() {
   if (!open_) return;
   BlockRun& run = runs_.back();
@@ -132,6 +141,8 @@ bool BlockColumns::take_clock(std::span<const std::byte> bytes, const Source& so
   const auto clock = load<ClockRecord>(bytes.data());
   if (clock.header.size_bytes != sizeof clock || clock.header.kind != RecordKind::clock || clock.header.time_ns == 0)
     return false;
+  const std::uint64_t apart = clock.ticks - clock.header.time_ns + kSameTimeNs;
+  ticks_are_ns_ = apart < 2 * kSameTimeNs;
   progress.ticks = clock.ticks;
   progress.timed = true;
   begin_run(source, progress, clock.header.time_ns);

@@ -8,6 +8,8 @@
 // do not care about order; what does begins another run. So a reader knows the place of every record of `segment`
 // frames among them, and can begin with any run: it says where its part of each plane begins, and deltas start anew.
 //
+// A run of lease 0 has no events: it is a reading of both clocks by the collector.
+//
 // An event is a tag byte and, in the planes, as many bytes (little-endian) as the tag says:
 //   bit 0      1: release, 0: allocate
 //   bits 1-2   bytes of ticks since the event before: 0, 1, 2, 4
@@ -71,6 +73,9 @@ class BlockColumns {
   // Descriptions that lie between compact records of the lease, so that the run goes on behind them.
   void skip(std::uint32_t size_bytes, LeaseProgress& progress);
 
+  // A reading of both clocks; `ticks` are those of the processor, which writers may use or not.
+  void add_clock(std::uint64_t time_ns, std::uint64_t ticks);
+
   [[nodiscard]] bool empty() const { return runs_.empty(); }
   [[nodiscard]] std::uint64_t event_count() const { return event_count_; }
   [[nodiscard]] std::size_t payload_bytes() const;
@@ -97,6 +102,7 @@ class BlockColumns {
   std::vector<BlockRun> runs_;
   Ends run_begin_{};  // of the open run
   bool open_ = false, run_has_events_ = false;
+  bool ticks_are_ns_ = false;  // where the writers have no better clock
   std::uint64_t last_address_ = 0;
   std::uint32_t last_stack_ = 0;
   std::uint64_t event_count_ = 0;

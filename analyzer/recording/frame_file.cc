@@ -7,11 +7,13 @@
 #include <xxhash.h>
 #include <zstd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 #include <utility>
 
+#include "recording/frame_source.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -88,19 +90,29 @@ FrameWriter::~FrameWriter() {
   if (fd_ >= 0) close(fd_);
 }
 
-Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload) {
+Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload,
+                           std::size_t front_bytes) {
   if (fd_ < 0) return Error{"cannot append to a recording file that is not open"};
   if (payload.size() > kMaxFrameBytes)
     return Error{fmt::format("cannot append {} bytes to {}: more than a frame holds", payload.size(), path_)};
-  std::vector<std::byte> bytes(sizeof(FrameHeader) + ZSTD_compressBound(payload.size()));
+  const auto front = payload.first(std::min(front_bytes, payload.size()));
+  const auto rest = payload.subspan(front.size());
+  std::vector<std::byte> bytes(sizeof(FrameHeader) + ZSTD_compressBound(front.size()) +
+                               ZSTD_compressBound(rest.size()));
   // Most frames are small: making a context for each would cost more than compressing it.
   thread_local const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
   if (!context) return Error{"no memory to compress with"};
-  const std::size_t stored =
-      ZSTD_compressCCtx(context.get(), bytes.data() + sizeof(FrameHeader), bytes.size() - sizeof(FrameHeader),
-                        payload.data(), payload.size(), kCompressionLevel);
-  if (ZSTD_isError(stored) != 0)
-    return Error{fmt::format("cannot compress for {}: {}", path_, ZSTD_getErrorName(stored))};
+  std::size_t stored = 0;
+  for (const auto part : {front, rest}) {
+    if (part.empty() && !payload.empty()) continue;
+    const auto to = std::span(bytes).subspan(sizeof(FrameHeader) + stored);
+    const std::size_t added =
+        ZSTD_compressCCtx(context.get(), to.data(), to.size(), part.data(), part.size(), kCompressionLevel);
+    if (ZSTD_isError(added) != 0)
+      return Error{fmt::format("cannot compress for {}: {}", path_, ZSTD_getErrorName(added))};
+    stored += added;
+    if (payload.empty()) break;
+  }
   bytes.resize(sizeof(FrameHeader) + stored);
   FrameHeader header{.magic = kFrameMagic,
                      .kind = kind,
@@ -123,23 +135,53 @@ Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::sp
 
 namespace {
 
+// Of the zstd frames that `stored` consists of, all together; more than any payload has when it is damaged.
+std::uint64_t content_bytes(std::span<const std::byte> stored) {
+  std::uint64_t sum = 0;
+  do {
+    const std::uint64_t content = ZSTD_getFrameContentSize(stored.data(), stored.size());
+    const std::size_t size = ZSTD_findFrameCompressedSize(stored.data(), stored.size());
+    if (content > kMaxFrameBytes || ZSTD_isError(size) != 0) return kMaxFrameBytes + 1;
+    sum += content;
+    stored = stored.subspan(size);
+  } while (!stored.empty() && sum <= kMaxFrameBytes);
+  return sum;
+}
+
+// Decompresses a payload, or with `front_only` what can be read of it by itself.
+std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stored, std::size_t raw_bytes,
+                                                 bool front_only, std::size_t slack_bytes) {
+  // Checked before the buffer is made: the length is the file's word only.
+  if (content_bytes(stored) != raw_bytes) return std::nullopt;
+  if (front_only) {
+    stored = stored.first(ZSTD_findFrameCompressedSize(stored.data(), stored.size()));
+    raw_bytes = static_cast<std::size_t>(ZSTD_getFrameContentSize(stored.data(), stored.size()));
+  }
+  std::vector<std::byte> payload(raw_bytes + slack_bytes);
+  const std::size_t raw = ZSTD_decompress(payload.data(), raw_bytes, stored.data(), stored.size());
+  if (ZSTD_isError(raw) != 0 || raw != raw_bytes) return std::nullopt;
+  return payload;
+}
+
 class FrameParser {
  public:
-  explicit FrameParser(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  FrameParser(FrameSource& source, bool leave_blocks)
+      : source_(&source), leave_blocks_(leave_blocks), resync_bytes_left_(source.size_bytes() * 16 + kMaxFrameBytes) {}
 
   void parse_into(FrameFile& file) {
-    std::size_t at = sizeof(FileHeader);
-    while (at < bytes_.size()) {
-      const std::size_t taken = parse_frame(at, file);
+    const std::uint64_t size_bytes = source_->size_bytes();
+    std::uint64_t at = sizeof(FileHeader);
+    while (at < size_bytes) {
+      const std::uint64_t taken = parse_frame(at, file);
       if (taken > 0) {
         at += taken;
         continue;
       }
-      const std::size_t next = next_whole_frame(at + 1);
-      if (next == bytes_.size()) {
+      const std::uint64_t next = next_whole_frame(at + 1);
+      if (next == size_bytes) {
         // Nothing whole follows: a torn last frame, unless its length says that it should be all here.
         file.cut_short = !claims_to_fit(at);
-        if (!file.cut_short) file.damaged_bytes += bytes_.size() - at;
+        if (!file.cut_short) file.damaged_bytes += size_bytes - at;
         return;
       }
       file.damaged_bytes += next - at;
@@ -148,62 +190,78 @@ class FrameParser {
   }
 
  private:
-  [[nodiscard]] bool read_header(std::size_t at, FrameHeader& header) const {
-    if (bytes_.size() - at < sizeof header) return false;
-    std::memcpy(&header, bytes_.data() + at, sizeof header);
+  [[nodiscard]] bool read_header(std::uint64_t at, FrameHeader& header) {
+    const auto bytes = source_->view(at, sizeof header);
+    if (bytes.size() < sizeof header) return false;
+    std::memcpy(&header, bytes.data(), sizeof header);
     return header.magic == kFrameMagic;
   }
 
-  [[nodiscard]] bool claims_to_fit(std::size_t at) const {
+  [[nodiscard]] bool claims_to_fit(std::uint64_t at) {
     FrameHeader header{};
-    return bytes_.size() - at >= sizeof header &&
-           (!read_header(at, header) || header.stored_bytes <= bytes_.size() - at - sizeof header);
+    const std::uint64_t left = source_->size_bytes() - at;
+    return left >= sizeof header && (!read_header(at, header) || header.stored_bytes <= left - sizeof header);
   }
 
-  [[nodiscard]] bool is_whole(std::size_t at, FrameHeader& header) const {
-    if (!read_header(at, header)) return false;
-    if (header.raw_bytes > kMaxFrameBytes || header.stored_bytes > bytes_.size() - at - sizeof header) return false;
-    return header.checksum == frame_checksum(header, bytes_.subspan(at + sizeof header, header.stored_bytes));
+  // The stored payload of the frame at `at`; nothing when there is none.
+  [[nodiscard]] std::optional<std::span<const std::byte>> whole_frame(std::uint64_t at, FrameHeader& header) {
+    if (!read_header(at, header)) return std::nullopt;
+    const std::uint64_t left = source_->size_bytes() - at - sizeof header;
+    if (header.raw_bytes > kMaxFrameBytes || header.stored_bytes > left) return std::nullopt;
+    const auto stored = source_->view(at + sizeof header, header.stored_bytes);
+    if (stored.size() != header.stored_bytes || header.checksum != frame_checksum(header, stored)) return std::nullopt;
+    return stored;
   }
 
   // Bytes of the frame at `at`, 0 when there is none.
-  std::size_t parse_frame(std::size_t at, FrameFile& file) const {
+  std::uint64_t parse_frame(std::uint64_t at, FrameFile& file) {
     FrameHeader header{};
-    if (!is_whole(at, header)) return 0;
-    const auto stored = bytes_.subspan(at + sizeof header, header.stored_bytes);
-    // Checked before the buffer is made: the length is the file's word only.
-    if (ZSTD_getFrameContentSize(stored.data(), stored.size()) != header.raw_bytes) return 0;
-    RawFrame frame{.kind = header.kind, .time_ns = header.time_ns, .payload = {}};
-    frame.payload.resize(header.raw_bytes);
-    const std::size_t raw = ZSTD_decompress(frame.payload.data(), frame.payload.size(), stored.data(), stored.size());
-    if (ZSTD_isError(raw) != 0 || raw != header.raw_bytes) return 0;
-    file.frames.push_back(std::move(frame));
+    const auto stored = whole_frame(at, header);
+    if (!stored) return 0;
+    const bool leave = leave_blocks_ && header.kind == trace::FrameKind::blocks;
+    auto payload = decompress(*stored, header.raw_bytes, leave, 0);
+    if (!payload) return 0;
+    file.frames.push_back({.kind = header.kind,
+                           .time_ns = header.time_ns,
+                           .payload = std::move(*payload),
+                           .stored_at = leave ? at + sizeof header : 0,
+                           .stored_bytes = header.stored_bytes,
+                           .raw_bytes = header.raw_bytes});
     return sizeof header + header.stored_bytes;
   }
 
-  [[nodiscard]] std::size_t next_whole_frame(std::size_t from) {
-    for (std::size_t at = from; at < bytes_.size(); ++at) {
-      const void* hit = memmem(bytes_.data() + at, bytes_.size() - at, &kFrameMagic, sizeof kFrameMagic);
-      if (hit == nullptr) break;
-      at = static_cast<std::size_t>(static_cast<const std::byte*>(hit) - bytes_.data());
+  [[nodiscard]] std::uint64_t next_whole_frame(std::uint64_t from) {
+    constexpr std::size_t kLookBytes = 64 * 1024;
+    const std::uint64_t size_bytes = source_->size_bytes();
+    for (std::uint64_t at = from; at < size_bytes;) {
+      const auto bytes = source_->view(at, kLookBytes);
+      const void* hit = bytes.empty() ? nullptr : memmem(bytes.data(), bytes.size(), &kFrameMagic, sizeof kFrameMagic);
+      if (hit == nullptr) {
+        if (bytes.size() < kLookBytes) break;
+        at += bytes.size() - sizeof kFrameMagic + 1;
+        continue;
+      }
+      at += static_cast<std::uint64_t>(static_cast<const std::byte*>(hit) - bytes.data());
       FrameHeader header{};
-      if (!read_header(at, header) || header.stored_bytes > resync_bytes_left_) continue;
-      resync_bytes_left_ -= header.stored_bytes;
-      if (is_whole(at, header)) return at;
+      if (read_header(at, header) && header.stored_bytes <= resync_bytes_left_) {
+        resync_bytes_left_ -= header.stored_bytes;
+        if (whole_frame(at, header)) return at;
+      }
+      ++at;
     }
-    return bytes_.size();
+    return size_bytes;
   }
 
-  std::span<const std::byte> bytes_;
+  FrameSource* source_;
+  bool leave_blocks_;
   // Bounds the hashing of false frames: bytes that were made to look like many of them must not take
   // quadratic time.
-  std::uint64_t resync_bytes_left_ = bytes_.size() * 16 + kMaxFrameBytes;
+  std::uint64_t resync_bytes_left_;
 };
 
-}  // namespace
-
-Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::string& name) {
+Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave_blocks) {
   FileHeader header{};
+  const auto bytes = source.view(0, sizeof header);
   if (bytes.size() < sizeof header)
     return Error{fmt::format("{} is no whyrss recording file: it has only {} bytes", name, bytes.size())};
   std::memcpy(&header, bytes.data(), sizeof header);
@@ -217,8 +275,34 @@ Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::
                    .session = {.high = header.session_high, .low = header.session_low},
                    .pid = header.pid,
                    .start_ticks = header.start_ticks};
-  FrameParser(bytes).parse_into(file);
+  FrameParser(source, leave_blocks).parse_into(file);
   return file;
+}
+
+}  // namespace
+
+Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::string& name) {
+  MemorySource source(bytes);
+  return parse(source, name, false);
+}
+
+Result<FrameFile> read_frame_file(const std::string& path) {
+  auto source = FileSource::open(path);
+  if (!source) return Error{source.error()};
+  auto file = parse(*source, path, true);
+  if (file) file->path = path;
+  return file;
+}
+
+std::optional<std::vector<std::byte>> load_payload(const RawFrame& frame, int fd, std::size_t slack_bytes) {
+  if (frame.stored_at == 0) {
+    std::vector<std::byte> payload(frame.payload.size() + slack_bytes);
+    std::ranges::copy(frame.payload, payload.begin());
+    return payload;
+  }
+  std::vector<std::byte> stored(frame.stored_bytes);
+  if (!read_at(fd, stored, frame.stored_at)) return std::nullopt;
+  return decompress(stored, frame.raw_bytes, false, slack_bytes);
 }
 
 }  // namespace whyrss

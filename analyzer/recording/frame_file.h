@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,7 +34,9 @@ class FrameWriter {
   FrameWriter& operator=(const FrameWriter&) = delete;
   ~FrameWriter();
 
-  Status append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload);
+  // The first `front_bytes` of the payload can be read without the rest.
+  Status append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload,
+                std::size_t front_bytes = 0);
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
 
  private:
@@ -45,7 +48,9 @@ class FrameWriter {
 struct RawFrame {
   trace::FrameKind kind{};
   std::uint64_t time_ns = 0;
-  std::vector<std::byte> payload;
+  std::vector<std::byte> payload;  // of a frame that was left in its file, only its front
+  std::uint64_t stored_at = 0;     // 0: the payload is whole; else where in the file it is, compressed
+  std::uint32_t stored_bytes = 0, raw_bytes = 0;
 };
 
 struct FrameFile {
@@ -53,10 +58,19 @@ struct FrameFile {
   std::vector<RawFrame> frames;
   std::uint64_t damaged_bytes = 0;  // skipped: bad checksum, or no frame there
   bool cut_short = false;           // the last frame is not whole
+  std::string path;                 // of read_frame_file()
 };
 
 // Parses the bytes of a whole file. Fails only when it is no recording file of a readable version;
 // everything after a good header that cannot be read is counted, not fatal.
 Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::string& name);
+
+// The same of a file, of which only some MiB are in memory at a time. `blocks` frames, which may be larger than memory
+// all together, are checked and left there.
+Result<FrameFile> read_frame_file(const std::string& path);
+
+// The whole payload of a frame, with `slack_bytes` zeros behind it. `fd` is of the file's path, for frames that were
+// left there. Nothing when it cannot be read any more.
+std::optional<std::vector<std::byte>> load_payload(const RawFrame& frame, int fd, std::size_t slack_bytes);
 
 }  // namespace whyrss

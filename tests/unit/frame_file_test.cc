@@ -2,6 +2,7 @@
 // frames that were hit.
 #include "recording/frame_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -119,6 +120,60 @@ TEST_F(FrameFileTest, RefusesWhatIsNoRecording) {
     EXPECT_FALSE(parse_frame_file(flipped, "f").ok()) << at;
   }
   EXPECT_FALSE(parse_frame_file(payload(100000, 3), "f").ok());
+}
+
+TEST_F(FrameFileTest, ReadsAFileAsItReadsItsBytes) {
+  const auto bytes = write_twelve();
+  for (std::size_t i = 0; i < 40; ++i) {
+    auto changed = bytes;
+    const std::size_t at = sizeof(trace::FileHeader) + i * 1600;
+    if (i % 2 == 0)
+      changed[at] ^= std::byte{0x40};
+    else
+      changed.resize(at);
+    const std::string changed_path = directory_ + "/changed";
+    const std::string_view text(reinterpret_cast<const char*>(changed.data()), changed.size());
+    ASSERT_TRUE(write_file_atomically(changed_path, text).ok());
+    const auto expected = parse_frame_file(changed, "f");
+    const auto file = read_frame_file(changed_path);
+    ASSERT_TRUE(expected.ok() && file.ok());
+    EXPECT_EQ(expect_true_frames(*file), expected->frames.size());
+    EXPECT_EQ(file->damaged_bytes, expected->damaged_bytes);
+    EXPECT_EQ(file->cut_short, expected->cut_short);
+  }
+  EXPECT_FALSE(read_frame_file(directory_ + "/missing").ok());
+}
+
+TEST_F(FrameFileTest, LeavesBlocksInTheFileButForTheirFront) {
+  const auto blocks = payload(300'000, 5);
+  {
+    auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::events});
+    ASSERT_TRUE(writer.ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::segment, 1, payload(1000, 1)).ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 2, blocks, 1234).ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 3, blocks, blocks.size()).ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 4, {}, 5).ok());
+  }
+  const auto file = read_frame_file(path());
+  ASSERT_TRUE(file.ok());
+  ASSERT_EQ(file->frames.size(), 4U);
+  EXPECT_EQ(file->frames[0].payload, payload(1000, 1));
+  EXPECT_EQ(file->frames[1].payload, std::vector(blocks.begin(), blocks.begin() + 1234));
+  EXPECT_EQ(file->frames[2].payload, blocks);
+  const Fd fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC));
+  for (const std::size_t i : {1U, 2U}) {
+    auto whole = load_payload(file->frames[i], fd.get(), 8);
+    ASSERT_TRUE(whole.has_value());
+    ASSERT_EQ(whole->size(), blocks.size() + 8);
+    whole->resize(blocks.size());
+    EXPECT_EQ(*whole, blocks);
+  }
+  EXPECT_EQ(load_payload(file->frames[0], -1, 8)->size(), 1008U);
+  EXPECT_FALSE(load_payload(file->frames[1], -1, 8).has_value());
+  ASSERT_EQ(truncate(path().c_str(), 5000), 0);
+  EXPECT_FALSE(load_payload(file->frames[1], fd.get(), 8).has_value());
+  const auto all = parse_frame_file(load(), "f");
+  EXPECT_TRUE(all.ok());
 }
 
 TEST_F(FrameFileTest, NeverReplacesAnExistingFile) {
