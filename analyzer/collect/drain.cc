@@ -25,7 +25,15 @@ void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t siz
 
 }  // namespace
 
-Drain::Drain(trace::PoolView pool) : pool_(pool), chunks_(pool ? pool.header->chunk_count : 0) {}
+Drain::Drain(trace::PoolView pool) : pool_(pool), chunks_(pool ? pool.header->chunk_count : 0), begun_(read_clocks()) {}
+
+// With two readings of the clocks, which lie as far apart as they can.
+void Drain::close_payload(Stream& stream) {
+  const ClockReading now = read_clocks();
+  stream.columns.add_clock(begun_.time_ns, begun_.ticks);
+  stream.columns.add_clock(now.time_ns, now.ticks);
+  stream.payloads.push_back(stream.columns.take_payload());
+}
 
 void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other& record) {
   const RecordKind kind = record.header.kind;
@@ -98,7 +106,7 @@ Status Drain::store_pieces(std::int64_t now_ns, std::vector<Pending>& pending, P
     }
     if (i + 1 < pending.size() && payload.size() < kFramePayloadBytes) continue;
     if (!payload.empty()) {
-      if (Status stored = process.append_events(trace::FrameKind::segment, now_ns, payload); !stored) return stored;
+      if (Status stored = process.append_segments(now_ns, payload); !stored) return stored;
     }
     payload.clear();
     for (; first <= i; ++first) chunks_[pending[first].segment.chunk_index].pieces.clear();
@@ -107,11 +115,11 @@ Status Drain::store_pieces(std::int64_t now_ns, std::vector<Pending>& pending, P
 }
 
 Status Drain::store_payloads(std::int64_t now_ns, Stream& stream, ProcessFollow& process) {
-  if (!stream.columns.empty()) stream.payloads.push_back(stream.columns.take_payload());
+  if (!stream.columns.empty()) close_payload(stream);
   std::size_t stored_count = 0;
   Status result = Done{};
   for (; stored_count < stream.payloads.size(); ++stored_count) {
-    result = process.append_events(trace::FrameKind::blocks, now_ns, stream.payloads[stored_count]);
+    result = process.append_blocks(now_ns, stream.payloads[stored_count]);
     if (!result) break;
   }
   stream.payloads.erase(stream.payloads.begin(), stream.payloads.begin() + static_cast<std::ptrdiff_t>(stored_count));
@@ -166,7 +174,7 @@ bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::s
   const bool old = now_ns - chunk.first_seen_ns >= kStoreAfterNs;
   stream.due = stream.due || now || segment.sealed || owner_gone || old;
   if (stream.columns.payload_bytes() >= kBlocksPayloadBytes) {
-    stream.payloads.push_back(stream.columns.take_payload());
+    close_payload(stream);
     full_ = key;
   }
   return true;

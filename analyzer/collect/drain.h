@@ -9,6 +9,7 @@
 #include <set>
 #include <vector>
 
+#include "collect/clock_reading.h"
 #include "collect/process_follow.h"
 #include "recording/lease_reader.h"
 #include "shim/trace/pool.h"
@@ -65,6 +66,7 @@ class Drain {
     bool due = false;
   };
 
+  void close_payload(Stream& stream);
   void look(const trace::Segment& segment, Chunk& chunk, BlockColumns& columns);
   void note_record(const trace::Segment& segment, const LeaseReader::Other& record);
   [[nodiscard]] bool look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::set<ProcessKey>& ended,
@@ -79,6 +81,7 @@ class Drain {
   std::map<ProcessKey, std::uint64_t> newest_image_;  // lease of the last exec's first record
   std::vector<Happening> happenings_;
   std::uint64_t compact_records_ = 0;
+  ClockReading begun_;
   std::optional<ProcessKey> full_;  // a frame's worth of its columns is there
 };
 

@@ -13,6 +13,7 @@
 #include "collect/array_views.h"
 #include "collect/cgroup.h"
 #include "procfs/process_stat.h"
+#include "recording/block_columns.h"
 #include "support/clock.h"
 #include "support/text.h"
 
@@ -259,8 +260,12 @@ void ProcessFollow::flush_polls() {
   polls_.clear();
 }
 
-Status ProcessFollow::append_events(FrameKind kind, std::int64_t now_ns, std::span<const std::byte> payload) {
-  return events_.append(kind, static_cast<std::uint64_t>(now_ns), payload);
+Status ProcessFollow::append_segments(std::int64_t now_ns, std::span<const std::byte> payload) {
+  return events_.append(FrameKind::segment, static_cast<std::uint64_t>(now_ns), payload);
+}
+
+Status ProcessFollow::append_blocks(std::int64_t now_ns, std::span<const std::byte> payload) {
+  return events_.append(FrameKind::blocks, static_cast<std::uint64_t>(now_ns), payload, runs_bytes(payload));
 }
 
 bool ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {

@@ -81,8 +81,8 @@ class ProcessFollow {
   // process, is 30 s ago.
   [[nodiscard]] bool wants_peak_smaps(std::int64_t now_ns) const;
 
-  // A frame of kind `segment` or `blocks`.
-  Status append_events(trace::FrameKind kind, std::int64_t now_ns, std::span<const std::byte> payload);
+  Status append_segments(std::int64_t now_ns, std::span<const std::byte> payload);
+  Status append_blocks(std::int64_t now_ns, std::span<const std::byte> payload);
 
  private:
   ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
