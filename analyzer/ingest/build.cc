@@ -34,7 +34,8 @@ void add_cgroup(const CgroupFacts& facts, RecordingInfo& info) {
 
 std::uint64_t lost_events(const ProcessInput& input, std::int64_t dropped_records) {
   const auto dropped = static_cast<std::uint64_t>(std::max<std::int64_t>(dropped_records, 0));
-  return std::max(dropped, input.stream.lost_records()) + input.stream.damaged_records();
+  return std::max(dropped, input.stream.lost_records()) + input.stream.damaged_records() +
+         input.stream.untimed_records() + input.stream.unreadable_records();
 }
 
 // Looks that the process asked for at its end, and did not get.
@@ -50,7 +51,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   RecordingAccount recording;
   recording.info = info_of(manifest);
   recording.processes.resize(inputs.size());
-  Replay replay({.origin_ns = origin_ns, .pool_path = manifest.pool_path}, recording.stacks);
+  Replay replay({.origin_ns = origin_ns, .pool_path = manifest.pool_path, .see_evidence = {}}, recording.stacks);
   std::uint64_t last_ns = origin_ns;
   std::vector<std::int64_t> dropped_records;
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -52,12 +52,7 @@ void read_frames(const std::string& path, const Manifest& manifest, trace::FileK
     notes.push_back(fmt::format("{} is missing", path));
     return;
   }
-  const auto text = read_file(path);
-  if (!text) {
-    notes.push_back(text.error());
-    return;
-  }
-  auto parsed = parse_frame_file(std::as_bytes(std::span(*text)), path);
+  auto parsed = read_frame_file(path);
   if (!parsed) {
     notes.push_back(parsed.error());
     return;

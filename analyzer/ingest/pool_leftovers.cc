@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <new>
 
+#include "recording/lease_reader.h"
 #include "support/file.h"
 #include "support/text.h"
 
@@ -44,6 +46,7 @@ std::optional<PoolCopy> PoolCopy::read(const std::string& path, const std::strin
 
 std::uint64_t PoolCopy::add_to(std::vector<std::unique_ptr<ProcessInput>>& inputs) const {
   std::uint64_t bytes = 0;
+  std::map<ProcessInput*, BlockColumns> columns;
   for (std::uint32_t i = 0; i < pool_.header->chunk_count; ++i) {
     const trace::Segment segment = trace::next_segment(pool_, i);
     if (segment.bytes.empty()) continue;
@@ -56,10 +59,36 @@ std::uint64_t PoolCopy::add_to(std::vector<std::unique_ptr<ProcessInput>>& input
       added->start_ticks = segment.start_ticks;
       owner = inputs.insert(inputs.end(), std::move(added));
     }
-    (*owner)->stream.add_segment(segment.lease, segment.offset, segment.lost_before, segment.bytes);
+    add_segment(segment, (*owner)->stream, columns[owner->get()]);
     bytes += segment.bytes.size();
   }
+  for (auto& [input, of_process] : columns) {
+    if (of_process.empty()) continue;
+    auto payload = of_process.take_payload();
+    input->events.frames.push_back({.kind = trace::FrameKind::blocks, .payload = std::move(payload)});
+  }
   return bytes;
+}
+
+// Compact records have their time from the start of their chunk on: all of it is read again, and what the recording
+// has already is left out there.
+void PoolCopy::add_segment(const trace::Segment& segment, EventStream& stream, BlockColumns& columns) {
+  stream.add_segment(segment.lease, segment.offset, segment.lost_before, {});
+  // Where its start is damaged, from what nobody has yet.
+  for (const std::uint32_t from : {0U, segment.offset}) {
+    LeaseProgress progress{.lease = segment.lease, .offset = from, .timed = false, .ticks = 0};
+    const std::byte* chunk = segment.bytes.data() - segment.offset;
+    LeaseReader reader(std::span(chunk + from, segment.offset + segment.bytes.size() - from),
+                       {.tid = segment.tid, .lost_before = segment.lost_before}, progress, columns);
+    bool start_damaged = false;
+    while (const auto record = reader.next()) {
+      if (record->offset >= segment.offset)
+        stream.add_segment(segment.lease, record->offset, segment.lost_before, record->bytes);
+      else
+        start_damaged = start_damaged || record->damaged;
+    }
+    if (!start_damaged) return;
+  }
 }
 
 }  // namespace whyrss

@@ -26,6 +26,8 @@ class PoolCopy {
   struct Free {
     void operator()(std::byte* bytes) const;
   };
+  static void add_segment(const trace::Segment& segment, EventStream& stream, BlockColumns& columns);
+
   std::unique_ptr<std::byte, Free> bytes_;
   trace::PoolView pool_;
 };

@@ -11,6 +11,7 @@
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 #include "ingest/touch_records.h"
+#include "recording/lease_reader.h"
 #include "shim/trace/recording_format.h"
 
 namespace whyrss {
@@ -35,6 +36,10 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   }
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
   load_records(*process);
+  if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
+    clock_.add(runs);
+    process->merge.emplace(input.events, input.stream, process->records);
+  }
   processes_.push_back(std::move(process));
 }
 
@@ -55,6 +60,8 @@ void Replay::load_records(Process& process) {
   if (damaged > 0) process.account->notes.push_back(fmt::format("{} event records are damaged", damaged));
   if (const std::uint64_t missing = process.input->stream.missing_bytes(); missing > 0)
     process.account->notes.push_back(fmt::format("{} bytes of events are missing", missing));
+  if (const std::uint64_t untimed = process.input->stream.untimed_records(); untimed > 0)
+    process.account->notes.push_back(fmt::format("{} small blocks' events have no clock and are lost", untimed));
 }
 
 std::optional<std::uint64_t> Replay::first_event_ns(std::size_t index) const {
@@ -62,7 +69,24 @@ std::optional<std::uint64_t> Replay::first_event_ns(std::size_t index) const {
   return records.empty() ? std::nullopt : std::optional(records.front().time_ns);
 }
 
+void Replay::play_next(Process& process) {
+  const bool record_first = process.next_record < process.records.size() &&
+                            (process.next_walk == process.walks.size() ||
+                             process.records[process.next_record].time_ns <= process.walks[process.next_walk].time_ns);
+  if (!record_first) {
+    const Walk& walk = process.walks[process.next_walk++];
+    if (process.merge) play_blocks(process, clock_.ticks_at(walk.time_ns));
+    return on_walk(process, walk);
+  }
+  const EventRecord& record = process.records[process.next_record];
+  if (process.merge && !is_description(record.kind))
+    play_blocks(process, process.merge->limit_for(record, clock_.ticks_at(record.time_ns)));
+  on_record(process, record);
+  ++process.next_record;
+}
+
 void Replay::run() {
+  clock_.settle();
   using Entry = std::pair<std::uint64_t, std::size_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   for (std::size_t i = 0; i < processes_.size(); ++i)
@@ -73,16 +97,12 @@ void Replay::run() {
     Process& process = *processes_[index];
     const std::uint64_t limit_ns = queue.empty() ? std::numeric_limits<std::uint64_t>::max() : queue.top().first;
     do {  // go on with this process as long as it is the earliest
-      const bool record_first =
-          process.next_record < process.records.size() &&
-          (process.next_walk == process.walks.size() ||
-           process.records[process.next_record].time_ns <= process.walks[process.next_walk].time_ns);
-      if (record_first)
-        on_record(process, process.records[process.next_record++]);
-      else
-        on_walk(process, process.walks[process.next_walk++]);
+      play_next(process);
     } while (!process.done() && process.next_ns() <= limit_ns);
-    if (!process.done()) queue.emplace(process.next_ns(), index);
+    if (process.done())
+      finish(process);
+    else
+      queue.emplace(process.next_ns(), index);
   }
   for (const auto& process : processes_) {
     settle_own_copies(*process);
@@ -134,7 +154,7 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
       process.small.begin_as(std::move(*process.fork_small), attach.sample_bytes);
     } else {
       process.space = parent->space.forked();
-      process.small.begin_as(parent->small.live(), attach.sample_bytes);
+      process.small.begin_as(process.shows_inherited_blocks() ? parent->small.live() : LiveSet(), attach.sample_bytes);
     }
     process.parent = parent;
     parent->children.push_back(&process);
@@ -146,7 +166,10 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   process.fork_snapshot.reset();
   process.fork_small.reset();
   process.needs_inheritance_from_walk = by_fork;
+  // Threads of the program before are gone, whatever the clocks say.
+  if (process.merge && !by_fork) process.merge->skip_before_lease(record.lease);
   process.image = &image;
+  process.stacks = StackCache(&image);
   process.attached = true;
   process.has_last_walk = false;
   process.last_faults = by_fork ? 0 : process.last_faults;
@@ -181,7 +204,8 @@ void Replay::on_fork(Process& process, const EventRecord& record) {
   }
   if (child == nullptr) return;
   child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
-  child->fork_small = std::make_unique<LiveSet>(process.small.live());
+  child->fork_small = std::make_unique<LiveSet>();
+  if (child->shows_inherited_blocks()) *child->fork_small = process.small.live();
 }
 
 void Replay::note_release_of_family_pages(const Process& process) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "ingest/liveness_reader.h"
 #include "ingest/page_walk_reader.h"
 #include "ingest/process_input.h"
+#include "ingest/tick_clock.h"
 #include "model/account.h"
 
 namespace whyrss {
@@ -22,6 +24,8 @@ namespace whyrss {
 struct ReplaySettings {
   std::uint64_t origin_ns = 0;
   std::string pool_path;
+  // Also shown, if set, what each account is made from.
+  std::function<void(int pid, const Evidence&)> see_evidence;
 };
 
 class Replay {
@@ -49,6 +53,9 @@ class Replay {
   };
 
   void load_records(Process& process);
+  void play_next(Process& process);
+  void play_blocks(Process& process, std::uint64_t limit_ticks);
+  void finish(Process& process);
   void on_record(Process& process, const EventRecord& record);
   void on_memory_record(Process& process, const EventRecord& record);
   void on_block_record(Process& process, const EventRecord& record);
@@ -68,6 +75,7 @@ class Replay {
   ReplaySettings settings_;
   StackTable& stacks_;
   std::vector<std::unique_ptr<Process>> processes_;
+  TickClock clock_;
   std::map<std::pair<std::uint32_t, std::uint64_t>, ImageTables*> tables_;  // by pid and since_ns
   std::vector<Phase> phases_;
   std::vector<Mark> marks_;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "ingest/block_merge.h"
 #include "ingest/replay.h"
 #include "ingest/small_blocks.h"
 
@@ -30,6 +31,8 @@ struct Replay::Process {
   ImageTables* image = nullptr;  // nullptr: not attached yet, or an exec went to a program without us
   AddressSpace space;
   SmallBlocks small;
+  std::optional<BlockMerge> merge;  // exact mode
+  StackCache stacks;
   std::unique_ptr<AddressSpace> fork_snapshot;  // the parent's picture when it forked this child
   std::unique_ptr<LiveSet> fork_small;          // and its small blocks
   Process* parent = nullptr;
@@ -60,6 +63,8 @@ struct Replay::Process {
     if (next_walk < walks.size()) next = std::min(next, walks[next_walk].time_ns);
     return next;
   }
+  // Whether what it inherits of small blocks is ever looked at.
+  [[nodiscard]] bool shows_inherited_blocks() const;
   [[nodiscard]] bool done() const { return next_record == records.size() && next_walk == walks.size(); }
 };
 

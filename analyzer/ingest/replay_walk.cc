@@ -150,7 +150,9 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .live_pages = {}};
   if (traced) {
     AddressSpace& space = process.space;
-    if (process.small.followed()) evidence.small_blocks = &process.small.live();
+    const trace::AttachRecord& attach = process.image->attach();
+    const bool follows_small = attach.mode == trace::Mode::exact || attach.sample_bytes > 0;
+    if (follows_small) evidence.small_blocks = &process.small.live();
     for (const Vma& vma : evidence.vmas)
       if (vma.path == "[heap]") space.see_heap({vma.start, vma.end});
     evidence.owned = space.owned();
@@ -161,6 +163,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     take_liveness(process, walk.time_ns, evidence);
     take_views(process, walk.time_ns, time_s);
   }
+  if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
 }
 

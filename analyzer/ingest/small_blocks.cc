@@ -5,17 +5,35 @@
 #include <limits>
 #include <utility>
 
+#include "ingest/block_merge.h"
+
 namespace whyrss {
 namespace {
 
 // No sensible distance of samples is longer; weights stay such that sums of them fit.
 constexpr std::uint64_t kMostSampleBytes = 1ULL << 30;
 
+// Between the release of a block by one thread and its next use by another lies a hand-over in the allocator: 600 ticks
+// at least were measured. Stamps that are in the wrong order are closer than that.
+constexpr std::uint64_t kMostTicksLate = 1000;
+
+constexpr std::size_t kMostEarly = 256;  // more are no accidents
+
+constexpr std::uint32_t kMostCachedStacks = 1U << 24;
+
 }  // namespace
+
+StackId StackCache::look_up(std::uint32_t id) {
+  const StackId stack = image_ == nullptr ? kEmptyStack : image_->resolve(id).id;
+  if (id >= kMostCachedStacks) return stack;  // no shim counts so far
+  if (id >= known_.size()) known_.resize(std::max<std::size_t>(id + 1, known_.size() * 2), kUnknown);
+  return known_[id] = stack;
+}
 
 void SmallBlocks::begin(std::uint64_t sample_bytes) {
   live_ = {};
   last_released_.clear();
+  early_.clear();
   sample_bytes_ = sample_bytes <= kMostSampleBytes ? sample_bytes : 0;
 }
 
@@ -54,6 +72,33 @@ bool SmallBlocks::undo_release(std::uint64_t address, std::uint32_t tid) {
   live_.allocate(found->second);
   last_released_.erase(found);
   return true;
+}
+
+bool SmallBlocks::is_late_release(const BlockEvent& event, std::uint32_t tid) {
+  std::erase_if(early_, [&](const Early& early) { return event.ticks - early.ticks > kMostTicksLate; });
+  const auto found = std::ranges::find_if(
+      early_, [&](const Early& early) { return early.address == event.address && early.tid != tid; });
+  if (found == early_.end()) return false;
+  early_.erase(found);
+  return true;
+}
+
+void SmallBlocks::apply(std::span<const BlockEvent> events, std::uint32_t tid, StackCache& stacks,
+                        AddressSpace& large) {
+  LiveBlock& last_released = last_released_[tid];
+  for (const BlockEvent *event = events.data(), *end = event + events.size(); event < end; ++event) {
+    live_.prefetch(event[BlockMerge::kLookahead].address);
+    if (!event->is_release()) {
+      const auto outcome = live_.allocate(
+          {.address = event->address, .size_bytes = event->size_bytes, .weight = 1, .stack = stacks[event->stack_id]});
+      if (outcome == LiveSet::Outcome::replaced && early_.size() < kMostEarly)
+        early_.push_back({event->address, event->ticks, tid});
+    } else if (early_.empty() || !is_late_release(*event, tid)) {
+      if (live_.release(event->address, last_released)) continue;
+      last_released.address = 0;
+      large.release(event->address, tid);
+    }
+  }
 }
 
 void SmallBlocks::forget(std::uint64_t start, std::uint64_t size_bytes) {

@@ -2,12 +2,33 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
+#include <vector>
 
+#include "attribute/address_space.h"
 #include "attribute/live_set.h"
+#include "ingest/image_tables.h"
+#include "recording/block_columns.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss {
+
+// Stack ids of one image, each resolved once.
+class StackCache {
+ public:
+  explicit StackCache(ImageTables* image = nullptr) : image_(image) {}
+  StackId operator[](std::uint32_t id) {
+    return id < known_.size() && known_[id] != kUnknown ? known_[id] : look_up(id);
+  }
+
+ private:
+  static constexpr StackId kUnknown{0xffffffff};
+  StackId look_up(std::uint32_t id);
+
+  ImageTables* image_;
+  std::vector<StackId> known_;
+};
 
 class SmallBlocks {
  public:
@@ -25,14 +46,25 @@ class SmallBlocks {
   bool undo_release(std::uint64_t address, std::uint32_t tid);
   void forget(std::uint64_t start, std::uint64_t size_bytes);
 
+  // Events of exact mode: consecutive ones of a thread, behind which BlockMerge::kLookahead more may be read. What is
+  // released and no small block is one of `large`.
+  void apply(std::span<const BlockEvent> events, std::uint32_t tid, StackCache& stacks, AddressSpace& large);
+
   [[nodiscard]] const LiveSet& live() const { return live_; }
-  // Whether the image tells of small blocks at all.
-  [[nodiscard]] bool followed() const { return sample_bytes_ > 0; }
 
  private:
+  // An allocation that came before the release of the block that it replaces: two threads were stamped in the wrong
+  // order, as long as that release follows at once and from another thread.
+  struct Early {
+    std::uint64_t address, ticks;
+    std::uint32_t tid;
+  };
+  bool is_late_release(const BlockEvent& event, std::uint32_t tid);
+
   LiveSet live_;
   std::uint64_t sample_bytes_ = 0;
-  std::unordered_map<std::uint32_t, LiveBlock> last_released_;  // by tid
+  std::vector<Early> early_;
+  std::unordered_map<std::uint32_t, LiveBlock> last_released_;  // by tid; address 0: none
 };
 
 }  // namespace whyrss

@@ -1,6 +1,9 @@
 // Writes compact records of exact mode as they stand in a chunk.
 #pragma once
 
+#include <span>
+
+#include "recording/lease_reader.h"
 #include "recording_builder.h"
 
 namespace whyrss::testing_support {
@@ -38,5 +41,21 @@ inline ByteVector compact_release(std::uint32_t ticks_since, std::uint64_t addre
                                     .ticks_since = ticks_since};
   return bytes_of(fixed);
 }
+
+// What the collector makes of the chunks of one process.
+class DrainedChunks {
+ public:
+  // Of a lease's records, those from `from` on.
+  void add(std::uint64_t lease, std::uint32_t tid, const ByteVector& chunk, std::uint32_t from = 0) {
+    LeaseProgress progress{.lease = lease, .offset = from, .timed = false, .ticks = 0};
+    LeaseReader reader(std::span<const std::byte>(chunk).subspan(from), {.tid = tid, .lost_before = 0}, progress,
+                       columns);
+    while (const auto other = reader.next())
+      segments.push_back(segment(lease, other->offset, {other->bytes.begin(), other->bytes.end()}));
+  }
+
+  BlockColumns columns;
+  std::vector<ByteVector> segments;
+};
 
 }  // namespace whyrss::testing_support

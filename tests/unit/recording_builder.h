@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "recording/block_columns.h"
 #include "recording/frame_file.h"
 #include "recording/manifest.h"
 #include "shim/trace/recording_format.h"
@@ -243,14 +244,18 @@ class TestRecording {
   TestRecording& operator=(const TestRecording&) = delete;
   ~TestRecording() { std::filesystem::remove_all(directory_); }
 
-  // Segment payloads of one process, and its other frames.
+  // Segment payloads of one process, and its other frames
+  // (and those of exact mode's blocks).
   void add(std::uint32_t pid, const std::vector<ByteVector>& segments,
-           const std::vector<std::pair<trace::FrameKind, ByteVector>>& pages) {
+           const std::vector<std::pair<trace::FrameKind, ByteVector>>& pages,
+           const std::vector<ByteVector>& blocks = {}) {
     const std::string base = process_directory(pid);
     std::filesystem::create_directory(base);
     FileIdentity identity{.kind = trace::FileKind::events, .session = kSession, .pid = pid, .start_ticks = 7};
     auto events = FrameWriter::create(base + "/events.zst", identity);
     for (const ByteVector& payload : segments) static_cast<void>(events->append(trace::FrameKind::segment, 1, payload));
+    for (const ByteVector& payload : blocks)
+      static_cast<void>(events->append(trace::FrameKind::blocks, 1, payload, runs_bytes(payload)));
     identity.kind = trace::FileKind::pages;
     auto others = FrameWriter::create(base + "/pages.zst", identity);
     for (const auto& [kind, payload] : pages) static_cast<void>(others->append(kind, 1, payload));
