@@ -86,7 +86,10 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
         space.unmap(range.address, range.size_bytes);
         process.small.forget(range.address, range.size_bytes);
       } else if (record.kind == RecordKind::break_moved) {
-        space.move_break(range.size_bytes, range.address, mapping_of(process, range.stack_id));
+        MappingInfo mover = mapping_of(process, range.stack_id);
+        // Before stacks can be taken no code of the program runs: tcmalloc gets its first memory.
+        if (mover.stack == kEmptyStack) mover.owner = Owner::allocator;
+        space.move_break(range.size_bytes, range.address, mover);
         if (range.address < range.size_bytes) process.small.forget(range.address, range.size_bytes - range.address);
       } else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE) {
         space.drop_pages(range.address, range.size_bytes);

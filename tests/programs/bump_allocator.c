@@ -1,5 +1,6 @@
 /* An allocator that may be interrupted anywhere, and left for good: blocks are taken off the front of one mapping by an
- * atomic add, and never used again. As a library it is preloaded, linked into a program it is that program's own. */
+ * atomic add, and never used again. As a library it is preloaded, linked into a program it is that program's own. None of
+ * its functions calls another exported one: the library in front of it would take that for a call of the program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>
@@ -23,7 +24,7 @@ static uintptr_t pool(void) {
   return start;
 }
 
-void* memalign(size_t alignment, size_t size) {
+static void* take(size_t alignment, size_t size) {
   if (alignment < HEADER_BYTES) alignment = HEADER_BYTES;
   if (size < POOL_BYTES && pool() != 0) {
     size = (size + 15) & ~(size_t)15;
@@ -40,9 +41,12 @@ void* memalign(size_t alignment, size_t size) {
   return NULL;
 }
 
-void* malloc(size_t size) { return memalign(HEADER_BYTES, size); }
-void* aligned_alloc(size_t alignment, size_t size) { return memalign(alignment, size); }
-size_t malloc_usable_size(void* block) { return block == NULL ? 0 : ((size_t*)block)[-1]; }
+static size_t size_of(void* block) { return block == NULL ? 0 : ((size_t*)block)[-1]; }
+
+void* malloc(size_t size) { return take(HEADER_BYTES, size); }
+void* memalign(size_t alignment, size_t size) { return take(alignment, size); }
+void* aligned_alloc(size_t alignment, size_t size) { return take(alignment, size); }
+size_t malloc_usable_size(void* block) { return size_of(block); }
 void free(void* block) { (void)block; }
 
 void* calloc(size_t count, size_t size) {
@@ -51,18 +55,18 @@ void* calloc(size_t count, size_t size) {
     errno = ENOMEM;
     return NULL;
   }
-  return malloc(bytes); /* never used before: zero */
+  return take(HEADER_BYTES, bytes); /* never used before: zero */
 }
 
 void* realloc(void* block, size_t size) {
-  void* grown = malloc(size);
-  size_t had = malloc_usable_size(block);
+  void* grown = take(HEADER_BYTES, size);
+  size_t had = size_of(block);
   if (grown != NULL && block != NULL) memcpy(grown, block, had < size ? had : size);
   return grown;
 }
 
 int posix_memalign(void** block, size_t alignment, size_t size) {
-  void* made = memalign(alignment, size);
+  void* made = take(alignment, size);
   if (made == NULL) return ENOMEM;
   *block = made;
   return 0;

@@ -55,9 +55,9 @@ void allocate_while(int wanted_ticks, volatile std::sig_atomic_t& ticks) {
   std::uint64_t random = 11;
   while (ticks < wanted_ticks) {
     g_in_allocator = 1;
-    void* block = std::malloc(stage::random_size(random, 1, 70'000));
+    void* block = std::malloc(stage::random_size(random, 1, 34'000));
     g_in_allocator = 0;
-    for (int pause = 0; pause < 200; ++pause) asm volatile("");
+    for (int pause = 0; pause < 1000; ++pause) asm volatile("");
     g_in_allocator = 1;
     std::free(block);
     g_in_allocator = 0;
