@@ -3,13 +3,18 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/auxv.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "shim/emit.h"
+#include "shim/heap_count.h"
+#include "shim/liveness.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
 #include "shim/session.h"
@@ -44,6 +49,9 @@ void write_attach_record(ThreadState& thread, trace::Born born) noexcept {
   record.parent_pid = static_cast<std::uint32_t>(raw_syscall(SYS_getppid));
   record.start_ticks = thread.writer.start_ticks;
   record.born = born;
+  record.mode = heap().exact ? trace::Mode::exact : trace::Mode::sampled;
+  record.sample_bytes = heap().exact ? 0 : heap().sample_bytes;
+  record.has_liveness = liveness_address() != 0 ? 1 : 0;
   record.allocator = session().allocator;
   record.page_bytes = 4096;
   record.own_start = reinterpret_cast<std::uintptr_t>(__ehdr_start);
@@ -65,6 +73,22 @@ void write_attach_record(ThreadState& thread, trace::Born born) noexcept {
   trace::publish(thread.lease, size_bytes);
 }
 
+std::uint64_t process_seed() noexcept {
+  std::uint64_t seed = 0;
+  if (raw_syscall(SYS_getrandom, as_long(&seed), sizeof(seed), GRND_NONBLOCK) == sizeof(seed)) return seed;
+  // Too early after boot: what the kernel gave this image at its start, and when and who it is.
+  if (const unsigned long given = getauxval(AT_RANDOM); given != 0)
+    std::memcpy(&seed, reinterpret_cast<const void*>(given), sizeof(seed));
+  return seed ^ now_ns() ^ static_cast<std::uint64_t>(raw_syscall(SYS_getpid)) << 40;
+}
+
+// Another one for each thread, also where the kernel gives a thread id again.
+std::uint64_t thread_seed(const ThreadState& thread) noexcept {
+  static constinit std::atomic<std::uint64_t> started{0};
+  std::uint64_t place = session().seed + (started.fetch_add(1, std::memory_order_relaxed) << 32 | thread.writer.tid);
+  return next_random(place);
+}
+
 }  // namespace
 
 void find_allocator() noexcept {
@@ -83,9 +107,8 @@ void start_thread(ThreadState& thread, std::uint64_t generation) noexcept {
   thread.writer = session().control->writer;
   thread.writer.tid = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   thread.lease = {};  // one that fork copied belongs to the parent
-  thread.small_allocations = thread.small_allocated_bytes = thread.small_releases = 0;
   thread.generation = generation;
-  thread.large_limit = session().large_limit;
+  start_countdown(thread, thread_seed(thread));
   if (session().has_thread_key) pthread_setspecific(session().thread_key, &thread);
 }
 
@@ -95,14 +118,23 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
   writer.pool = self.pool;
   writer.pid = static_cast<std::uint32_t>(raw_syscall(SYS_getpid));
   writer.start_ticks = process_start_ticks();
+  writer.is_exact = heap().exact;
   writer.slot = trace::claim_slot(writer.pool, writer.pid, writer.start_ticks);
+  self.seed = process_seed();
   const std::uint64_t generation = ++self.attach_count;  // fork copies the count: a child is never its parent
   start_thread(thread, generation);
+  publish_liveness(thread, true);
   write_attach_record(thread, born);
   if (writer.slot == trace::kNoSlot)
     emit_text(thread, trace::RecordKind::note, 0, "more processes than slots: no last look at this process");
   self.control->generation.store(generation, std::memory_order_release);
   permit_reader();
+}
+
+void publish_liveness(ThreadState& thread, bool valid) noexcept {
+  const trace::Writer& writer = thread.writer;
+  if (writer.slot == trace::kNoSlot) return;
+  writer.pool.slots[writer.slot].liveness.store(valid ? liveness_address() : 0, std::memory_order_release);
 }
 
 void permit_reader() noexcept {

@@ -16,6 +16,9 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept;
 // A thread of an attached process gets its writer; whatever it held of another generation is dropped.
 void start_thread(ThreadState& thread, std::uint64_t generation) noexcept;
 
+// Tells the reader where the liveness table is, or that there is none while another image takes the process over.
+void publish_liveness(ThreadState& thread, bool valid) noexcept;
+
 // Lets the collector read this process's memory where Yama would forbid it. Again in every fork child.
 void permit_reader() noexcept;
 

@@ -1,10 +1,16 @@
 // What the heap entry points share. An entry is exported under the name of the function it interposes, has a
 // few lines, and leaves the work to observe_*.
+//
+// A block is counted by the innermost of our entries that sees it (operator new of libstdc++ calls malloc, a custom
+// calloc may), with the stack of the outermost.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/heap_count.h"
+#include "shim/live_blocks.h"
+#include "shim/liveness.h"
 #include "shim/observe.h"
 #include "shim/stack_capture.h"
 #include "shim/thread_state.h"
@@ -13,52 +19,98 @@
 
 namespace whyrss::shim {
 
-// Marks the heap entry that runs, so that an entry which the real function calls (operator new ->
-// malloc) stays silent: the outermost call is the program's own. No destructor clears it when the real
-// function throws; then it is recognised as left behind: either the inner call is not within the few
-// frames that an allocator's operator new takes, or the slot of our return address holds another value.
+// Marks the heap entry that runs, for the entries which the real function calls. No destructor takes the mark away
+// when the real function throws; outermost() recognises what is left behind.
 class HeapCall {
  public:
   [[gnu::always_inline]] HeapCall(ThreadState& thread, const Caller& caller) noexcept : thread_(thread) {
-    const auto here = reinterpret_cast<std::uintptr_t>(this);
-    const bool near = thread.outer_sp > here && thread.outer_sp - here < kNestedBytes;
-    nested_ = near && *thread.outer_return_slot == thread.outer_return;
-    if (nested_) return;
-    thread.outer_sp = here;
+    thread.outer_sp = reinterpret_cast<std::uintptr_t>(this);
     thread.outer_return_slot = reinterpret_cast<const std::uintptr_t*>(caller.sp) - 1;
     thread.outer_return = caller.ip;
+    thread.outer_bp = caller.bp;
   }
   HeapCall(const HeapCall&) = delete;
   HeapCall& operator=(const HeapCall&) = delete;
-  ~HeapCall() {
-    if (!nested_) thread_.outer_sp = 0;
-  }
-  [[nodiscard]] bool nested() const noexcept { return nested_; }
+  ~HeapCall() { thread_.outer_sp = 0; }
 
  private:
-  static constexpr std::uintptr_t kNestedBytes = 4096;
   ThreadState& thread_;
-  bool nested_ = false;
 };
 
-// The fast path of every allocation: true when a block of this size is only counted. False too in a
-// thread that was not entered yet.
-[[gnu::always_inline]] inline bool count_if_small(std::size_t size_bytes) noexcept {
+// The fast path of an allocation where live bytes are not counted page by page: true when the real function may be
+// tail-called.
+[[gnu::always_inline]] inline bool passes_by_request(std::size_t size_bytes) noexcept {
   ThreadState& thread = thread_state();
-  if (size_bytes >= thread.large_limit) return false;
+  if (size_bytes >= thread.request_left) return false;
+  thread.request_left -= counted_request(size_bytes);
   ++thread.small_allocations;
-  thread.small_allocated_bytes += size_bytes;
   return true;
 }
 
-// The slow path: runs the real allocation (`allocate` returns the block) and logs its result.
+// A block that the real function returned.
+[[gnu::always_inline]] inline void count_allocated(ThreadState& thread, const void* block,
+                                                   std::size_t requested) noexcept {
+  if (const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire); directory != nullptr) {
+    const std::size_t usable = usable_bytes(block);
+    if (usable < thread.left && change_live(directory, block, usable, LiveChange::allocate)) [[likely]] {
+      thread.left -= usable;
+      ++thread.small_allocations;
+      thread.last_block = block;
+      return;
+    }
+  }
+  observe_allocate(caller_here(), block, requested);
+}
+
+// Runs the real allocation and counts its block, unless an entry inside of it did.
 template <class Allocate>
-[[gnu::always_inline]] inline void* allocate_observed(const Caller& caller, std::size_t size_bytes,
-                                                      Allocate allocate) noexcept {
-  const HeapCall call(thread_state(), caller);
+[[gnu::always_inline]] inline void* allocate_counted(std::size_t requested, Allocate allocate) {
+  ThreadState& thread = thread_state();
+  thread.last_block = nullptr;
   void* block = allocate();
-  if (block != nullptr && !call.nested()) observe_allocate(caller, block, size_bytes);
+  if (block != nullptr && block != thread.last_block) count_allocated(thread, block, requested);
   return block;
+}
+
+// Whether a release must take the slow path.
+[[gnu::always_inline]] inline bool is_release_slow(const void* block) noexcept {
+  return live_blocks().may_contain(block) || heap().exact;
+}
+
+// The fast path of every release, before the real one.
+[[gnu::always_inline]] inline void count_released(const void* block) noexcept {
+  ThreadState& thread = thread_state();
+  if (block == nullptr || block == thread.releasing) return;
+  ++thread.small_releases;
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory == nullptr) return;
+  if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) [[likely]]
+    change_live(directory, block, usable, LiveChange::release);
+}
+
+// Before the real release where it is slow. False: a block of the bootstrap arena, which stays.
+bool begin_slow_release(const void* block) noexcept;
+
+// The same in general.
+[[gnu::always_inline]] inline bool begin_release(const void* block) noexcept {
+  if (is_release_slow(block)) [[unlikely]]
+    return begin_slow_release(block);
+  count_released(block);
+  return true;
+}
+
+// Runs a real function which may call another of our entries to release the same block.
+template <class Function>
+[[gnu::always_inline]] inline auto release_once(const void* block, Function function) {
+  class Mark {
+   public:
+    explicit Mark(const void* released) noexcept { thread_state().releasing = released; }
+    Mark(const Mark&) = delete;
+    Mark& operator=(const Mark&) = delete;
+    ~Mark() { thread_state().releasing = nullptr; }
+  };
+  const Mark mark(block);
+  return function();
 }
 
 }  // namespace whyrss::shim

@@ -1,5 +1,6 @@
-// The malloc family. Fast path: one TLS compare, count, tail call. Slow paths are reached by sibling
-// call, so their caller is the program's.
+// The malloc family. Fast path: without a table of live bytes one TLS compare, count, tail call; with it the real
+// call, the block's size, a compare and one add. Slow paths are reached by sibling call or take the caller from the
+// entry's own frame.
 #include <malloc.h>
 #include <stdlib.h>
 
@@ -8,184 +9,207 @@
 #include <cstring>
 
 #include "shim/entry_allocate.h"
-#include "shim/live_blocks.h"
-#include "shim/observe.h"
 #include "shim/real.h"
 
 namespace whyrss::shim {
 namespace {
 
-[[gnu::noinline]] void* malloc_slow(std::size_t size) noexcept {
-  if (!resolve_real()) return bootstrap_allocate(size, 16);
-  return allocate_observed(caller_here(), size, [=] { return real.malloc(size); });
+// Before the functions are looked up (only malloc and free can be called then) the bootstrap arena serves.
+template <class Function>
+[[gnu::always_inline]] inline bool is_resolved(Function function) noexcept {
+  return function != nullptr || resolve_real();
 }
 
-[[gnu::noinline]] void* calloc_slow(std::size_t count, std::size_t size) noexcept {
+[[gnu::noinline]] void* malloc_counted(std::size_t size) noexcept {
+  void* block = real.malloc(size);  // the innermost of all entries
+  if (block != nullptr) [[likely]]
+    count_allocated(thread_state(), block, size);
+  return block;
+}
+
+[[gnu::noinline]] void* calloc_counted(std::size_t count, std::size_t size) noexcept {
   std::size_t total = 0;
   if (__builtin_mul_overflow(count, size, &total)) total = SIZE_MAX;
-  if (!resolve_real()) return bootstrap_allocate(total, 16);  // the arena is zero and used once
-  return allocate_observed(caller_here(), total, [=] { return real.calloc(count, size); });
+  if (!is_resolved(real.calloc)) return bootstrap_allocate(total, 16);  // the arena is zero and used once
+  return allocate_counted(total, [=] { return real.calloc(count, size); });
 }
 
 // A block of the bootstrap arena moves into the real heap.
 void* move_from_bootstrap(void* block, std::size_t size) noexcept {
-  void* moved = resolve_real() ? real.malloc(size) : bootstrap_allocate(size, 16);
+  void* moved = ::malloc(size);
   if (moved != nullptr) std::memcpy(moved, block, std::min(size, bootstrap_bytes_from(block)));
   return moved;
 }
 
-// The shape of every realloc: release before, allocate after; release undone when it failed.
+// A block that was logged, or every block: release before, allocate after; release undone when it failed.
 template <class Resize>
-[[gnu::always_inline]] inline void* resize_observed(const Caller& caller, void* block, std::size_t size,
-                                                    Resize resize) noexcept {
-  if (block != nullptr && is_bootstrap(block)) return move_from_bootstrap(block, size);
-  const HeapCall call(thread_state(), caller);
-  if (call.nested()) return resize();
-  const bool released = block != nullptr && observe_release(block);
-  void* moved = resize();
-  if (moved != nullptr)
-    observe_allocate(caller, moved, size);
-  else if (released && size != 0)  // realloc(block, 0) frees
-    observe_release_undone(block);
+[[gnu::always_inline]] inline void* resize_observed(void* block, std::size_t size, Resize resize) noexcept {
+  if (is_bootstrap(block)) return move_from_bootstrap(block, size);
+  ThreadState& thread = thread_state();
+  const bool inner = block == thread.releasing;  // the entry around it observes
+  const bool released = !inner && block != nullptr && observe_release(block);
+  thread.last_block = nullptr;
+  void* moved = inner ? resize() : release_once(block, resize);
+  if (moved == nullptr) {
+    if (released && size != 0) observe_release_undone(block);  // realloc(block, 0) frees
+    return nullptr;
+  }
+  if (!inner && moved != thread.last_block) observe_allocate(caller_here(), moved, size);
+  return moved;
+}
+
+// Any other block: when it succeeded.
+template <class Resize>
+[[gnu::always_inline]] inline void* resize_counted(void* block, std::size_t size, Resize resize) noexcept {
+  ThreadState& thread = thread_state();
+  if (block == nullptr) return allocate_counted(size, resize);
+  if (block == thread.releasing) return resize();
+  const std::size_t usable = usable_bytes(block);
+  thread.last_block = nullptr;
+  void* moved = release_once(block, resize);
+  if (moved == nullptr && size != 0) return nullptr;
+  ++thread.small_releases;
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory != nullptr && usable < trace::kLargeBlockBytes)
+    change_live(directory, block, usable, LiveChange::release);
+  if (moved != nullptr && moved != thread.last_block) count_allocated(thread, moved, size);
   return moved;
 }
 
 [[gnu::noinline]] void* realloc_slow(void* block, std::size_t size) noexcept {
-  if (!resolve_real() && block == nullptr) return bootstrap_allocate(size, 16);
-  return resize_observed(caller_here(), block, size, [=] { return real.realloc(block, size); });
+  if (!is_resolved(real.realloc) && block == nullptr) return bootstrap_allocate(size, 16);
+  return resize_observed(block, size, [=] { return real.realloc(block, size); });
 }
 
-[[gnu::noinline]] void* reallocarray_slow(void* block, std::size_t count, std::size_t size) noexcept {
+[[gnu::noinline]] void* realloc_counted(void* block, std::size_t size) noexcept {
+  if (is_release_slow(block) || real.realloc == nullptr) return realloc_slow(block, size);
+  return resize_counted(block, size, [=] { return real.realloc(block, size); });
+}
+
+// glibc's calls realloc, others' do not.
+[[gnu::noinline]] void* reallocarray_counted(void* block, std::size_t count, std::size_t size) noexcept {
   std::size_t total = 0;
-  const bool fits = !__builtin_mul_overflow(count, size, &total);
-  if (!fits) {  // as glibc does; the block stays
+  if (__builtin_mul_overflow(count, size, &total)) {  // as glibc does; the block stays
     errno = ENOMEM;
     return nullptr;
   }
-  if (!resolve_real() && block == nullptr) return bootstrap_allocate(total, 16);
-  return resize_observed(caller_here(), block, total, [=] {
-    return real.reallocarray != nullptr ? real.reallocarray(block, count, size) : real.realloc(block, total);
-  });
+  if (real.reallocarray == nullptr || is_bootstrap(block)) return realloc_slow(block, total);
+  const HeapCall call(thread_state(), caller_here());
+  const auto resize = [=] { return real.reallocarray(block, count, size); };
+  return is_release_slow(block) ? resize_observed(block, total, resize) : resize_counted(block, total, resize);
 }
 
-[[gnu::noinline]] int posix_memalign_slow(void** block, std::size_t alignment, std::size_t size) noexcept {
-  if (!resolve_real()) return (*block = bootstrap_allocate(size, alignment)) == nullptr ? ENOMEM : 0;
-  const Caller caller = caller_here();
-  const HeapCall call(thread_state(), caller);
-  const int error = real.posix_memalign(block, alignment, size);
-  if (error == 0 && !call.nested()) observe_allocate(caller, *block, size);
+[[gnu::noinline]] int posix_memalign_counted(void** block, std::size_t alignment, std::size_t size) noexcept {
+  if (!is_resolved(real.posix_memalign)) return (*block = bootstrap_allocate(size, alignment)) == nullptr ? ENOMEM : 0;
+  int error = 0;
+  allocate_counted(size, [&]() -> void* {
+    error = real.posix_memalign(block, alignment, size);
+    return error == 0 ? *block : nullptr;
+  });
   return error;
 }
 
-[[gnu::noinline]] void* aligned_alloc_slow(std::size_t alignment, std::size_t size) noexcept {
-  if (!resolve_real()) return bootstrap_allocate(size, alignment);
-  return allocate_observed(caller_here(), size, [=] { return real.aligned_alloc(alignment, size); });
+[[gnu::noinline]] void* aligned_alloc_counted(std::size_t alignment, std::size_t size) noexcept {
+  if (!is_resolved(real.aligned_alloc)) return bootstrap_allocate(size, alignment);
+  return allocate_counted(size, [=] { return real.aligned_alloc(alignment, size); });
 }
 
-[[gnu::noinline]] void* memalign_slow(std::size_t alignment, std::size_t size) noexcept {
-  if (!resolve_real()) return bootstrap_allocate(size, alignment);
-  return allocate_observed(caller_here(), size, [=] { return real.memalign(alignment, size); });
+[[gnu::noinline]] void* memalign_counted(std::size_t alignment, std::size_t size) noexcept {
+  if (!is_resolved(real.memalign)) return bootstrap_allocate(size, alignment);
+  return allocate_counted(size, [=] { return real.memalign(alignment, size); });
 }
 
-[[gnu::noinline]] void* valloc_slow(std::size_t size) noexcept {
-  if (!resolve_real()) return bootstrap_allocate(size, 4096);
-  return allocate_observed(caller_here(), size, [=] { return real.valloc(size); });
+[[gnu::noinline]] void* valloc_counted(std::size_t size) noexcept {
+  if (!is_resolved(real.valloc)) return bootstrap_allocate(size, 4096);
+  return allocate_counted(size, [=] { return real.valloc(size); });
 }
 
-[[gnu::noinline]] void* pvalloc_slow(std::size_t size) noexcept {
-  if (!resolve_real()) return bootstrap_allocate(size, 4096);
-  return allocate_observed(caller_here(), size, [=] { return real.pvalloc(size); });
+[[gnu::noinline]] void* pvalloc_counted(std::size_t size) noexcept {
+  if (!is_resolved(real.pvalloc)) return bootstrap_allocate(size, 4096);
+  return allocate_counted(size, [=] { return real.pvalloc(size); });
 }
 
 [[gnu::noinline]] void free_slow(void* block) noexcept {
-  if (is_bootstrap(block)) return;
-  observe_release(block);
-  real.free(block);
-}
-
-[[gnu::noinline]] void free_sized_slow(void* block, std::size_t size) noexcept {
-  if (is_bootstrap(block)) return;
-  observe_release(block);
-  resolve_real() && real.free_sized != nullptr ? real.free_sized(block, size) : real.free(block);
-}
-
-[[gnu::noinline]] void free_aligned_sized_slow(void* block, std::size_t alignment, std::size_t size) noexcept {
-  if (is_bootstrap(block)) return;
-  observe_release(block);
-  resolve_real() && real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size)
-                                                       : real.free(block);
+  if (begin_slow_release(block)) real.free(block);
 }
 
 }  // namespace
+
+bool begin_slow_release(const void* block) noexcept {
+  if (is_bootstrap(block)) return false;
+  if (block != nullptr && block != thread_state().releasing) observe_release(block);
+  return true;
+}
+
 }  // namespace whyrss::shim
 
 using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries are global C functions
 
 WHYRSS_ENTRY void* malloc(std::size_t size) noexcept {
-  if (count_if_small(size)) [[likely]]
-    return real.malloc(size);
-  return malloc_slow(size);
+  if (passes_by_request(size)) return real.malloc(size);
+  return malloc_counted(size);
 }
 
 WHYRSS_ENTRY void* calloc(std::size_t count, std::size_t size) noexcept {
   std::size_t total = 0;
-  if (!__builtin_mul_overflow(count, size, &total) && count_if_small(total)) [[likely]]
-    return real.calloc(count, size);
-  return calloc_slow(count, size);
+  if (!__builtin_mul_overflow(count, size, &total) && passes_by_request(total)) return real.calloc(count, size);
+  return calloc_counted(count, size);
 }
 
 WHYRSS_ENTRY void* realloc(void* block, std::size_t size) noexcept {
-  if (!live_blocks().may_contain(block) && count_if_small(size)) [[likely]] {
+  if (!is_release_slow(block) && passes_by_request(size)) {
     thread_state().small_releases += block != nullptr ? 1 : 0;
     return real.realloc(block, size);
   }
-  return realloc_slow(block, size);
+  return realloc_counted(block, size);
 }
 
 WHYRSS_ENTRY void* reallocarray(void* block, std::size_t count, std::size_t size) noexcept {
-  return reallocarray_slow(block, count, size);
+  return reallocarray_counted(block, count, size);
 }
 
 WHYRSS_ENTRY void free(void* block) noexcept {
-  if (!live_blocks().may_contain(block)) [[likely]] {
-    thread_state().small_releases += block != nullptr ? 1 : 0;
-    return real.free(block);
-  }
-  free_slow(block);
+  if (is_release_slow(block)) [[unlikely]]
+    return free_slow(block);
+  count_released(block);
+  return real.free(block);
 }
 
 WHYRSS_ENTRY int posix_memalign(void** block, std::size_t alignment, std::size_t size) noexcept {
-  if (count_if_small(size)) [[likely]]
-    return real.posix_memalign(block, alignment, size);
-  return posix_memalign_slow(block, alignment, size);
+  if (passes_by_request(size)) return real.posix_memalign(block, alignment, size);
+  return posix_memalign_counted(block, alignment, size);
 }
 
 WHYRSS_ENTRY void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
-  if (count_if_small(size)) [[likely]]
-    return real.aligned_alloc(alignment, size);
-  return aligned_alloc_slow(alignment, size);
+  if (passes_by_request(size)) return real.aligned_alloc(alignment, size);
+  return aligned_alloc_counted(alignment, size);
 }
 
 WHYRSS_ENTRY void* memalign(std::size_t alignment, std::size_t size) noexcept {
-  if (count_if_small(size)) [[likely]]
-    return real.memalign(alignment, size);
-  return memalign_slow(alignment, size);
+  if (passes_by_request(size)) return real.memalign(alignment, size);
+  return memalign_counted(alignment, size);
 }
 
 WHYRSS_ENTRY void* valloc(std::size_t size) noexcept {
-  if (count_if_small(size)) [[likely]]
-    return real.valloc(size);
-  return valloc_slow(size);
+  if (passes_by_request(size)) return real.valloc(size);
+  return valloc_counted(size);
 }
 
 WHYRSS_ENTRY void* pvalloc(std::size_t size) noexcept {
-  if (count_if_small(size)) [[likely]]
-    return real.pvalloc(size);
-  return pvalloc_slow(size);
+  if (passes_by_request(size)) return real.pvalloc(size);
+  return pvalloc_counted(size);
 }
 
-WHYRSS_ENTRY void free_sized(void* block, std::size_t size) noexcept { free_sized_slow(block, size); }
+WHYRSS_ENTRY void free_sized(void* block, std::size_t size) noexcept {
+  if (!begin_release(block)) return;
+  release_once(block,
+               [=] { resolve_real() && real.free_sized != nullptr ? real.free_sized(block, size) : real.free(block); });
+}
 
 WHYRSS_ENTRY void free_aligned_sized(void* block, std::size_t alignment, std::size_t size) noexcept {
-  free_aligned_sized_slow(block, alignment, size);
+  if (!begin_release(block)) return;
+  release_once(block, [=] {
+    resolve_real() && real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size)
+                                                         : real.free(block);
+  });
 }

@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "shim/entry_allocate.h"
-#include "shim/live_blocks.h"
 #include "shim/real.h"
 
 namespace whyrss::shim {
@@ -40,29 +39,28 @@ using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries 
 
 WHYRSS_ENTRY void* mallocx(std::size_t size, int flags) noexcept {
   resolve_real();
-  return allocate_observed(caller_here(), size, [=] {
-    return real.mallocx != nullptr ? real.mallocx(size, flags) : allocate_by_standard(size, flags);
-  });
+  return allocate_counted(
+      size, [=] { return real.mallocx != nullptr ? real.mallocx(size, flags) : allocate_by_standard(size, flags); });
 }
 
 WHYRSS_ENTRY void* rallocx(void* block, std::size_t size, int flags) noexcept {
-  const Caller caller = caller_here();
-  const HeapCall call(thread_state(), caller);
-  const bool released = !call.nested() && observe_release(block);
-  void* moved = real.rallocx != nullptr ? real.rallocx(block, size, flags) : resize_by_standard(block, size, flags);
-  if (moved != nullptr && !call.nested())
-    observe_allocate(caller, moved, size);
-  else if (moved == nullptr && released)
+  const bool released = observe_release(block);
+  void* moved = release_once(block, [=] {
+    return real.rallocx != nullptr ? real.rallocx(block, size, flags) : resize_by_standard(block, size, flags);
+  });
+  if (moved != nullptr)
+    observe_allocate(caller_here(), moved, size);
+  else if (released)
     observe_release_undone(block);
   return moved;
 }
 
 WHYRSS_ENTRY void dallocx(void* block, int flags) noexcept {
-  observe_release(block);
-  real.dallocx != nullptr ? real.dallocx(block, flags) : real.free(block);
+  if (!begin_release(block)) return;
+  release_once(block, [=] { real.dallocx != nullptr ? real.dallocx(block, flags) : real.free(block); });
 }
 
 WHYRSS_ENTRY void sdallocx(void* block, std::size_t size, int flags) noexcept {
-  observe_release(block);
-  real.sdallocx != nullptr ? real.sdallocx(block, size, flags) : real.free(block);
+  if (!begin_release(block)) return;
+  release_once(block, [=] { real.sdallocx != nullptr ? real.sdallocx(block, size, flags) : real.free(block); });
 }

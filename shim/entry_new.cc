@@ -1,111 +1,84 @@
-// operator new and delete, all 20: jemalloc, tcmalloc and mimalloc do not call malloc from theirs, and
-// programs bind to them directly. Forwarded to the next definition. A C program has none until it loads
-// a C++ plugin: then they are looked up again.
-// Where both are seen (glibc: new calls malloc) small blocks are counted once. Whether the next definition
-// comes back to us is learned from its first calls, which are counted exactly: the count that the inner
-// call made is taken back. From then on: one TLS compare, count or not, tail call, as in entry_heap.cc. A
-// definition that does now this, now that never gets there, or is off by its rarer kind of call.
+// operator new and delete, all 20: jemalloc, tcmalloc and mimalloc do not call malloc from theirs, and programs bind to
+// them directly. Forwarded to the next definition. A C program has none until it loads a C++ plugin: then they are
+// looked up again.
+// Where the next definition is not of the library that serves malloc (libstdc++, a program's own pools) what it takes
+// from malloc is counted there, and what it returns need not be a block of malloc.
+#include <stdlib.h>
+
 #include <atomic>
 
 #include "shim/entry_allocate.h"
-#include "shim/live_blocks.h"
 #include "shim/real.h"
 
 namespace whyrss::shim {
 namespace {
 
-enum class Counts : std::uint8_t {
-  unknown,
-  inside,  // the next definition calls an entry of ours, which counts
-  here,
-};
+enum class Owner : std::uint8_t { unknown, allocator, other };
 
-// What was learned about one definition. Threads may learn at once: a lost step only costs a call more.
-class CountRoute {
- public:
-  [[nodiscard]] Counts counts() const noexcept { return counts_.load(std::memory_order_relaxed); }
-  // `inner_counts`: what the real call added to this thread's count. A signal handler may add its own.
-  void learn(std::uint64_t inner_counts) noexcept {
-    const Counts seen = inner_counts == 0 ? Counts::here : inner_counts == 1 ? Counts::inside : Counts::unknown;
-    const std::uint8_t run = seen == last_.load(std::memory_order_relaxed) && seen != Counts::unknown
-                                 ? static_cast<std::uint8_t>(run_.load(std::memory_order_relaxed) + 1)
-                                 : std::uint8_t{1};
-    last_.store(seen, std::memory_order_relaxed);
-    run_.store(run, std::memory_order_relaxed);
-    if (run == kSureAfter && counts() == Counts::unknown) counts_.store(seen, std::memory_order_relaxed);
-  }
-
- private:
-  static constexpr std::uint8_t kSureAfter = 16;
-  std::atomic<Counts> counts_{Counts::unknown}, last_{Counts::unknown};
-  std::atomic<std::uint8_t> run_{0};
-};
-
+// Of the next definition.
 template <auto field>
-constinit CountRoute route;
+constinit std::atomic<Owner> owner{Owner::unknown};
 
+// nullptr: there is none yet.
 template <auto field>
 auto next_definition() noexcept {
   if (real.*field == nullptr && resolve_real() && real.*field == nullptr) resolve_cxx_again();
-  return real.*field;
+  const auto next = real.*field;
+  if (next != nullptr && owner<field>.load(std::memory_order_relaxed) == Owner::unknown) {
+    const bool own = is_of_one_library(reinterpret_cast<const void*>(next), reinterpret_cast<const void*>(real.malloc));
+    owner<field>.store(own ? Owner::allocator : Owner::other, std::memory_order_relaxed);
+  }
+  return next;
 }
+
+// Usable bytes exceed what was asked for by at most this, as a rule. Where by more, the stack of a sampled block
+// begins in operator new.
+constexpr std::size_t kUsualPadding = 64;
 
 // Throws what the real one throws: nothing here needs a cleanup.
 template <auto field, class... Rest>
 [[gnu::noinline]] void* allocate_slow(std::size_t size, Rest... rest) {
-  const Caller caller = caller_here();
   const auto next = next_definition<field>();
-  ThreadState& thread = thread_state();
-  if (size < thread.large_limit) {
-    const std::uint64_t allocations = thread.small_allocations;
-    const std::uint64_t bytes = thread.small_allocated_bytes;
-    void* block = next != nullptr ? next(size, rest...) : real.malloc(size);
-    if (next != nullptr) route<field>.learn(thread.small_allocations - allocations);
-    thread.small_allocations = allocations + 1;
-    thread.small_allocated_bytes = bytes + size;
-    return block;
-  }
-  const HeapCall call(thread, caller);
-  void* block = next != nullptr ? next(size, rest...) : real.malloc(size);
-  if (block != nullptr && !call.nested()) observe_allocate(caller, block, size);
-  return block;
+  const HeapCall call(thread_state(), caller_here());
+  if (next == nullptr) return ::malloc(size);
+  if (owner<field>.load(std::memory_order_relaxed) != Owner::allocator) return next(size, rest...);
+  return allocate_counted(size, [=] { return next(size, rest...); });
+}
+
+template <auto field, class... Rest>
+[[gnu::noinline]] void* allocate_own(std::size_t size, Rest... rest) {
+  return allocate_counted(size, [=] { return (real.*field)(size, rest...); });
 }
 
 template <auto field, class... Rest>
 [[gnu::always_inline]] inline void* allocate_new(std::size_t size, Rest... rest) {
-  const Counts counts = route<field>.counts();
-  ThreadState& thread = thread_state();
-  if (size >= thread.large_limit || counts == Counts::unknown) [[unlikely]]
+  const Owner of = owner<field>.load(std::memory_order_relaxed);
+  const ThreadState& thread = thread_state();
+  if (size + kUsualPadding >= thread.left + thread.request_left || of == Owner::unknown) [[unlikely]]
     return allocate_slow<field>(size, rest...);
-  if (counts == Counts::here) {
-    ++thread.small_allocations;
-    thread.small_allocated_bytes += size;
-  }
-  return (real.*field)(size, rest...);
+  if (of == Owner::other || passes_by_request(size)) return (real.*field)(size, rest...);
+  return allocate_own<field>(size, rest...);
 }
 
 template <auto field, class... Rest>
 [[gnu::noinline]] void release_slow(void* block, Rest... rest) noexcept {
+  if (is_bootstrap(block)) return;
   const auto next = next_definition<field>();
-  ThreadState& thread = thread_state();
-  const bool plain = !live_blocks().may_contain(block);
-  if (!plain) {
-    if (is_bootstrap(block)) return;
-    observe_release(block);
-  }
-  const std::uint64_t releases = thread.small_releases;
-  next != nullptr ? next(block, rest...) : real.free(block);
-  if (next != nullptr && block != nullptr && plain) route<field>.learn(thread.small_releases - releases);
-  thread.small_releases = releases + (block != nullptr ? 1 : 0);
+  if (next == nullptr) return ::free(block);
+  if (owner<field>.load(std::memory_order_relaxed) != Owner::allocator) return next(block, rest...);
+  if (begin_release(block)) release_once(block, [=] { next(block, rest...); });
+}
+
+template <auto field, class... Rest>
+[[gnu::noinline]] void release_own(void* block, Rest... rest) noexcept {
+  if (begin_release(block)) release_once(block, [=] { (real.*field)(block, rest...); });
 }
 
 template <auto field, class... Rest>
 [[gnu::always_inline]] inline void release_deleted(void* block, Rest... rest) noexcept {
-  const Counts counts = route<field>.counts();
-  if (counts == Counts::unknown || live_blocks().may_contain(block)) [[unlikely]]
-    return release_slow<field>(block, rest...);
-  if (counts == Counts::here) thread_state().small_releases += block != nullptr ? 1 : 0;
-  return (real.*field)(block, rest...);
+  const Owner of = owner<field>.load(std::memory_order_relaxed);
+  if (of == Owner::other) return (real.*field)(block, rest...);
+  return of == Owner::allocator ? release_own<field>(block, rest...) : release_slow<field>(block, rest...);
 }
 
 }  // namespace

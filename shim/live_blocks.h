@@ -1,6 +1,7 @@
-// The blocks that were logged and are not released yet, so that free can tell in one byte test that a
+// The blocks that were logged and are not released yet, so that free can tell in one bit test that a
 // block was not (the common case), and exactly when it may have been.
-//   filter  2^15 counters of one byte, by address hash; one that saturated (255) stays so.
+//   filter  2^18 bits, by address hash, and a counter of one byte for each; one that saturated (255) stays so. With
+//           16,000 blocks, the samples of 1 GiB, one address of 17 is looked up in vain.
 //   set     three tables of 8-slot buckets, two candidate buckets per address each: 32 KiB, 512 KiB,
 //           8 MiB, used in this order, so that a program with few large blocks touches few pages.
 // Lock-free, async-signal-safe; fork copies it. An address belongs to one thread between its malloc
@@ -27,7 +28,8 @@ class LiveBlocks {
 
   // False: certainly not logged, and not from the bootstrap arena.
   [[nodiscard]] bool may_contain(const void* block) const noexcept {
-    return filter_[filter_index(block)].load(std::memory_order_relaxed) != 0;
+    const std::size_t index = filter_index(block);
+    return (filter_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
   }
 
   // False when there was no room: the block then counts as never logged.
@@ -38,7 +40,8 @@ class LiveBlocks {
 
   // Makes may_contain() true for this address for good.
   void mark_for_slow_release(const void* block) noexcept {
-    filter_[filter_index(block)].store(kSaturated, std::memory_order_relaxed);
+    counters_[filter_index(block)].store(kSaturated, std::memory_order_relaxed);
+    set_filter(filter_index(block));
   }
 
  private:
@@ -46,12 +49,21 @@ class LiveBlocks {
   static std::uint64_t hash(const void* block) noexcept {
     return reinterpret_cast<std::uintptr_t>(block) * 0x9e3779b97f4a7c15ULL;
   }
-  static std::size_t filter_index(const void* block) noexcept { return hash(block) >> 49; }
-  // Calls visit(slot) for the candidate slots in order until it returns true.
+  static constexpr unsigned kFilterBits = 18;
+  static std::size_t filter_index(const void* block) noexcept { return hash(block) >> (64 - kFilterBits); }
+  void set_filter(std::size_t index) noexcept {
+    filter_[index / 64].fetch_or(std::uint64_t{1} << index % 64, std::memory_order_seq_cst);
+  }
+  void add_to_filter(const void* block) noexcept;
+  void remove_from_filter(const void* block) noexcept;
+  // Calls visit(slot) for the candidate slots in order until it returns true; says of which table. The tables
+  // that never held anything are not visited, but by an insert.
   template <class Visit>
-  bool any_slot(std::uint64_t address, Visit visit) const noexcept;
+  bool any_slot(std::uint64_t address, std::uint32_t tables, Visit visit) const noexcept;
 
-  std::array<std::atomic<std::uint8_t>, std::size_t{1} << 15> filter_{};
+  std::array<std::atomic<std::uint64_t>, (std::size_t{1} << kFilterBits) / 64> filter_{};
+  std::array<std::atomic<std::uint8_t>, std::size_t{1} << kFilterBits> counters_{};
+  std::atomic<std::uint32_t> tables_used_{0};
   std::atomic<std::uint64_t>* table_ = nullptr;
 };
 

@@ -6,12 +6,12 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cerrno>
 
 #include "shim/allocator_stats.h"
+#include "shim/attach.h"
 #include "shim/emit.h"
-#include "shim/guard.h"
-#include "shim/live_blocks.h"
+#include "shim/liveness.h"
+#include "shim/observation.h"
 #include "shim/own_memory.h"
 #include "shim/raw_io.h"
 #include "shim/session.h"
@@ -19,9 +19,6 @@
 
 namespace whyrss::shim {
 namespace {
-
-// Small-block counts go to the shared slot in batches, so that the slot's cache line stays quiet.
-constexpr std::uint64_t kCountsPerFlush = 64;
 
 // How long a leaving process waits for the last look at its pages: a few ms as a rule, longer only where
 // the machine is so busy that the reader does not get its turn.
@@ -32,42 +29,7 @@ constexpr std::uint64_t kLongestExitLookNs = 1'000'000'000;
 // Moves of the resident set below this are not worth a last look: 1 MiB.
 constexpr std::uint64_t kWorthLookingPages = 256;
 
-// One event: guards, enters the thread, keeps errno.
-class Observation {
- public:
-  Observation() noexcept
-      : saved_errno_(errno), thread_(thread_state()), busy_(thread_), ready_(busy_.taken() && enter_thread(thread_)) {}
-  Observation(const Observation&) = delete;
-  Observation& operator=(const Observation&) = delete;
-  ~Observation() {
-    if (ready_) {
-      if (thread_.small_allocations + thread_.small_releases >= kCountsPerFlush) flush_counts(thread_);
-      if (thread_.ended) trace::seal(thread_.lease);
-    }
-    errno = saved_errno_;
-  }
-  explicit operator bool() const noexcept { return ready_; }
-  ThreadState& thread() noexcept { return thread_; }
-
-  std::uint32_t stack(const Caller& caller) noexcept {
-    if (!session().stacks_ready.load(std::memory_order_acquire) || thread_.ended) return trace::kNoStack;
-    if (!ensure_scratch(thread_)) return trace::kNoStack;
-    return describe_stack(caller, thread_.writer, thread_.lease, *thread_.scratch);
-  }
-
- private:
-  int saved_errno_;
-  ThreadState& thread_;
-  Busy busy_;
-  bool ready_;
-};
-
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
-
-trace::ProcessSlot* slot_of(const ThreadState& thread) noexcept {
-  const trace::Writer& writer = thread.writer;
-  return writer.slot == trace::kNoSlot ? nullptr : &writer.pool.slots[writer.slot];
-}
 
 bool look_now(ThreadState& thread, std::uint64_t limit_ns) noexcept {
   trace::ProcessSlot* slot = slot_of(thread);
@@ -86,17 +48,6 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns) noexcept {
                         .tv_nsec = static_cast<long>((deadline - now) % 1'000'000'000)};
     raw_syscall(SYS_futex, as_long(&slot->look_done), FUTEX_WAIT, done, as_long(&wait));
   }
-}
-
-void emit_block(Observation& event, trace::RecordKind kind, std::uint32_t stack_id, const void* block,
-                std::size_t size_bytes) noexcept {
-  emit(event.thread(), kind,
-       trace::BlockRecord{.header = {},
-                          .address = number_of(block),
-                          .size_bytes = size_bytes,
-                          .sampled_bytes = 0,
-                          .stack_id = stack_id,
-                          .tid = event.thread().writer.tid});
 }
 
 // Generation of the process that has begun its teardown; a forked child has another.
@@ -121,43 +72,6 @@ void look_if_moved(ThreadState& thread) noexcept {
 }
 
 }  // namespace
-
-void observe_allocate(const Caller& caller, const void* block, std::size_t size_bytes) noexcept {
-  Observation event;
-  if (!event) return;
-  ThreadState& thread = event.thread();
-  if (size_bytes < session().large_limit) {  // the first block of a thread comes here whatever its size
-    ++thread.small_allocations;
-    thread.small_allocated_bytes += size_bytes;
-    return;
-  }
-  if (!live_blocks().insert(block)) {  // its release could not be told: a false leak is worse than a gap
-    static constinit std::atomic<bool> told{false};
-    if (!told.exchange(true))
-      emit_text(thread, trace::RecordKind::note, 0,
-                "some large blocks are not followed: the table of live blocks is full");
-    return;
-  }
-  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
-    slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
-  emit_block(event, trace::RecordKind::allocate, event.stack(caller), block, size_bytes);
-  serve_stats_request(thread);
-}
-
-bool observe_release(const void* block) noexcept {
-  // Also while our own code runs: the address is about to be reused.
-  if (!live_blocks().remove(block)) {
-    ++thread_state().small_releases;
-    return false;
-  }
-  if (Observation event; event) emit_block(event, trace::RecordKind::release, trace::kNoStack, block, 0);
-  return true;
-}
-
-void observe_release_undone(const void* block) noexcept {
-  live_blocks().insert(block);
-  if (Observation event; event) emit_block(event, trace::RecordKind::release_undone, trace::kNoStack, block, 0);
-}
 
 void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
   Observation event;
@@ -222,6 +136,7 @@ void observe_exec(std::string_view program) noexcept {
   touch_before_exec(event.thread());
   emit_text(event.thread(), trace::RecordKind::exec, 0, program);
   flush_counts(event.thread());
+  publish_liveness(event.thread(), false);
   trace::seal(event.thread().lease);
   trace::ring_doorbell(event.thread().writer.pool);
 }
@@ -230,6 +145,7 @@ void observe_exec_failed(std::string_view program) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return;
   emit_text(event.thread(), trace::RecordKind::exec_failed, 0, program);
+  publish_liveness(event.thread(), true);
   touch_after_failed_exec(event.thread());
 }
 

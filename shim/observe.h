@@ -15,8 +15,9 @@
 
 namespace whyrss::shim {
 
-// A block that a heap function returned; small ones are counted, large ones logged.
-void observe_allocate(const Caller& caller, const void* block, std::size_t size_bytes) noexcept;
+// A block that a heap function returned and the fast path did not count; `requested` bytes. Large ones and the
+// sampled of the others are logged.
+void observe_allocate(const Caller& caller, const void* block, std::size_t requested) noexcept;
 // True: the block had been logged, and now its release is.
 bool observe_release(const void* block) noexcept;
 // The realloc announced by observe_release(block) failed.

@@ -18,9 +18,11 @@
 #include "shim/collector_start.h"
 #include "shim/emit.h"
 #include "shim/guard.h"
+#include "shim/heap_count.h"
 #include "shim/heap_trim.h"
 #include "shim/inherited_pages.h"
 #include "shim/live_blocks.h"
+#include "shim/liveness.h"
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/real.h"
@@ -55,7 +57,6 @@ void end_thread(void*) noexcept {
   }
   const int saved_errno = errno;
   if (Busy busy(thread); busy.taken() && thread.generation != 0 && enter_thread(thread)) {
-    flush_counts(thread);
     if (thread.scratch != nullptr) {
       emit(thread, trace::RecordKind::unmap,
            trace::RangeRecord{.header = {},
@@ -70,6 +71,7 @@ void end_thread(void*) noexcept {
     touch_leave_thread(thread);
     trace::seal(thread.lease);
     thread.ended = true;
+    flush_counts(thread);
   }
   errno = saved_errno;
 }
@@ -132,18 +134,21 @@ void report_shared_tables(ThreadState& thread, void* table) noexcept {
     report_own_memory(thread, table, LiveBlocks::kTableBytes);
   else
     emit_text(thread, trace::RecordKind::note, 0,
-              "large blocks are not logged: the table of live blocks does not fit into the address space");
+              "blocks are not logged: the table of live blocks does not fit into the address space");
+  report_liveness(thread);
+  if (g_session.settings.liveness_off || liveness_address() != 0) return;
+  emit_text(thread, trace::RecordKind::note, 0,
+            !heap().learning ? "live bytes are not known: the allocator does not say how large blocks are"
+                             : "live bytes are not known: their table does not fit into the address space");
 }
 
-// In the first image of the recording: what was asked for in vain.
-void note_settings_without_effect(ThreadState& thread) noexcept {
-  const trace::ChunkHeader* chunk = thread.lease.chunk;
-  if (chunk == nullptr || chunk->lease.load(std::memory_order_relaxed) != 1) return;
+// How blocks are followed, before the first is.
+void start_heap() noexcept {
   const Settings& settings = g_session.settings;
-  const auto note = [&thread](std::string_view text) { emit_text(thread, trace::RecordKind::note, 0, text); };
-  if (settings.wants_exact) note("mode exact is not in this version: recorded as sampled");
-  if (settings.wants_other_distance)
-    note("sample_bytes is not in this version: large blocks are recorded one by one, small ones counted");
+  heap().sample_bytes = settings.sample_bytes;
+  heap().exact = settings.exact;
+  heap().learning = allocator_tells_sizes();
+  if (heap().learning && !settings.liveness_off) start_liveness();
 }
 
 // Attaches with what the environment says. The caller holds Busy and has set Phase::starting.
@@ -158,12 +163,10 @@ void attach_by_environment(ThreadState& thread, const char* const* environment, 
   if (!map_control_page()) return switch_off("no wipe-on-fork page to be had (tracing is off)", {});
   void* table = map_own(LiveBlocks::kTableBytes);
   live_blocks().use_table(table);
-  self.large_limit =
-      table == nullptr ? UINT64_MAX - 1 : std::max<std::uint64_t>(self.pool.header->large_block_bytes, 1);
   find_allocator();
+  start_heap();
   attach_process(thread, trace::Born::exec);
   report_shared_tables(thread, table);
-  note_settings_without_effect(thread);
   self.phase.store(Phase::live, std::memory_order_release);
 }
 
@@ -181,7 +184,7 @@ bool start(ThreadState& thread, const char* const* environment, bool in_construc
 bool enter_thread(ThreadState& thread) noexcept {
   const Phase phase = g_session.phase.load(std::memory_order_acquire);
   if (phase == Phase::off) {
-    thread.large_limit = UINT64_MAX;
+    stop_counting(thread);
     return false;
   }
   if (phase != Phase::live && !start(thread, environ, false)) return false;
@@ -221,6 +224,8 @@ bool is_borrowed_image() noexcept {
 }
 
 void flush_counts(ThreadState& thread) noexcept {
+  settle_countdown(thread);
+  arm_countdown(thread);
   if (thread.writer.slot != trace::kNoSlot && thread.writer.pool) {
     trace::ProcessSlot& slot = thread.writer.pool.slots[thread.writer.slot];
     slot.small_allocations.fetch_add(thread.small_allocations, std::memory_order_relaxed);

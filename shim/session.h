@@ -36,8 +36,8 @@ struct Session {
   Settings settings{};
   trace::Allocator allocator = trace::Allocator::other;
   const char* allocator_path = "";
-  std::uint64_t large_limit = 0;
   std::uint64_t attach_count = 0;
+  std::uint64_t seed = 0;  // of the threads' sampling; another one in each process
   std::uint32_t thread_key = 0;
   bool has_thread_key = false;
 };

@@ -10,6 +10,7 @@ enum class Value { mode, size, touch, on_off, unwinder, anything };
 
 // Fits into 32 bits; nobody samples more rarely.
 constexpr std::uint64_t kMaxPeriodFaults = 1'000'000'000;
+constexpr std::uint64_t kMaxSampleBytes = std::uint64_t{1} << 50;
 
 struct Option {
   std::string_view key;
@@ -29,13 +30,24 @@ bool is_count(std::string_view text) noexcept {
   return text.empty() && number > 0;
 }
 
-bool is_size(std::string_view text) noexcept {
-  for (const std::string_view unit : {"KiB", "MiB", "GiB", "K", "M", "G", "B"}) {
-    if (!text.ends_with(unit)) continue;
-    text.remove_suffix(unit.size());
+struct Unit {
+  std::string_view name;
+  unsigned shift;
+};
+constexpr std::array kUnits{
+    Unit{"KiB", 10}, Unit{"MiB", 20}, Unit{"GiB", 30}, Unit{"K", 10}, Unit{"M", 20}, Unit{"G", 30}, Unit{"B", 0},
+};
+
+// "64KiB" -> 65536; 0 when it is not a size.
+std::uint64_t size_of(std::string_view text) noexcept {
+  unsigned shift = 0;
+  for (const Unit& unit : kUnits) {
+    if (!text.ends_with(unit.name)) continue;
+    text.remove_suffix(unit.name.size());
+    shift = unit.shift;
     break;
   }
-  return is_count(text);
+  return is_count(text) ? std::min(take_number(text), UINT64_MAX >> shift) << shift : 0;
 }
 
 bool is_valid(Value kind, std::string_view text) noexcept {
@@ -43,7 +55,7 @@ bool is_valid(Value kind, std::string_view text) noexcept {
     case Value::mode:
       return text == "sampled" || text == "exact";
     case Value::size:
-      return is_size(text);
+      return size_of(text) != 0;
     case Value::touch:
       return text == "auto" || text == "off" || is_count(text);
     case Value::on_off:
@@ -53,12 +65,6 @@ bool is_valid(Value kind, std::string_view text) noexcept {
     case Value::anything:
       return !text.empty();
   }
-  return false;
-}
-
-bool is_default_distance(std::string_view text) noexcept {
-  for (const std::string_view same : {"65536", "65536B", "64K", "64KiB"})
-    if (text == same) return true;
   return false;
 }
 
@@ -84,8 +90,9 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
       settings.exe_pattern = value.data();
       settings.exe_pattern_bytes = value.size();
     }
-    if (key == "mode") settings.wants_exact = value == "exact";
-    if (key == "sample_bytes") settings.wants_other_distance = !is_default_distance(value);
+    if (key == "mode") settings.exact = value == "exact";
+    if (key == "sample_bytes") settings.sample_bytes = std::min(size_of(value), kMaxSampleBytes);
+    if (key == "liveness") settings.liveness_off = value == "off";
     if (key == "trim_at_end") settings.trim_at_end = value == "on";
     if (key == "touch") set_touch(value, settings);
     if (key == "unwinder") settings.use_libunwind = value == "libunwind";

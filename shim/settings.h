@@ -16,9 +16,10 @@ struct Settings {
   std::uint32_t touch_period_faults = 0;  // each Nth fault; 0: auto (touch_event.cc)
   const char* exe_pattern = nullptr;      // exe=GLOB: other programs are not traced
   std::size_t exe_pattern_bytes = 0;
-  bool trim_at_end = false;  // malloc_trim(0) at the end, with a look before and after (heap_trim.h)
-  // Asked for, and without effect in this version: the recording says so.
-  bool wants_exact = false, wants_other_distance = false;
+  bool trim_at_end = false;                // malloc_trim(0) at the end, with a look before and after (heap_trim.h)
+  bool exact = false;                      // mode=exact: every block; sampled otherwise
+  std::uint64_t sample_bytes = 64 * 1024;  // mean distance of sampled small blocks
+  bool liveness_off = false;               // liveness=off: no table of live bytes per page
 };
 
 // Reads WHYRSS_OUTPUT, WHYRSS_SESSION and WHYRSS_OPTS. The pointers point into `environment`.

@@ -1,6 +1,6 @@
 // What the shim keeps per thread: initial-exec TLS, so that it works before any constructor, in signal
 // handlers and in threads we did not see start, at the cost of one %fs-relative load. Zero-initialised
-// means "not entered yet": large_limit 0 sends the first allocation of a thread to the slow path, which
+// means "not entered yet": nothing left sends the first allocation of a thread to the slow path, which
 // enters it (session.h). No destructor: a pthread key (session.cc) ends the thread's lease.
 // Static TLS is scarce (thread stacks, dlopen): the size is asserted, big things live in `scratch`.
 #pragma once
@@ -17,20 +17,31 @@ struct StackScratch;  // stack_capture.h
 struct TouchThread;   // touch_event.h
 
 struct ThreadState {
-  // Blocks below this many bytes are only counted. 0: thread not entered, UINT64_MAX: tracing is off.
-  std::uint64_t large_limit = 0;
-  // Counted since the last flush to the process slot.
+  // Bytes that may be allocated before the slow path is taken: usable bytes where live bytes are counted page by
+  // page (`left`), requested ones where they are not (`request_left`; UINT64_MAX: tracing is off). The other one is 0,
+  // and both in exact mode.
+  std::uint64_t left = 0;
+  std::uint64_t request_left = 0;
+  // The block that was counted last, so that an entry around the one that counted it does not count it again.
+  const void* last_block = nullptr;
+  // Counted, and now given to the real release, which may call an entry that must not count it again.
+  const void* releasing = nullptr;
+  // Since the last flush to the process slot; the bytes without armed - left - request_left.
   std::uint64_t small_allocations = 0;
   std::uint64_t small_allocated_bytes = 0;
   std::uint64_t small_releases = 0;
+  std::uint64_t armed = 0;   // what `left` or `request_left` began with
+  std::uint64_t gap = 0;     // from there to the byte that is sampled next
+  std::uint64_t random = 0;  // of sampling.h
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.
   std::uintptr_t busy_sp = 0;
-  // The heap entry that runs now, so that an entry called by it (operator new -> malloc) stays silent:
-  // its stack address, and the stack slot and value of its return address.
+  // The heap entry that runs now, so that an entry called by it (operator new -> malloc) takes the stack of
+  // its caller: its stack address, the stack slot and value of its return address, its caller's frame pointer.
   std::uintptr_t outer_sp = 0;
   const std::uintptr_t* outer_return_slot = nullptr;
   std::uintptr_t outer_return = 0;
+  std::uintptr_t outer_bp = 0;
 
   trace::Writer writer{};
   trace::Lease lease{};

@@ -91,7 +91,8 @@ class TableReader {
   Counters counters_;
 };
 
-bool is_pymalloc(std::uint32_t counter) { return counter >> 16 == trace::kPymallocPage; }
+// A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
+bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
 
 std::int64_t live_bytes(std::uint32_t counter) {
   return static_cast<std::int16_t>(counter & 0xffff) * static_cast<std::int64_t>(trace::kLivenessUnitBytes);

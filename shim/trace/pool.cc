@@ -2,8 +2,10 @@
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <climits>
@@ -73,8 +75,48 @@ bool take_chunk(const Writer& writer, Lease& lease) noexcept {
   chunk.lease.store(writer.pool.header->next_lease.fetch_add(1, std::memory_order_relaxed) + 1,
                     std::memory_order_relaxed);
   chunk.state.store(ChunkState::leased, std::memory_order_release);
-  lease = {.chunk = &chunk, .data = writer.pool.data + std::size_t{index} * kChunkBytes, .used = 0, .lost = 0};
+  lease = {.chunk = &chunk, .data = writer.pool.data + std::size_t{index} * kChunkBytes};
   return true;
+}
+
+std::uint64_t now_ns() noexcept {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+bool reader_lives(const PoolHeader& header, std::uint64_t now) noexcept {
+  const std::uint64_t beat_ns = header.reader_beat_ns.load(std::memory_order_relaxed);
+  return header.reader_pid.load(std::memory_order_relaxed) != 0 && (beat_ns >= now || now - beat_ns <= kReaderGoneNs);
+}
+
+// Exact mode, and no chunk is free. The reader is rung for again and again: it may have been about to sleep.
+bool wait_for_chunk(const Writer& writer, Lease& lease) noexcept {
+  static constinit std::atomic<std::uint64_t> tired_until_ns{0};
+  constexpr long kStepNs = 200'000;
+  const std::uint64_t begin_ns = now_ns();
+  if (begin_ns < tired_until_ns.load(std::memory_order_relaxed) || !reader_lives(*writer.pool.header, begin_ns))
+    return false;
+  if (writer.slot < writer.pool.header->slot_count)
+    writer.pool.slots[writer.slot].waits.fetch_add(1, std::memory_order_relaxed);
+  const int saved_errno = errno;
+  bool taken = false;
+  for (std::uint64_t now = begin_ns; !taken && now - begin_ns < kLongestWaitNs && reader_lives(*writer.pool.header, now);
+       now = now_ns()) {
+    ring_doorbell(writer.pool);
+    const timespec step{.tv_sec = 0, .tv_nsec = kStepNs};
+    syscall(SYS_nanosleep, &step, nullptr);
+    taken = take_chunk(writer, lease);
+  }
+  if (!taken) tired_until_ns.store(now_ns() + kLongestWaitNs, std::memory_order_relaxed);
+  errno = saved_errno;
+  return taken;
+}
+
+// Exact mode fills chunks faster than the reader comes by itself.
+void tell_crowd(PoolView pool) noexcept {
+  const std::uint32_t crowd = std::min(kCrowdedChunks, pool.header->chunk_count / 8 + 1);
+  if (pool.header->sealed_chunks.fetch_add(1, std::memory_order_relaxed) + 1 == crowd) ring_doorbell(pool);
 }
 
 void count_drop(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept {
@@ -174,8 +216,10 @@ std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) n
     return nullptr;
   }
   if (lease.chunk != nullptr && lease.used + size <= kChunkBytes) return lease.data + lease.used;
+  const bool was_full = lease.chunk != nullptr;
   seal(lease);
-  if (!take_chunk(writer, lease)) {
+  if (was_full && writer.is_exact) tell_crowd(writer.pool);
+  if (!take_chunk(writer, lease) && !(writer.is_exact && wait_for_chunk(writer, lease))) {
     count_drop(writer, lease, size);
     return nullptr;
   }
@@ -190,7 +234,7 @@ void publish(Lease& lease, std::size_t size_bytes) noexcept {
 void seal(Lease& lease) noexcept {
   if (lease.chunk == nullptr) return;
   lease.chunk->state.store(ChunkState::sealed, std::memory_order_release);
-  lease = {.chunk = nullptr, .data = nullptr, .used = 0, .lost = lease.lost};
+  lease = {.lost = lease.lost};
 }
 
 Segment next_segment(PoolView pool, std::uint32_t index) noexcept {

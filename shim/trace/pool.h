@@ -9,7 +9,8 @@
 // After SIGKILL     whatever was published stays readable: of the writer, of the reader, of both. The
 //                   reader advances `drained` only after the bytes are in the recording; segments
 //                   carry (lease, offset), so what was written twice is recognised.
-// When full         the record is dropped and counted; a writer never waits, never allocates.
+// When full         the record is dropped and counted; a writer never allocates. In exact mode it waits before, at
+//                   most kLongestWaitNs and while the reader lives; after a wait in vain, as long again without one.
 // Trust             each side assumes that the other scribbles: positions are copied once and checked.
 // Ownership         the collector creates the file and removes it; the shim maps it and never unmaps.
 // Threads           PoolWriter: any thread and signal handler, but one Lease belongs to one thread.
@@ -36,6 +37,9 @@ inline constexpr std::uint32_t kChunkBytes = 16 * 1024;
 inline constexpr std::uint32_t kDefaultChunkCount = 1024;
 inline constexpr std::uint32_t kDefaultSlotCount = 1024;
 inline constexpr std::uint64_t kReaderGoneNs = 2'000'000'000;
+inline constexpr std::uint64_t kLongestWaitNs = 1'000'000'000;
+// In exact mode the reader is woken for this many full chunks, or an eighth of the pool.
+inline constexpr std::uint32_t kCrowdedChunks = 64;
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
 struct SessionId {
@@ -56,6 +60,7 @@ struct alignas(4096) PoolHeader {
   std::atomic<std::uint32_t> reader_pid;            // 0: none
   // CLOCK_MONOTONIC of the reader's last round (some 100 ms apart); older than kReaderGoneNs: nobody reads.
   std::atomic<std::uint64_t> reader_beat_ns;
+  std::atomic<std::uint32_t> sealed_chunks;  // full ones of exact mode since the reader's last round, which sets it to 0
   alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
   std::atomic<std::uint64_t> dropped_bytes;
   std::atomic<std::uint64_t> refused_slots;  // processes that found no slot
@@ -133,6 +138,7 @@ struct Lease {
   std::byte* data = nullptr;
   std::uint32_t used = 0;  // = committed
   std::uint32_t lost = 0;  // records dropped since the last successful lease
+  std::uint64_t ticks = 0;  // of its last clock or compact record; 0: none yet
 };
 
 // Who writes; copied into every chunk it leases.
@@ -140,6 +146,7 @@ struct Writer {
   PoolView pool;
   std::uint32_t pid = 0, tid = 0, slot = kNoSlot;
   std::uint64_t start_ticks = 0;
+  bool is_exact = false;  // waits where the pool is full, and wakes the reader before
 };
 
 // Space for one record of `size_bytes` (rounded up to 8, at most kChunkBytes), nullptr when it had to

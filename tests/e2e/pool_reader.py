@@ -20,6 +20,8 @@ Frame = collections.namedtuple("Frame", "code last_instruction native_index flag
 Stack = collections.namedtuple("Stack", "native python flags")
 Python = collections.namedtuple("Python", "support version_hex eval_range runtime_range version")
 Event = collections.namedtuple("Event", "kind address size_bytes stack_id tid origin")
+Slot = collections.namedtuple("Slot", "small_allocations small_allocated_bytes small_releases large_allocations "
+                                      "liveness waits")
 Touch = collections.namedtuple("Touch", "address weight_faults missed_faults stack_id tid")
 TouchState = collections.namedtuple("TouchState", "armed why")
 TOUCH, TOUCH_STATE = 25, 26
@@ -57,6 +59,20 @@ def make_pool(path, chunk_count=4096, slot_count=64):
         pool.flush()
         pool.close()
     return {"WHYRSS_SESSION": f"{SESSION:016x}{SESSION:016x}:{path}"}
+
+
+def slots(path):
+    """pid -> Slot of the processes that have attached."""
+    with open(path, "rb") as file:
+        pool = file.read(HEADER_BYTES + 1024 * SLOT_BYTES)
+    (slot_count,) = struct.unpack_from("<I", pool, 40)
+    found = {}
+    for index in range(slot_count):
+        state, pid, *_, small, small_bytes, released, large, _, _, liveness, waits = struct.unpack_from(
+            "<2IQ2I11Q", pool, HEADER_BYTES + index * SLOT_BYTES)
+        if state == 2:
+            found[pid] = Slot(small, small_bytes, released, large, liveness, waits)
+    return found
 
 
 def read_pool(path):

@@ -91,8 +91,8 @@ class Preloaded {
   [[nodiscard]] trace::PoolView pool() const { return pool_; }
   [[nodiscard]] std::string session() const { return "0123456789abcdeffedcba9876543210:" + path_; }
 
-  // `behind` is an allocator preloaded behind the library; `extra` are more NAME=VALUE settings, NAME=
-  // takes one away; a subreaper adopts the orphans below it, as PID 1 does.
+  // No small block is sampled, unless `extra` says otherwise: more NAME=VALUE settings, NAME= takes one away.
+  // `behind` is an allocator preloaded behind the library; a subreaper adopts the orphans below it, as PID 1 does.
   Outcome run(const std::vector<std::string>& command, const std::string& behind = "",
               const std::vector<std::string>& extra = {}, bool subreaper = false) {
     int output[2];
@@ -107,7 +107,7 @@ class Preloaded {
       setenv("LD_PRELOAD", (std::string(WHYRSS_SHIM_FILE) + (behind.empty() ? "" : ":" + behind)).c_str(), 1);
       setenv("WHYRSS_SESSION", session().c_str(), 1);
       unsetenv("WHYRSS_OUTPUT");
-      unsetenv("WHYRSS_OPTS");
+      setenv("WHYRSS_OPTS", "sample_bytes=1048576G", 1);
       for (const std::string& setting : extra) {
         const std::size_t equals = setting.find('=');
         const std::string name = setting.substr(0, equals);

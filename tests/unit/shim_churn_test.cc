@@ -28,7 +28,7 @@ TEST_P(Churn, DoesTheSame) {
     if (!std::filesystem::exists(allocator)) GTEST_SKIP() << allocator << " is not installed";
   }
   Preloaded preloaded;
-  const Outcome outcome = preloaded.run({kProgram, kRounds}, allocator);
+  const Outcome outcome = preloaded.run({kProgram, kRounds}, allocator, {"WHYRSS_OPTS=sample_bytes=64KiB"});
   EXPECT_EQ(outcome.status, 0);
   EXPECT_EQ(outcome.output, output_without_us());
   EXPECT_GT(outcome.events.size() + outcome.dropped, 1000U);

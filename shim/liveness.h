@@ -1,0 +1,72 @@
+// The liveness table (trace/liveness_format.h): live bytes of small blocks, per page.
+// Any thread, signal handlers; nothing is locked. A fork child goes on with its copy.
+#pragma once
+
+#include <sys/single_threaded.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/thread_state.h"
+#include "shim/trace/liveness_format.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+using LivenessDirectory = std::atomic<std::uint64_t>*;
+
+// Maps the table; nothing is counted before open_liveness. Once per image.
+void start_liveness() noexcept;
+// Counting begins, if there is a table: sizes are known.
+void open_liveness() noexcept;
+// What the process slot says; 0: no table.
+std::uint64_t liveness_address() noexcept;
+// The table's memory, to the reader; the thread is entered and Busy held by the caller.
+void report_liveness(ThreadState& thread) noexcept;
+// Maps the leaves that a block lies on. The thread is entered and Busy held by the caller.
+void map_leaves(ThreadState& thread, const void* block, std::size_t usable) noexcept;
+
+// What a change does to the counter of a page.
+enum class LiveChange : std::uint8_t { allocate, release, undo_release };
+
+// Of a block that lies on several pages.
+bool change_live_pages(LivenessDirectory directory, const void* block, std::size_t usable, LiveChange change) noexcept;
+
+// The counter of the page of `address`, nullptr: it has none.
+[[gnu::always_inline]] inline std::uint32_t* live_counter(LivenessDirectory directory, std::uint64_t address) noexcept {
+  const std::uint64_t leaf =
+      directory[address / trace::kLeafSpan % trace::kDirectoryEntries].load(std::memory_order_acquire);
+  if (leaf == 0) [[unlikely]]
+    return nullptr;
+  return reinterpret_cast<std::uint32_t*>(leaf) + address / trace::kLivenessPageBytes % trace::kLeafPages;
+}
+
+// One instruction each: a signal handler sees it done or not. A program without threads needs no bus lock.
+[[gnu::always_inline]] inline void add_live(std::uint32_t* counter, std::uint32_t units) noexcept {
+  if (__libc_single_threaded != 0)
+    __asm__ volatile("addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
+  else
+    __asm__ volatile("lock addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
+}
+
+constexpr std::uint32_t live_units(LiveChange change, std::size_t bytes) noexcept {
+  const auto units = static_cast<std::uint32_t>(bytes / trace::kLivenessUnitBytes);
+  if (change == LiveChange::release) return -units;
+  return change == LiveChange::allocate ? units + (std::uint32_t{1} << 16) : units;
+}
+
+// A block of less than trace::kLargeBlockBytes came or goes. False: a page has no counter; nothing was counted.
+[[gnu::always_inline]] inline bool change_live(LivenessDirectory directory, const void* block, std::size_t usable,
+                                               LiveChange change) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  if (address % trace::kLivenessPageBytes + usable > trace::kLivenessPageBytes) [[unlikely]]
+    return change_live_pages(directory, block, usable, change);
+  std::uint32_t* counter = live_counter(directory, address);
+  if (counter == nullptr) [[unlikely]]
+    return false;
+  add_live(counter, live_units(change, usable));
+  return true;
+}
+
+}  // namespace whyrss::shim

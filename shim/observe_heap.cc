@@ -1,0 +1,126 @@
+// The events of the malloc family.
+#include <algorithm>
+#include <atomic>
+
+#include "shim/allocator_stats.h"
+#include "shim/emit.h"
+#include "shim/heap_count.h"
+#include "shim/live_blocks.h"
+#include "shim/liveness.h"
+#include "shim/observation.h"
+#include "shim/observe.h"
+#include "shim/real.h"
+
+namespace whyrss::shim {
+namespace {
+
+std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+// The caller of the entry within which the one called by `caller` runs, or `caller` itself. An operator new that threw
+// has left its mark behind: then the inner call is not within the few frames that an allocator's operator new takes,
+// or the slot of its return address holds another value.
+Caller outermost(const ThreadState& thread, const Caller& caller) noexcept {
+  constexpr std::uintptr_t kNestedBytes = 4096;
+  const bool near = thread.outer_sp > caller.sp && thread.outer_sp - caller.sp < kNestedBytes;
+  if (!near || *thread.outer_return_slot != thread.outer_return) return caller;
+  return {.ip = thread.outer_return, .sp = number_of(thread.outer_return_slot + 1), .bp = thread.outer_bp};
+}
+
+void emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_t stack_id, const void* block,
+                std::size_t usable, std::uint64_t sampled_bytes) noexcept {
+  emit(thread, kind,
+       trace::BlockRecord{.header = {},
+                          .address = number_of(block),
+                          .size_bytes = usable,
+                          .sampled_bytes = sampled_bytes,
+                          .stack_id = stack_id,
+                          .tid = thread.writer.tid});
+}
+
+// False: its release could not be told: a false leak is worse than a gap.
+bool follow(ThreadState& thread, const void* block) noexcept {
+  if (live_blocks().insert(block)) return true;
+  static constinit std::atomic<bool> told{false};
+  if (!told.exchange(true))
+    emit_text(thread, trace::RecordKind::note, 0, "some blocks are not followed: the table of live blocks is full");
+  return false;
+}
+
+// Also while our own code runs, or where nothing can be written: its release will be counted.
+void count_live(Observation& event, const void* block, std::size_t usable) noexcept {
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory == nullptr || change_live(directory, block, usable, LiveChange::allocate) || !event) return;
+  map_leaves(event.thread(), block, usable);
+  change_live(directory, block, usable, LiveChange::allocate);
+}
+
+void change_if_small(const void* block, std::size_t usable, LiveChange change) noexcept {
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory != nullptr && usable < trace::kLargeBlockBytes) change_live(directory, block, usable, change);
+}
+
+void log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
+  ThreadState& thread = event.thread();
+  if (!follow(thread, block)) return;
+  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
+    slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
+  emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, 0);
+}
+
+void log_sampled(Observation& event, const Caller& caller, const void* block, std::size_t usable,
+                 std::uint64_t sampled_bytes) noexcept {
+  ThreadState& thread = event.thread();
+  if (!follow(thread, block)) return;
+  emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, sampled_bytes);
+}
+
+void count_small(Observation& event, const Caller& caller, const void* block, std::size_t usable,
+                 std::size_t requested) noexcept {
+  ThreadState& thread = event.thread();
+  const bool by_usable = heap().directory.load(std::memory_order_relaxed) != nullptr;
+  const std::uint64_t counted = by_usable ? std::max<std::size_t>(usable, 1) : counted_request(requested);
+  settle_countdown(thread);
+  if (count_down(thread, counted)) log_sampled(event, caller, block, usable, counted);
+  arm_countdown(thread);
+}
+
+}  // namespace
+
+void observe_allocate(const Caller& caller, const void* block, std::size_t requested) noexcept {
+  if (is_bootstrap(block)) return;
+  Observation event;  // a thread is entered here: only now it is known what is counted
+  ThreadState& thread = event.thread();
+  thread.last_block = block;
+  if (heap().learning && event) {
+    learn_sizes(block);
+    open_liveness();
+  }
+  const std::size_t usable = usable_bytes(block, requested);
+  const bool small = usable < trace::kLargeBlockBytes;
+  if (small) count_live(event, block, usable);
+  if (!event) return;
+  if (small)
+    count_small(event, caller, block, usable, requested);
+  else
+    log_large(event, caller, block, usable);
+  serve_stats_request(thread);
+}
+
+bool observe_release(const void* block) noexcept {
+  const std::size_t usable = usable_bytes(block);
+  change_if_small(block, usable, LiveChange::release);
+  if (usable < trace::kLargeBlockBytes) ++thread_state().small_releases;
+  // Also while our own code runs: the address is about to be reused.
+  if (!live_blocks().remove(block)) return false;
+  if (Observation event; event) emit_block(event.thread(), trace::RecordKind::release, trace::kNoStack, block, 0, 0);
+  return true;
+}
+
+void observe_release_undone(const void* block) noexcept {
+  change_if_small(block, usable_bytes(block), LiveChange::undo_release);
+  live_blocks().insert(block);
+  if (Observation event; event)
+    emit_block(event.thread(), trace::RecordKind::release_undone, trace::kNoStack, block, 0, 0);
+}
+
+}  // namespace whyrss::shim

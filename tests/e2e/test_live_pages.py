@@ -1,0 +1,105 @@
+"""The table of live bytes per page, read from outside as the collector does, against a program that knows its blocks."""
+import collections
+import os
+import pathlib
+import struct
+import subprocess
+
+import pytest
+
+import pool_reader
+
+PROGRAM = pathlib.Path(os.environ.get("WHYRSS_BUILD", "build/release")) / "tests/programs/live_pages"
+LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
+ALLOCATORS = {"glibc": None, "jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4",
+              "mimalloc": "libmimalloc.so.2"}
+PAGE, UNIT, LEAF_PAGES, DIRECTORY_ENTRIES = 4096, 8, 1 << 18, 1 << 17
+LARGE = 32 * 1024
+ROUNDS = 20000
+
+
+class Memory:
+    """The table of a process that waits."""
+
+    def __init__(self, pid, table):
+        self.file = open(f"/proc/{pid}/mem", "rb", buffering=0)
+        self.table = table
+
+    def read(self, address, size):
+        self.file.seek(address)
+        return self.file.read(size)
+
+    def live(self):
+        """page -> live units, where there are any or ever were."""
+        magic, directory, _, _, refused = struct.unpack("<8sQIIQ", self.read(self.table, 32))
+        assert magic == b"whylive\n" and refused == 0
+        found = collections.Counter()
+        for index, leaf in enumerate(struct.unpack(f"<{DIRECTORY_ENTRIES}Q", self.read(directory, DIRECTORY_ENTRIES * 8))):
+            if leaf == 0:
+                continue
+            for page, counter in enumerate(struct.iter_unpack("<hH", self.read(leaf, LEAF_PAGES * 4))):
+                if counter != (0, 0):
+                    found[index * LEAF_PAGES + page] = counter[0]
+        return found
+
+
+def units_of(blocks):
+    """page -> units of the blocks that are counted there."""
+    units = collections.Counter()
+    for address, usable in blocks:
+        end = address + usable
+        while usable < LARGE and address < end:
+            following = min(end, (address // PAGE + 1) * PAGE)
+            units[address // PAGE] += (following - address) // UNIT
+            address = following
+    return units
+
+
+def until(process, word):
+    blocks = []
+    for line in process.stdout:
+        if line.strip() == word:
+            return blocks
+        address, usable = line.split()
+        blocks.append((int(address, 16), int(usable)))
+    pytest.fail(f"ended before it said {word}: {process.wait()}")
+
+
+def proceed(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+
+
+@pytest.mark.parametrize("options", ["sample_bytes=64KiB", "sample_bytes=1"])
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_every_page_has_its_live_bytes(whyrss, tmp_path, allocator, threads, options):
+    # Given a program that takes and gives back blocks of all sizes by all kinds of calls
+    library = ALLOCATORS[allocator] and LIBRARIES / ALLOCATORS[allocator]
+    if library and not library.exists():
+        pytest.skip(f"{library} is not installed")
+    pool = tmp_path / "pool"
+    environment = {**os.environ, **pool_reader.make_pool(pool, chunk_count=8), "WHYRSS_OPTS": f"{options},touch=off",
+                   "LD_PRELOAD": f"{whyrss.shim}:{library}" if library else str(whyrss.shim)}
+    with subprocess.Popen([PROGRAM, str(threads), str(ROUNDS)], env=environment, text=True, stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as process:
+        until(process, "ready")
+        memory = Memory(process.pid, pool_reader.slots(pool)[process.pid].liveness)
+        before = memory.live()
+        # When it holds some of them, and then none
+        proceed(process)
+        blocks = until(process, "held")
+        held = memory.live()
+        proceed(process)
+        until(process, "released")
+        released = memory.live()
+        proceed(process)
+        assert process.wait() == 0
+    # Then what each page lost is what its blocks had
+    assert len(blocks) > 100 * threads
+    lost = held - released
+    assert not released - held
+    assert lost == +units_of(blocks)
+    # And nothing but what the threads left behind stays, nowhere less than nothing
+    assert min(released.values()) >= 0
+    assert 0 <= (sum(released.values()) - sum(before.values())) * UNIT < 16 * 1024
