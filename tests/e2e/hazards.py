@@ -20,7 +20,7 @@ class Outcome:
         """(process, event) of every block of that size, or with the few bytes more that an object's end takes."""
         for process in self.images():
             for event in process.events:
-                if event.kind == pool_reader.ALLOCATE and size <= event.size_bytes <= size + 128:
+                if event.kind == pool_reader.ALLOCATE and size <= event.size_bytes <= size + 4096 + 128:
                     yield process, event
 
     def images(self):

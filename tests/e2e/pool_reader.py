@@ -129,9 +129,13 @@ def inherit_tables(processes):
             ancestor = images.get(ancestor.inherited)
 
 
+def is_sampled(data):
+    return struct.unpack_from("<Q", data, 32)[0] != 0
+
+
 def take_moment(process, kind, data):
-    """What happened to memory, in order: (kind, address, size or 0, stack)."""
-    if kind in (ALLOCATE, RELEASE):
+    """What happened to memory, in order: (kind, address, size or 0, stack). Large blocks only."""
+    if kind in (ALLOCATE, RELEASE) and not is_sampled(data):
         process.moments.append((kind, *struct.unpack_from("<2Q8xI", data, 16)))
     elif kind == TOUCH:
         address, _, _, stack_id = struct.unpack_from("<Q3I", data, 16)
@@ -164,7 +168,7 @@ def take_record(process, kind, data):
         python = [Frame(*struct.unpack_from("<Ii2H", data, 32 + native_count * 8 + i * 16)) for i in range(python_count)]
         assert stack_id not in process.stacks, f"stack {stack_id} is described twice"
         process.stacks[stack_id] = Stack(native, python, flags)
-    elif kind == ALLOCATE:
+    elif kind == ALLOCATE and not is_sampled(data):
         process.events.append(Event(kind, *struct.unpack_from("<2Q8x2I", data, 16), 0))
     elif kind == MAP:
         address, size, _, _, _, _, origin, stack_id, tid = struct.unpack_from("<3Q2Ii3I", data, 16)
