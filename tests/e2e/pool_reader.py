@@ -129,6 +129,12 @@ def inherit_tables(processes):
             ancestor = images.get(ancestor.inherited)
 
 
+def asked_pages(usable):
+    """What a program asked glibc for in whole pages, give or take a few bytes: usable sizes are rounded up to 16
+    bytes, and of blocks that are mapped apart to pages."""
+    return usable // 4096 * 4096
+
+
 def is_sampled(data):
     return struct.unpack_from("<Q", data, 32)[0] != 0
 

@@ -13,8 +13,8 @@ def touched_blocks(process):
     live, found = {}, []
     for kind, address, size, stack_id in process.moments:
         if kind == pool_reader.ALLOCATE:
-            rounded = size // 4096 * 4096
-            if rounded >= 1 << 20 and size - rounded <= 64:
+            rounded = pool_reader.asked_pages(size)
+            if rounded >= 1 << 20:
                 live[address] = (rounded, size, set())
                 found.append((rounded, live[address][2]))
         elif kind == pool_reader.RELEASE:
