@@ -15,6 +15,9 @@ namespace {
 // CPython's small-object allocator hands out multiples of this (ALIGNMENT in Objects/obmalloc.c, 64-bit).
 constexpr std::uint64_t kPymallocUnitBytes = 16;
 
+// Of a damaged recording that claims a heap of a hundred terabytes no page list can be made.
+constexpr std::uint64_t kMostPages = std::uint64_t{1} << 25;
+
 // What is on the pages of one stratum, blocks of AddressSpace apart.
 struct StratumBooks {
   std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0;
@@ -29,7 +32,7 @@ class HeapBooks {
       evidence.small_blocks->for_each([&](const LiveBlock& block) { add_small_block(block); });
     for (const LargePart& part : pages.large_parts()) {
       const HeapPage& page = pages.pages()[part.page];
-      books_[page.stratum].slack.add_known(part.stack, pinned_by(page, part.bytes));
+      books_[page.stratum].slack.add_known(part.stack, page.pinned_by(part.bytes));
     }
     add_pages();
   }
@@ -56,31 +59,24 @@ class HeapBooks {
   }
 
  private:
-  // The part of a page's free bytes that `bytes` of its live ones keep from being given back.
-  static double pinned_by(const HeapPage& page, std::int64_t bytes) {
-    const std::int64_t live_bytes = page.live_bytes();
-    if (live_bytes == 0) return 0;  // the block came or went during the walk
-    return static_cast<double>(bytes) / static_cast<double>(live_bytes) * static_cast<double>(page.free_bytes());
-  }
-
   void add_small_block(const LiveBlock& block) {
     std::uint64_t size_bytes = block.size_bytes;
-    const std::uint32_t first = pages_.find(block.address);
-    if (first != HeapPages::kNone && pages_.strata()[pages_.pages()[first].stratum].pymalloc)
+    std::uint32_t stratum = pages_.spot(block.address).stratum;
+    if (stratum != HeapPages::kNone && pages_.strata()[stratum].pymalloc)
       size_bytes = (size_bytes + kPymallocUnitBytes - 1) / kPymallocUnitBytes * kPymallocUnitBytes;
     double live = 0, slack = 0;
-    std::uint32_t stratum = 0;  // a block seldom lies in two
-    const auto add = [&] {
+    const auto add = [&] {  // a block seldom lies in two
       if (live > 0) books_[stratum].live.add_samples(block.stack, live, block.weight);
       if (slack > 0) books_[stratum].slack.add_samples(block.stack, slack, block.weight);
       live = slack = 0;
     };
-    visit_pages(pages_, block.address, size_bytes, [&](std::uint32_t index, std::int64_t bytes) {
-      const HeapPage& page = pages_.pages()[index];
-      if (page.stratum != stratum) add();
-      stratum = page.stratum;
+    visit_pages(block.address, size_bytes, [&](std::uint64_t at, std::int64_t bytes) {
+      const HeapPages::Spot spot = pages_.spot(at);
+      if (spot.stratum == HeapPages::kNone) return;
+      if (spot.stratum != stratum) add();
+      stratum = spot.stratum;
       live += static_cast<double>(bytes);
-      if (pages_.knows(pages_.strata()[stratum])) slack += pinned_by(page, bytes);
+      slack += static_cast<double>(bytes) * static_cast<double>(spot.pinned_per_byte);
     });
     add();
   }
@@ -171,6 +167,26 @@ class HeapBooks {
   std::vector<StratumBooks> books_;  // as HeapPages::strata()
 };
 
+std::uint64_t most_pages(const std::vector<Fragment>& heap) {
+  std::uint64_t pages = 0;
+  for (const Fragment& fragment : heap)
+    pages += fragment.owned_by(Owner::block) ? 2 : (fragment.end - fragment.start) / kLivePageBytes + 2;
+  return pages;
+}
+
+// No heap that was recorded, or one of over 128 GiB in small blocks: told as one.
+HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap) {
+  for (const Fragment& fragment : heap) {
+    if (fragment.owned_by(Owner::block)) continue;
+    const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
+    ledger.book({.cause = Cause::heap_live,
+                 .claim = {kEmptyStack, fragment.vma->path},
+                 .bytes = bytes,
+                 .exclusive_bytes = fragment.exclusive ? bytes : 0});
+  }
+  return {};
+}
+
 }  // namespace
 
 HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
@@ -185,6 +201,7 @@ HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
                  .bytes = bytes,
                  .exclusive_bytes = fragment.exclusive ? bytes : 0});
   }
+  if (most_pages(heap) > kMostPages) return book_as_live(ledger, heap);
   const HeapPages pages(evidence, heap);
   return HeapBooks(evidence, pages).book(ledger);
 }

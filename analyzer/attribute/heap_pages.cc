@@ -5,9 +5,6 @@
 namespace whyrss {
 namespace {
 
-constexpr std::uint64_t kStretchPages = 512;
-constexpr std::uint64_t kStretchBytes = kStretchPages * kLivePageBytes;
-
 // Of a recording that names its mappings to our harm, all others count as one nameless kind.
 constexpr std::size_t kMostStrata = 64;
 
@@ -19,7 +16,8 @@ HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& frag
     : live_pages_(evidence.live_pages),
       has_liveness_(evidence.has_liveness),
       knows_malloc_(evidence.has_liveness || (evidence.exact_blocks && evidence.small_blocks != nullptr)),
-      samples_tell_(evidence.small_blocks != nullptr) {
+      samples_tell_(evidence.small_blocks != nullptr),
+      gigabytes_(kGigabytes) {
   for (const Fragment& fragment : fragments) add_fragment(fragment);
   if (knows_malloc_ && !has_liveness_) count_blocks(*evidence.small_blocks);
   settle();
@@ -27,6 +25,7 @@ HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& frag
 
 void HeapPages::add_fragment(const Fragment& fragment) {
   const bool block = fragment.owned_by(Owner::block);
+  strata_here_.fill(kNone);
   for (std::uint64_t at = fragment.start; at < fragment.end;) {
     if (block && at == page_of(at) && fragment.end - at >= kLivePageBytes) {
       at = page_of(fragment.end);  // nothing else is on the pages between
@@ -50,17 +49,16 @@ HeapPage& HeapPages::page_at(std::uint64_t start, const Fragment& fragment) {
   const PageLife life = life_of(start);
   const bool pymalloc = life.pymalloc || fragment.owned_by(Owner::pymalloc);
   knows_pymalloc_ |= life.pymalloc;
+  std::uint32_t& stratum = strata_here_[pymalloc ? 1 : 0];
+  if (stratum == kNone) stratum = stratum_of({fragment.vma->path, fragment.exclusive, pymalloc});
   HeapPage page{.start = start,
-                .stratum = stratum_of({fragment.vma->path, fragment.exclusive, pymalloc}),
+                .stratum = stratum,
                 .small_bytes = life.live_bytes,
                 .ever_held = life.ever_held || pymalloc || fragment.held != nullptr};
   const bool mapped_seen = fragment.owned_by(Owner::pymalloc) || fragment.owned_by(Owner::program);
   if (mapped_seen) page.mapped_stack = fragment.owned->stack;
   if (fragment.held != nullptr && !life.ever_held) page.held_stack = fragment.held->last_stack;
-  const auto [stretch, added] =
-      stretches_.try_emplace(start / kStretchBytes, static_cast<std::uint32_t>(index_.size()));
-  if (added) index_.resize(index_.size() + kStretchPages, kNone);
-  index_[stretch->second + start / kLivePageBytes % kStretchPages] = static_cast<std::uint32_t>(pages_.size());
+  add_place(start, static_cast<std::uint32_t>(pages_.size()));
   return pages_.emplace_back(page);
 }
 
@@ -71,24 +69,36 @@ PageLife HeapPages::life_of(std::uint64_t start) {
 }
 
 std::uint32_t HeapPages::stratum_of(const HeapStratum& stratum) {
-  // Of a few kinds, and mostly that of the page before.
-  const auto found = std::find(strata_.rbegin(), strata_.rend(), stratum);
-  if (found != strata_.rend()) return static_cast<std::uint32_t>(strata_.rend() - found - 1);
+  const auto found = std::find(strata_.begin(), strata_.end(), stratum);
+  if (found != strata_.end()) return static_cast<std::uint32_t>(found - strata_.begin());
   if (strata_.size() >= kMostStrata && !stratum.mapping.empty())
     return stratum_of({{}, stratum.exclusive, stratum.pymalloc});
   strata_.push_back(stratum);
   return static_cast<std::uint32_t>(strata_.size() - 1);
 }
 
-std::uint32_t HeapPages::find(std::uint64_t address) const {
-  const auto stretch = stretches_.find(address / kStretchBytes);
-  return stretch == stretches_.end() ? kNone : index_[stretch->second + address / kLivePageBytes % kStretchPages];
+void HeapPages::add_place(std::uint64_t address, std::uint32_t index) {
+  const std::uint64_t page = address >> kPageShift, gigabyte = page >> (2 * kTableBits);
+  if (gigabyte >= kGigabytes) return;  // the kernel's
+  if (gigabytes_[gigabyte] == 0) {
+    gigabytes_[gigabyte] = static_cast<std::uint32_t>(stretches_.size() / kTableEntries) + 1;
+    stretches_.resize(stretches_.size() + kTableEntries);
+  }
+  std::uint32_t& stretch =
+      stretches_[((std::size_t{gigabytes_[gigabyte]} - 1) << kTableBits) + (page >> kTableBits) % kTableEntries];
+  if (stretch == 0) {
+    stretch = static_cast<std::uint32_t>(index_.size() / kTableEntries) + 1;
+    index_.resize(index_.size() + kTableEntries, kNone);
+  }
+  index_[place_of(address)] = index;
 }
 
 void HeapPages::count_blocks(const LiveSet& blocks) {
   blocks.for_each([&](const LiveBlock& block) {
-    visit_pages(*this, block.address, block.size_bytes, [&](std::uint32_t index, std::int64_t bytes) {
-      HeapPage& page = pages_[index];
+    visit_pages(block.address, block.size_bytes, [&](std::uint64_t at, std::int64_t bytes) {
+      const std::size_t place = place_of(at);
+      if (place == kNowhere || index_[place] == kNone) return;
+      HeapPage& page = pages_[index_[place]];
       if (strata_[page.stratum].pymalloc && knows_pymalloc_) return;
       page.small_bytes = static_cast<std::uint16_t>(
           std::min<std::int64_t>(page.small_bytes + bytes, static_cast<std::int64_t>(kLivePageBytes)));
@@ -97,6 +107,7 @@ void HeapPages::count_blocks(const LiveSet& blocks) {
 }
 
 void HeapPages::settle() {
+  spots_.resize(index_.size());
   for (HeapPage& page : pages_) {
     const HeapStratum& stratum = strata_[page.stratum];
     const auto room = static_cast<std::uint16_t>(page.heap_bytes - page.large_bytes);
@@ -106,6 +117,8 @@ void HeapPages::settle() {
       page.small_bytes = stratum.pymalloc || !samples_tell_ ? room : 0;
     // Without a table nothing tells a page that was freed from one that never was in use.
     page.ever_held |= !has_liveness_;
+    if (const std::size_t place = place_of(page.start); place != kNowhere)
+      spots_[place] = {page.stratum, static_cast<float>(page.pinned_by(1))};
   }
 }
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "attribute/evidence.h"
@@ -33,6 +33,11 @@ struct HeapPage {
 
   [[nodiscard]] std::int64_t live_bytes() const { return std::int64_t{large_bytes} + small_bytes; }
   [[nodiscard]] std::int64_t free_bytes() const { return heap_bytes - live_bytes(); }
+  // The part of the free bytes that `bytes` of the live ones keep from being given back.
+  [[nodiscard]] double pinned_by(std::int64_t bytes) const {
+    if (live_bytes() == 0) return 0;  // the block came or went during the walk
+    return static_cast<double>(bytes) / static_cast<double>(live_bytes()) * static_cast<double>(free_bytes());
+  }
 };
 
 // What lies on a listed page of a block of AddressSpace.
@@ -46,11 +51,20 @@ class HeapPages {
  public:
   static constexpr std::uint32_t kNone = 0xffffffff;
 
+  // What a block must know of a page that it lies on.
+  struct Spot {
+    std::uint32_t stratum = kNone;  // kNone: no page of the heap, or one that a block fills
+    float pinned_per_byte = 0;      // free bytes of the page by live byte
+  };
+
   // `fragments`: all of the heap, sorted. `evidence` must outlive it.
   HeapPages(const Evidence& evidence, const std::vector<Fragment>& fragments);
 
-  // The index in pages() of the page that holds `address`, or kNone. O(1).
-  [[nodiscard]] std::uint32_t find(std::uint64_t address) const;
+  // Of the page that holds `address`. O(1).
+  [[nodiscard]] Spot spot(std::uint64_t address) const {
+    const std::size_t place = place_of(address);
+    return place == kNowhere ? Spot{} : spots_[place];
+  }
 
   [[nodiscard]] const std::vector<HeapPage>& pages() const { return pages_; }
   [[nodiscard]] const std::vector<HeapStratum>& strata() const { return strata_; }
@@ -75,22 +89,36 @@ class HeapPages {
   std::vector<HeapPage> pages_;
   std::vector<HeapStratum> strata_;
   std::vector<LargePart> large_parts_;
-  // By the number of a stretch of 512 pages: where it begins in index_, which holds an index of pages_ per page.
-  std::unordered_map<std::uint64_t, std::uint32_t> stretches_;
-  std::vector<std::uint32_t> index_;
+  std::array<std::uint32_t, 2> strata_here_{};  // of the fragment that is being added: without and with pymalloc
+
+  // Pages by address: the first level has a place per GiB, the second one per 2 MiB; both hold 1 + the number of a
+  // table of 512 entries below, or 0. A page's entry has one place in index_, of pages_, and in spots_.
+  static constexpr std::size_t kNowhere = ~std::size_t{0};
+  static constexpr unsigned kPageShift = 12, kTableBits = 9;
+  static constexpr std::uint64_t kTableEntries = std::uint64_t{1} << kTableBits;
+  static constexpr std::uint64_t kGigabytes = std::uint64_t{1} << 17;  // 47 bits of user space
+  [[nodiscard]] std::size_t place_of(std::uint64_t address) const {
+    const std::uint64_t page = address >> kPageShift, gigabyte = page >> (2 * kTableBits);
+    if (gigabyte >= kGigabytes || gigabytes_[gigabyte] == 0) return kNowhere;
+    const std::size_t table = (std::size_t{gigabytes_[gigabyte]} - 1) << kTableBits;
+    const std::uint32_t stretch = stretches_[table + (page >> kTableBits) % kTableEntries];
+    return stretch == 0 ? kNowhere : ((std::size_t{stretch} - 1) << kTableBits) + page % kTableEntries;
+  }
+  void add_place(std::uint64_t address, std::uint32_t index);
+  std::vector<std::uint32_t> gigabytes_, stretches_, index_;
+  std::vector<Spot> spots_;
   bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_tell_;
 };
 
 // Larger ones are AddressSpace's.
 inline constexpr std::uint64_t kMostSmallBlockBytes = 32 * 1024;
 
-// Calls visit(index of the page, bytes on it) for each listed page that a small block lies on.
+// Calls visit(address, bytes there) for each page that a small block lies on.
 template <typename Visit>
-void visit_pages(const HeapPages& pages, std::uint64_t address, std::uint64_t size_bytes, Visit visit) {
+void visit_pages(std::uint64_t address, std::uint64_t size_bytes, Visit visit) {
   for (std::uint64_t at = address, left = std::min(size_bytes, kMostSmallBlockBytes); left > 0;) {
     const std::uint64_t bytes = std::min(left, kLivePageBytes - at % kLivePageBytes);
-    if (const std::uint32_t page = pages.find(at); page != HeapPages::kNone)
-      visit(page, static_cast<std::int64_t>(bytes));
+    visit(at, static_cast<std::int64_t>(bytes));
     at += bytes;
     left -= bytes;
   }

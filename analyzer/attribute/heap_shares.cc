@@ -2,25 +2,22 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 namespace whyrss {
 
 bool HeapShares::has_samples() const {
-  return std::any_of(sums_.begin(), sums_.end(), [](const auto& entry) { return entry.second.estimate > 0; });
+  return std::any_of(sums_.begin(), sums_.end(), [](const Sum& sum) { return sum.estimate > 0; });
 }
 
 double HeapShares::estimated_bytes() const {
   double bytes = 0;
-  for (const auto& [stack, sum] : sums_) bytes += sum.estimate;
+  for (const Sum& sum : sums_) bytes += sum.estimate;
   return bytes;
 }
 
 std::vector<HeapShares::Share> HeapShares::share_out(std::int64_t total_bytes, Samples samples) const {
-  std::vector<std::pair<StackId, Sum>> sums(sums_.begin(), sums_.end());
-  std::sort(sums.begin(), sums.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   double known = 0, estimate = 0, variance = 0;
-  for (const auto& [stack, sum] : sums) {
+  for (const Sum& sum : sums_) {
     known += sum.known;
     estimate += sum.estimate;
     variance += sum.variance;
@@ -40,12 +37,14 @@ std::vector<HeapShares::Share> HeapShares::share_out(std::int64_t total_bytes, S
     if (end > shared_bytes) shares.push_back({stack, end - shared_bytes, share_variance});
     shared_bytes = end;
   };
-  for (const auto& [stack, sum] : sums) {
+  for (std::size_t i = 0; i < sums_.size(); ++i) {
+    const Sum& sum = sums_[i];
+    if (sum.known + sum.estimate <= 0) continue;
     // A share of a known total errs less than its samples do: were all of one stack, it would not err at all.
     const double part = samples == Samples::scaled && estimate > 0 ? sum.estimate / estimate : 0;
     const double share_variance =
         scale * scale * ((1 - part) * (1 - part) * sum.variance + part * part * (variance - sum.variance));
-    add(stack, sum.known + scale * sum.estimate, std::max(0.0, share_variance));
+    add(StackId{static_cast<std::uint32_t>(i)}, sum.known + scale * sum.estimate, std::max(0.0, share_variance));
   }
   if (shared_bytes < total_bytes) {
     if (!shares.empty() && shares.front().stack == kEmptyStack)

@@ -1,8 +1,8 @@
 // Shares out a number of bytes among the stacks that are known, or that samples speak for.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <unordered_map>
 #include <vector>
 
 #include "model/stack_table.h"
@@ -44,16 +44,12 @@ class HeapShares {
     double known = 0, estimate = 0, variance = 0;
   };
   Sum& sum_of(StackId stack) {
-    if (last_ == nullptr || last_stack_ != stack) {
-      last_ = &sums_[stack];  // stays where it is: unordered_map never moves its elements
-      last_stack_ = stack;
-    }
-    return *last_;
+    const auto index = static_cast<std::size_t>(stack);
+    if (index >= sums_.size()) sums_.resize(index + 1);
+    return sums_[index];
   }
 
-  std::unordered_map<StackId, Sum> sums_;
-  Sum* last_ = nullptr;
-  StackId last_stack_ = kEmptyStack;
+  std::vector<Sum> sums_;  // by stack: StackTable numbers them without gaps
 };
 
 }  // namespace whyrss

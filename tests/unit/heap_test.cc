@@ -306,6 +306,17 @@ TEST(WithoutLiveness, NothingKnownCountsAsLive) {
   EXPECT_FALSE(account.has_liveness);
 }
 
+TEST(HeapBytes, AHeapOfTerabytesIsToldAsOne) {
+  Evidence evidence = heap_of({holds(1)});
+  evidence.vmas[0].end = std::uint64_t{1} << 46;
+  evidence.runs = {{page(16), std::uint64_t{1} << 46, false, true}};
+  evidence.owned = {{page(20), page(28), Owner::block, kCall}};
+  const Account account = checked(evidence);
+  EXPECT_EQ(bytes_of(account).at({Cause::heap_live, kCall}), 8 * 4096);
+  EXPECT_EQ(bytes_of(account).size(), 2U);
+  EXPECT_FALSE(account.has_liveness);
+}
+
 Evidence mapped_by(Owner owner, std::vector<PageLife> pages) {
   Evidence evidence = heap_of(std::move(pages));
   evidence.vmas[0].path = "";

@@ -46,7 +46,8 @@ TEST(JsonReport, EveryKeyOfTheContract) {
   expect_keys(cause, {"cause", "rss", "growth", "estimate", "sites"});
   expect_keys(cause["rss"], {"first", "last", "peak", "at_peak"});
   expect_keys(cause["growth"], {"rss", "pss", "uss"});
-  expect_keys(cause["sites"][0], {"growth", "resident", "mapping", "stack", "touched_by"});
+  expect_keys(cause["sites"][0], {"growth", "resident", "mapping", "stack", "standard_error", "touched_by"});
+  expect_keys(process["pymalloc"], {"live", "slack", "retained"});
   expect_keys(cause["sites"][0]["stack"][0], {"kind", "function", "file", "line"});
   expect_keys(report["verdicts"][0], {"id", "severity", "pid", "bytes", "headline", "why", "advice", "evidence"});
 }
@@ -113,6 +114,21 @@ TEST(JsonReport, SitesBeyondTopAreSummedNotDropped) {
   EXPECT_EQ(rest["stack"], Json::array());
   EXPECT_TRUE(rest["mapping"].is_null());
   EXPECT_EQ(rest["growth"], 5 * kMiB);
+}
+
+TEST(JsonReport, EstimatesBearTheirStandardError) {
+  RecordingAccount recording = literal::quickstart();
+  for (Slice& slice : recording.processes[0].accounts.back().slices)
+    if (slice.site.cause == Cause::heap_live) slice.variance = 100.0 * kMiB * kMiB;
+  const auto heap_sites = [&](std::size_t top) {
+    Json report = report_of(recording, top);
+    for (const Json& cause : report["processes"][0]["causes"])
+      if (cause["cause"] == "heap_live") return cause["sites"];
+    return Json();
+  };
+  EXPECT_EQ(heap_sites(0)[0]["standard_error"], 10 * kMiB);
+  EXPECT_EQ(heap_sites(1)[1]["standard_error"], 10 * kMiB);  // of the others together
+  EXPECT_EQ(report_of(recording)["processes"][0]["causes"][0]["sites"][0]["standard_error"], 0);
 }
 
 TEST(JsonReport, CopiesAndWhoMadeThem) {

@@ -1,0 +1,199 @@
+// What is said about a heap: live, freed and kept, pinned; and when nothing is said.
+#include <gtest/gtest.h>
+
+#include "literal_accounts.h"
+#include "report/text.h"
+#include "report/verdict.h"
+
+namespace whyrss {
+namespace {
+
+using literal::kMiB;
+using literal::Part;
+
+std::vector<Verdict> verdicts_of(const RecordingAccount& recording) {
+  return find_verdicts(build_view(recording, whole_life(recording)));
+}
+
+std::string headlines(const RecordingAccount& recording) {
+  std::string text;
+  for (const Verdict& verdict : verdicts_of(recording))
+    text += verdict.id + " " + std::string(slug(verdict.severity)) + ": " + verdict.headline + "\n";
+  return text;
+}
+
+struct Lines {
+  StackTable stacks;
+  StackId built = literal::native_stack(stacks, {{"malloc", "/usr/lib/libc.so.6"}, {"build", "/opt/prog"}});
+  StackId kept = literal::native_stack(stacks, {{"malloc", "/usr/lib/libc.so.6"}, {"keep", "/opt/prog"}});
+};
+
+// A program that is seen with each of these lists of parts, one after the other.
+RecordingAccount seen(const Lines& lines, const std::vector<std::vector<Part>>& walks) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, 9);
+  recording.stacks = lines.stacks;
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  process.python.reset();
+  double time_s = 1;
+  for (const std::vector<Part>& parts : walks) process.accounts.push_back(literal::walk(time_s++, parts));
+  recording.processes.push_back(process);
+  return recording;
+}
+
+TEST(HeapRetained, FreedMemoryThatStaysIsToldAtTheEnd) {
+  const Lines lines;
+  const RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 330, lines.built}},
+                   {{Cause::heap_live, 5, lines.kept}, {Cause::heap_retained, 318, lines.built, "[heap]"}}});
+  EXPECT_EQ(
+      headlines(recording),
+      "heap-retained warning: 318 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not a leak, "
+      "and not reclaimable by the kernel\n");
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_EQ(verdict.bytes, 318 * kMiB);
+  EXPECT_EQ(verdict.evidence["live_bytes"], 5 * kMiB);
+  EXPECT_NE(verdict.advice.find("malloc_trim(0)"), std::string::npos);
+  EXPECT_NE(verdict.why.find("5.0 MiB of the heap is still live"), std::string::npos);
+}
+
+TEST(HeapRetained, LiveMemoryIsGrowthAndNothingElse) {
+  const Lines lines;
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 330, lines.built}, {Cause::heap_retained, 7}}})),
+            "heap-growth info: 330 MiB live heap (allocated in build (prog))\n");
+}
+
+TEST(HeapRetained, GivenBackMemoryIsGone) {
+  const Lines lines;
+  const RecordingAccount recording = seen(
+      lines, {{{Cause::heap_live, 330, lines.built}}, {{Cause::heap_live, 5, lines.built}, {Cause::heap_retained, 4}}});
+  EXPECT_EQ(headlines(recording),
+            "gone-since-peak info: 321 MiB live heap more at the peak (RSS 330 MiB) than at the end (made in build "
+            "(prog))\n");
+}
+
+TEST(HeapRetained, EveryAllocatorHasItsRemedy) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_retained, 50}}});
+  for (const auto& [allocator, name, remedy] : {std::tuple{"glibc", "glibc malloc", "malloc_trim(0)"},
+                                                {"jemalloc", "jemalloc", "dirty_decay_ms:0"},
+                                                {"tcmalloc", "tcmalloc", "TCMALLOC_RELEASE_RATE"},
+                                                {"mimalloc", "mimalloc", "MIMALLOC_PURGE_DELAY"},
+                                                {"other", "the allocator", "compare-allocators"}}) {
+    recording.processes[0].allocator = allocator;
+    const Verdict verdict = verdicts_of(recording).front();
+    EXPECT_EQ(verdict.headline,
+              std::string("50 MiB freed, but kept by ") + name + ": not a leak, and not reclaimable by the kernel");
+    EXPECT_NE(verdict.advice.find(remedy), std::string::npos) << verdict.advice;
+  }
+}
+
+TEST(HeapRetained, PymallocKeepsItsOwnPart) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_retained, 50}}});
+  recording.processes[0].accounts[0].pymalloc.retained = 20 * kMiB;
+  EXPECT_NE(headlines(recording).find("kept by glibc malloc and CPython's pymalloc: not a leak"), std::string::npos);
+  recording.processes[0].accounts[0].pymalloc.retained = 49 * kMiB;
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_NE(verdict.headline.find("kept by CPython's pymalloc: not"), std::string::npos);
+  EXPECT_EQ(verdict.advice.find("malloc_trim"), std::string::npos);  // it would not help
+}
+
+TEST(HeapRetained, AnEstimateSaysSo) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_retained, 50}, {Cause::heap_live, 20, lines.kept}}});
+  recording.processes[0].accounts[0].has_liveness = false;
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 2U);
+  EXPECT_EQ(verdicts[0].severity, Severity::info);
+  EXPECT_EQ(verdicts[0].headline.rfind("about 50 MiB freed", 0), 0U);
+  EXPECT_NE(verdicts[0].why.find("estimate"), std::string::npos);
+  EXPECT_NE(verdicts[1].why.find("estimate"), std::string::npos);
+}
+
+TEST(HeapFragmented, NamesWhoPinsThePagesAndWhatTheyHold) {
+  const Lines lines;
+  const RecordingAccount recording = seen(lines, {{{Cause::heap_live, 12, lines.kept},
+                                                   {Cause::heap_live, 10, lines.built},
+                                                   {Cause::heap_slack, 60, lines.kept},
+                                                   {Cause::heap_slack, 8, lines.built}}});
+  EXPECT_EQ(headlines(recording),
+            "heap-growth info: 22 MiB live heap (most allocated in keep (prog): 12 MiB)\n"
+            "heap-fragmented warning: 68 MiB free, but pinned by live blocks on the same pages (fragmentation): 12 MiB "
+            "allocated in keep (prog) pin 60 MiB\n");
+  const Verdict verdict = verdicts_of(recording).back();
+  EXPECT_EQ(verdict.bytes, 68 * kMiB);
+  EXPECT_EQ(verdict.evidence["pinned_by"][0]["growth_bytes"], 60 * kMiB);
+  EXPECT_EQ(verdict.evidence["pinned_by"][0]["live_growth_bytes"], 12 * kMiB);
+  EXPECT_EQ(verdict.evidence["live_bytes"], 22 * kMiB);
+}
+
+TEST(HeapFragmented, TheSlackOfAFullHeapIsOrdinary) {
+  const Lines lines;
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 500, lines.built}, {Cause::heap_slack, 50, lines.built}}})),
+            "heap-growth info: 500 MiB live heap (allocated in build (prog))\n");
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 2, lines.built}, {Cause::heap_slack, 6, lines.built}}})),
+            "steady ok: nothing grew worth naming (largest growth of a process: 8.0 MiB)\n");
+}
+
+void set_error(RecordingAccount& recording, StackId stack, double standard_error) {
+  for (Account& account : recording.processes[0].accounts)
+    for (Slice& slice : account.slices)
+      if (slice.site.stack == stack) slice.variance = standard_error * standard_error;
+}
+
+TEST(HeapGrowth, ALineWithinItsErrorIsNoHeadline) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 100, lines.built}, {Cause::heap_live, 100, lines.kept}},
+                   {{Cause::heap_live, 112, lines.built}, {Cause::heap_live, 108, lines.kept}}});
+  recording.processes[0].born_s = 1;
+  const auto grown = [&] { return find_verdicts(build_view(recording, {1, 9})).front().headline; };
+  EXPECT_EQ(grown(), "20 MiB live heap (most allocated in build (prog): 12 MiB)");
+  set_error(recording, lines.built, 5.0 * kMiB);  // of the growth: sqrt(2) times that
+  EXPECT_EQ(grown(), "20 MiB live heap (most allocated in keep (prog): 8.0 MiB)");
+  set_error(recording, lines.kept, 5.0 * kMiB);
+  EXPECT_EQ(grown(), "20 MiB live heap (no line was seen)");
+  set_error(recording, lines.built, 0.5 * kMiB);
+  EXPECT_EQ(grown(), "20 MiB live heap (most allocated in build (prog): 12 MiB ± 6 %)");
+}
+
+TEST(HeapText, LinesBearTheirErrors) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 100, lines.built}, {Cause::heap_live, 10, lines.kept}, {Cause::anonymous, 5}}});
+  set_error(recording, lines.built, 3.0 * kMiB);
+  set_error(recording, lines.kept, 6.0 * kMiB);
+  const View view = build_view(recording, whole_life(recording));
+  const std::string text = render_text(view, find_verdicts(view), {});
+  EXPECT_NE(text.find("  100.0 ± 3 %  live heap           build (prog)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("keep (prog)"), std::string::npos);  // noise
+}
+
+TEST(HeapView, ErrorsOfBothEndsAddUp) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 100, lines.built}}, {{Cause::heap_live, 112, lines.built}}});
+  set_error(recording, lines.built, 3.0);
+  recording.processes[0].accounts[0].pymalloc = {8, 5, 1};
+  recording.processes[0].accounts[1].pymalloc = {10, 5, 4};
+  const View view = build_view(recording, {1, 9});
+  EXPECT_DOUBLE_EQ(view.processes[0].causes[0].sites[0].variance, 18);
+  EXPECT_EQ(view.processes[0].pymalloc.live, 10);
+  EXPECT_EQ(view.processes[0].pymalloc_growth.retained, 3);
+}
+
+TEST(HeapView, EstimateWhereAnEndHasNoLiveness) {
+  const Lines lines;
+  RecordingAccount recording = seen(
+      lines, {{{Cause::heap_live, 100}}, {{Cause::heap_live, 112}, {Cause::heap_slack, 2}, {Cause::anonymous, 2}}});
+  recording.processes[0].accounts[0].has_liveness = false;
+  const View part = build_view(recording, {1, 9});
+  EXPECT_TRUE(part.processes[0].find(Cause::heap_live)->estimate);
+  EXPECT_TRUE(part.processes[0].find(Cause::heap_slack)->estimate);
+  EXPECT_FALSE(part.processes[0].find(Cause::anonymous)->estimate);
+  EXPECT_FALSE(build_view(recording, {0, 9}).processes[0].find(Cause::heap_live)->estimate);
+}
+
+}  // namespace
+}  // namespace whyrss
