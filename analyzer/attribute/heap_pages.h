@@ -85,6 +85,7 @@ class HeapPages {
   void settle();
 
   const std::vector<LivePages>& live_pages_;
+  bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_tell_;
   std::size_t next_live_ = 0;  // pages come by address
   std::vector<HeapPage> pages_;
   std::vector<HeapStratum> strata_;
@@ -107,7 +108,6 @@ class HeapPages {
   void add_place(std::uint64_t address, std::uint32_t index);
   std::vector<std::uint32_t> gigabytes_, stretches_, index_;
   std::vector<Spot> spots_;
-  bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_tell_;
 };
 
 // Larger ones are AddressSpace's.

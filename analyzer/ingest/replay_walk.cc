@@ -154,8 +154,8 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   if (traced) {
     AddressSpace& space = process.space;
     const trace::AttachRecord& attach = process.image->attach();
-    const bool follows_small = attach.mode == trace::Mode::exact || attach.sample_bytes > 0;
-    if (follows_small) evidence.small_blocks = &process.small.live();
+    evidence.exact_blocks = attach.mode == trace::Mode::exact;
+    if (evidence.exact_blocks || attach.sample_bytes > 0) evidence.small_blocks = &process.small.live();
     for (const Vma& vma : evidence.vmas)
       if (vma.path == "[heap]") space.see_heap({vma.start, vma.end});
     evidence.owned = space.owned();
