@@ -3,12 +3,14 @@
 #include <dlfcn.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <string_view>
 
 #include "shim/emit.h"
-#include "shim/observe.h"
+#include "shim/live_sum.h"
+#include "shim/observation.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
 #include "shim/session.h"
@@ -99,11 +101,8 @@ constinit std::atomic<bool> g_ended{false};
 constinit std::atomic<bool> g_slow{false};
 constinit std::atomic<std::uint32_t> g_served{0};
 constinit Text g_text;
-
-const trace::ProcessSlot* slot_of(const ThreadState& thread) noexcept {
-  const trace::Writer& writer = thread.writer;
-  return writer.slot == trace::kNoSlot ? nullptr : &writer.pool.slots[writer.slot];
-}
+// Small blocks that the slot does not count: inherited at fork; less than 0: those of the image before an exec.
+constinit std::int64_t g_other_blocks = 0;
 
 void find_source() noexcept {
   const LoadedImage allocator = find_image(reinterpret_cast<std::uint64_t>(real.malloc));
@@ -153,6 +152,25 @@ void note_left_out(ThreadState& thread, trace::StatsMoment moment, const char* w
   emit_text(thread, trace::RecordKind::note, 0, g_text.view());
 }
 
+// Small blocks made less those gone, as far as threads have told: since the process's slot was taken.
+std::int64_t small_blocks(const ThreadState& thread) noexcept {
+  const trace::ProcessSlot* slot = slot_of(thread);
+  if (slot == nullptr) return 0;
+  const std::uint64_t made = slot->small_allocations.load(std::memory_order_relaxed) + thread.small_allocations;
+  const std::uint64_t gone = slot->small_releases.load(std::memory_order_relaxed) + thread.small_releases;
+  return static_cast<std::int64_t>(made - gone);
+}
+
+// What we count at the same moment, told apart by the prefix.
+void add_own_count(const ThreadState& thread) noexcept {
+  const std::int64_t bytes = sum_live_bytes();
+  if (bytes < 0) return;
+  const std::int64_t blocks =
+      g_other_blocks + small_blocks(thread) + g_large_blocks.count.load(std::memory_order_relaxed);
+  add_value(g_text, "whyrss.live_bytes", static_cast<std::uint64_t>(bytes));
+  add_value(g_text, "whyrss.live_blocks", static_cast<std::uint64_t>(std::max<std::int64_t>(blocks, 0)));
+}
+
 void call_allocator(ThreadState& thread) noexcept {
   const int saved_errno = errno;
   const std::uintptr_t busy_sp = thread.busy_sp;
@@ -173,8 +191,10 @@ bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noe
   g_text.clear();
   if (why_not == nullptr) {
     call_allocator(thread);
-    if (!g_text.view().empty())
+    if (!g_text.view().empty()) {
+      add_own_count(thread);
       emit_text(thread, trace::RecordKind::allocator_stats, static_cast<std::uint32_t>(moment), g_text.view());
+    }
   } else if (moment != trace::StatsMoment::peak) {
     note_left_out(thread, moment, why_not);
   }
@@ -189,6 +209,7 @@ void start_allocator_stats(ThreadState& thread) noexcept {
   if (g_source == nullptr) return;
   if (const trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)  // of the image before an exec
     g_served.store(slot->stats_request.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  g_other_blocks = -small_blocks(thread);
   ask(thread, trace::StatsMoment::start, caller_here());
 }
 
@@ -210,7 +231,8 @@ bool allocator_may_be_locked() noexcept { return g_may_be_locked.load(std::memor
 
 void set_allocator_may_be_locked(bool may_be) noexcept { g_may_be_locked.store(may_be, std::memory_order_relaxed); }
 
-void reset_allocator_stats() noexcept {
+void reset_allocator_stats(const ThreadState& thread) noexcept {
+  g_other_blocks += small_blocks(thread);
   g_asking.store(false, std::memory_order_relaxed);
   g_ended.store(false, std::memory_order_relaxed);
   g_served.store(0, std::memory_order_relaxed);

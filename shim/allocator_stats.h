@@ -27,7 +27,7 @@ void tell_allocator_stats(ThreadState& thread, trace::StatsMoment moment) noexce
 [[nodiscard]] bool allocator_may_be_locked() noexcept;
 void set_allocator_may_be_locked(bool may_be) noexcept;
 
-// In a fork child: nobody asks here yet.
-void reset_allocator_stats() noexcept;
+// In a fork child, while `thread` still has its parent's slot: nobody asks here yet.
+void reset_allocator_stats(const ThreadState& thread) noexcept;
 
 }  // namespace whyrss::shim

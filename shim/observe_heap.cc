@@ -6,6 +6,7 @@
 #include "shim/emit.h"
 #include "shim/heap_count.h"
 #include "shim/live_blocks.h"
+#include "shim/live_sum.h"
 #include "shim/liveness.h"
 #include "shim/observation.h"
 #include "shim/observe.h"
@@ -64,6 +65,7 @@ void log_large(Observation& event, const Caller& caller, const void* block, std:
   if (!follow(thread, block)) return;
   if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
+  g_large_blocks.add(usable);
   emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, 0);
 }
 
@@ -112,13 +114,16 @@ bool observe_release(const void* block) noexcept {
   if (usable < trace::kLargeBlockBytes) ++thread_state().small_releases;
   // Also while our own code runs: the address is about to be reused.
   if (!live_blocks().remove(block)) return false;
+  if (usable >= trace::kLargeBlockBytes) g_large_blocks.remove(usable);
   if (Observation event; event) emit_block(event.thread(), trace::RecordKind::release, trace::kNoStack, block, 0, 0);
   return true;
 }
 
 void observe_release_undone(const void* block) noexcept {
-  change_if_small(block, usable_bytes(block), LiveChange::undo_release);
+  const std::size_t usable = usable_bytes(block);
+  change_if_small(block, usable, LiveChange::undo_release);
   live_blocks().insert(block);
+  if (usable >= trace::kLargeBlockBytes) g_large_blocks.add(usable);
   if (Observation event; event)
     emit_block(event.thread(), trace::RecordKind::release_undone, trace::kNoStack, block, 0, 0);
 }

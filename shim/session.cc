@@ -208,7 +208,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   thread.ended = false;
   thread.exit_rounds = 0;
   set_allocator_may_be_locked(true);  // until fork() says otherwise
-  reset_allocator_stats();
+  reset_allocator_stats(thread);
   attach_process(thread, trace::Born::fork);
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
