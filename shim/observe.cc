@@ -13,6 +13,7 @@
 #include "shim/liveness.h"
 #include "shim/observation.h"
 #include "shim/own_memory.h"
+#include "shim/python_memory.h"
 #include "shim/raw_io.h"
 #include "shim/session.h"
 #include "shim/touch_event.h"
@@ -77,6 +78,7 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
   Observation event;
   if (!event) return;
   const std::uint32_t stack_id = event.stack(caller);
+  const bool is_arena = is_first_python_arena(event.thread(), caller, mapping);
   emit(event.thread(), trace::RecordKind::map,
        trace::MapRecord{.header = {},
                         .address = number_of(mapping.address),
@@ -85,7 +87,7 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
                         .prot = static_cast<std::uint32_t>(mapping.prot),
                         .flags = static_cast<std::uint32_t>(mapping.flags),
                         .fd = mapping.fd,
-                        .origin = event.thread().map_origin,
+                        .origin = is_arena ? trace::MapOrigin::pymalloc : event.thread().map_origin,
                         .stack_id = stack_id,
                         .tid = event.thread().writer.tid});
 }

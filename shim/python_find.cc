@@ -11,6 +11,7 @@
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
 #include "shim/python_library.h"
+#include "shim/python_memory.h"
 #include "shim/raw_io.h"
 
 namespace whyrss::shim {
@@ -18,22 +19,6 @@ namespace whyrss::shim {
 constinit Interpreter g_python{};
 
 namespace {
-
-struct ArenaAllocator {  // PyObjectArenaAllocator
-  void* context;
-  void* (*allocate)(void* context, std::size_t size);
-  void (*release)(void* context, void* address, std::size_t size);
-};
-constinit ArenaAllocator g_real_arena{};
-
-void* allocate_arena(void* context, std::size_t size) {
-  ThreadState& thread = thread_state();
-  const trace::MapOrigin before = thread.map_origin;
-  thread.map_origin = trace::MapOrigin::pymalloc;
-  void* arena = g_real_arena.allocate(context, size);
-  thread.map_origin = before;
-  return arena;
-}
 
 void deallocate_code(void* code) { free_code(code, g_python.code_dealloc); }
 
@@ -90,24 +75,24 @@ bool find_functions(const Library& library, const PythonLayout& layout) noexcept
          g_python.bytes_type != nullptr;
 }
 
-void wrap_arenas(const Library& library) noexcept {
-  void (*get)(ArenaAllocator*) = nullptr;
-  void (*set)(ArenaAllocator*) = nullptr;
-  if (!library.find("PyObject_GetArenaAllocator", get) || !library.find("PyObject_SetArenaAllocator", set)) return;
-  get(&g_real_arena);
-  ArenaAllocator wrapped = g_real_arena;
-  wrapped.allocate = allocate_arena;
-  set(&wrapped);
-}
-
 // Puts `wrapper` before the deallocator of a static type object, which is kept in `real`.
 void wrap_dealloc(std::byte* type, Deallocator& real, Deallocator wrapper) noexcept {
   real = load_at<Deallocator>(type, g_python.layout->type_dealloc);
   __atomic_store_n(reinterpret_cast<Deallocator*>(type + g_python.layout->type_dealloc), wrapper, __ATOMIC_RELEASE);
 }
 
-// What this process has of Python; false: nothing.
-bool examine(const Library& library, trace::PythonSupport& support) noexcept {
+// Its allocators' lock exists once the interpreter does, and others may hold it then.
+void wrap_memory(const Library& library, const PythonLayout& layout, bool is_late) noexcept {
+  int (*is_initialized)() = nullptr;
+  if (library.find("Py_IsInitialized", is_initialized) && is_initialized() == 0)
+    wrap_python_memory(library, layout, is_late);
+  else
+    emit_text(thread_state(), trace::RecordKind::note, 0,
+              "python: it ran before it was found, how full its arenas are is not known");
+}
+
+// What this process has of Python; false: nothing. `is_late`: its first event is being observed.
+bool examine(const Library& library, bool is_late, trace::PythonSupport& support) noexcept {
   const std::byte* runtime = library.address("_PyRuntime");  // since 3.7
   if (runtime == nullptr) {
     if (const std::byte* pypy = library.address("PyPy_IsInitialized"); pypy != nullptr) {
@@ -132,9 +117,7 @@ bool examine(const Library& library, trace::PythonSupport& support) noexcept {
   support = trace::PythonSupport::mismatch;
   if (!is_laid_out_as(library, layout) || !find_functions(library, layout)) return true;
   support = trace::PythonSupport::full;
-  // Its lock exists once the interpreter does, and others may hold it then.
-  int (*is_initialized)() = nullptr;
-  if (library.find("Py_IsInitialized", is_initialized) && is_initialized() == 0) wrap_arenas(library);
+  wrap_memory(library, layout, is_late);
   if (std::byte* module_type = library.address("PyModule_Type"); module_type != nullptr)
     wrap_dealloc(module_type, g_python.module_dealloc, deallocate_module);
   return true;
@@ -146,7 +129,7 @@ void say_support() noexcept {
   switch (g_python.record.support) {
     case trace::PythonSupport::full:
       if (!g_python.layout->free_threaded) return;
-      what = " is free-threaded: experimental, no test has run its tables";
+      what = " is free-threaded: experimental, no test has run its tables; how full its heap is is not known";
       break;
     case trace::PythonSupport::unknown_version:
       what = " is not known to this version of whyrss: native frames only";
@@ -163,8 +146,8 @@ void say_support() noexcept {
   emit_text(thread_state(), trace::RecordKind::note, 0, text.view());
 }
 
-void start(const Library& library, const trace::Writer& writer, trace::Lease& lease) noexcept {
-  if (!examine(library, g_python.record.support)) return;
+void start(const Library& library, bool is_late, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  if (!examine(library, is_late, g_python.record.support)) return;
   if (g_python.record.support == trace::PythonSupport::full) {
     if (map_code_table()) {
       wrap_dealloc(g_python.code_type, g_python.code_dealloc, deallocate_code);
@@ -184,7 +167,7 @@ constinit std::atomic<bool> g_found_late{false};
 }  // namespace
 
 void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
-  if (g_python.layout == nullptr) start(find_library(), writer, lease);
+  if (g_python.layout == nullptr) start(find_library(), false, writer, lease);
 }
 
 void python_may_be_in(const LoadedImage& image) noexcept {
@@ -199,7 +182,7 @@ void python_start_late(const trace::Writer& writer, trace::Lease& lease) noexcep
   const LoadedImage image = find_image(start_address);
   if (image.start == start_address && is_python_library(image.path)) {
     g_found_late.store(true);
-    start(Library(image), writer, lease);
+    start(Library(image), true, writer, lease);
   }
 }
 

@@ -196,6 +196,8 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   if (id == trace::kNoStack) {
     id = emit_stack(frames, scratch, writer, lease);
     if (id != trace::kNoStack) store_stack(hash, id, room);
+    // At once where this is the first stack through it: the mapping of its first arena is its first event, as a rule.
+    if (!caller.interrupted) python_start_late(writer, lease);
   }
   if (id != trace::kNoStack) {
     scratch.last_hash = hash;

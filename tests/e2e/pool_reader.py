@@ -25,6 +25,7 @@ Slot = collections.namedtuple("Slot", "small_allocations small_allocated_bytes s
 Touch = collections.namedtuple("Touch", "address weight_faults missed_faults stack_id tid")
 TouchState = collections.namedtuple("TouchState", "armed why")
 TOUCH, TOUCH_STATE = 25, 26
+RELEASE_UNDONE, COMPACT_ALLOCATE, COMPACT_RELEASE = 8, 29, 30
 
 
 class Process:
@@ -75,8 +76,8 @@ def slots(path):
     return found
 
 
-def read_pool(path):
-    """pid -> Process, the records of each thread in order; raises when records were dropped."""
+def raw_records(path):
+    """(pid, kind, bytes) of every record, lease by lease; raises when records were dropped."""
     with open(path, "rb") as file:
         pool = file.read()
     chunk_count, slot_count = struct.unpack_from("<2I", pool, 36)
@@ -90,15 +91,42 @@ def read_pool(path):
         if state != 0:
             start = chunks + index * CHUNK_BYTES
             leases.append((lease, pid, pool[start:start + committed]))
-    processes = collections.defaultdict(Process)
-    records = collections.defaultdict(list)
     for _, pid, data in sorted(leases):
         at = 0
         while at < len(data):
-            size, kind, _, time_ns = struct.unpack_from("<I2HQ", data, at)
+            size, kind = struct.unpack_from("<IH", data, at)
             assert size >= 16 and size % 8 == 0 and at + size <= len(data), "a damaged record"
-            records[pid].append((time_ns, kind, data[at:at + size]))
+            yield pid, kind, data[at:at + size]
             at += size
+
+
+def live_blocks(path):
+    """Address -> (usable bytes, stack) of the blocks that a program with one thread logged and has not released."""
+    live = {}
+    for _, kind, data in raw_records(path):
+        if kind == ALLOCATE:
+            address, size, _, stack_id = struct.unpack_from("<3QI", data, 16)
+            live[address] = size, stack_id
+        elif kind == COMPACT_ALLOCATE:
+            high, low, _, size, stack_id = struct.unpack_from("<H4I", data, 6)
+            live[high << 32 | low] = size, stack_id
+        elif kind == RELEASE:
+            live.pop(struct.unpack_from("<Q", data, 16)[0], None)
+        elif kind == COMPACT_RELEASE:
+            high, low = struct.unpack_from("<HI", data, 6)
+            live.pop(high << 32 | low, None)
+        elif kind == RELEASE_UNDONE:
+            raise AssertionError("no program here fails to resize a block")
+    return live
+
+
+def read_pool(path):
+    """pid -> Process, the records of each thread in order but for compact ones; raises when records were dropped."""
+    processes = collections.defaultdict(Process)
+    records = collections.defaultdict(list)
+    for pid, kind, data in raw_records(path):
+        if kind not in (COMPACT_ALLOCATE, COMPACT_RELEASE):
+            records[pid].append((struct.unpack_from("<Q", data, 8)[0], kind, data))
     for pid, found in records.items():
         for _, kind, data in sorted(found, key=lambda record: record[0]):
             if kind == ATTACH and processes[pid].attached:

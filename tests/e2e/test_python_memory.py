@@ -1,0 +1,212 @@
+"""CPython's own allocator: which pages are marked as its arenas, and what their pools then say, for every version.
+
+The pools are read here as a reader outside does, from the memory of a program that waits, and compared with what the
+interpreter counts itself.
+"""
+import os
+import re
+import struct
+import subprocess
+
+import pytest
+
+import pool_reader
+from conftest import PATIENCE_S
+from interpreters import CASES, version_of
+from test_python_embedded import HOST, library_of
+
+# Makes many small objects, drops half of them, and arenas with them; says what it counts, and waits.
+PROGRAM = """
+import os, sys
+kept = [str(number) * 5 for number in range(300000)]
+gone = [bytes(500) for _ in range(40000)]
+del gone, kept[::2]
+counted = sys._debugmallocstats() if hasattr(sys, "_debugmallocstats") else None
+sys.stderr.flush()
+os.write(1, b"ready\\n")
+os.read(0, 1)
+"""
+MAGIC = b"whylive\n"
+PAGE, LEAF_PAGES = 4096, 1 << 18
+PYMALLOC_PAGE = 0xffff << 16
+
+
+class Memory:
+    """The memory of a waiting process."""
+
+    def __init__(self, pid):
+        self.file = os.open(f"/proc/{pid}/mem", os.O_RDONLY)
+        self.mapped = []
+        with open(f"/proc/{pid}/maps", encoding="ascii", errors="replace") as maps:
+            for line in maps:
+                span, access, _, _, _, *name = line.split()
+                start, end = (int(number, 16) for number in span.split("-"))
+                self.mapped.append((start, end, access, name))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        os.close(self.file)
+
+    def read(self, address, size):
+        return os.pread(self.file, size, address)
+
+    def table(self):
+        """Address of the LivenessTable."""
+        for start, _, access, name in self.mapped:
+            if access == "rw-p" and not name and self.read(start, 8) == MAGIC:
+                return start
+        pytest.fail("the program has no liveness table")
+
+    def marked_pages(self):
+        """Addresses of all pages that are marked as CPython's, and the size of its pools."""
+        directory, pool_bytes = struct.unpack("<8xQI", self.read(self.table(), 20))
+        pages = []
+        for index, leaf in enumerate(struct.unpack(f"<{1 << 17}Q", self.read(directory, 8 << 17))):
+            if leaf:
+                counters = struct.unpack(f"<{LEAF_PAGES}I", self.read(leaf, 4 * LEAF_PAGES))
+                pages += [(index * LEAF_PAGES + page) * PAGE for page, counter in enumerate(counters)
+                          if counter == PYMALLOC_PAGE]
+        return pages, pool_bytes
+
+    def live_bytes(self):
+        """Bytes of all blocks that are in use in the pools of marked pages."""
+        pages, pool_bytes = self.marked_pages()
+        marked = set(pages)
+        live = 0
+        for pool in pages:
+            if pool % pool_bytes or not all(pool + at in marked for at in range(0, pool_bytes, PAGE)):
+                continue
+            count, size_class, last = struct.unpack("<I32xI4xI", self.read(pool, 48))
+            size = (size_class + 1) * 16
+            if size_class < 32 and 0 < count <= (pool_bytes - 48) // size and last == pool_bytes - size:
+                live += count * size
+        return live
+
+
+def waiting(whyrss, recording, python, program, *options, **environment):
+    """A recorded program, once it waits, and what it printed about its allocator."""
+    command = [whyrss.program, "record", "-q", "-o", recording, *options, "--", python, "-c", program]
+    job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           env={**os.environ, **environment}, text=True)
+    assert job.stdout.readline() == "ready\n", job.communicate(timeout=PATIENCE_S)
+    return job
+
+
+def child_of(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as children:
+        return int(children.read().split()[0])
+
+
+def number_in(label, said):
+    """The number behind a label in what sys._debugmallocstats() prints."""
+    return int(re.search(label + r" +([\d,]+)", said)[1].replace(",", ""))
+
+
+def finish(job):
+    """What the program said of itself."""
+    _, said = job.communicate("\n", timeout=PATIENCE_S)
+    assert job.returncode == 0
+    return said
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_pools_say_what_the_interpreter_counts(whyrss, recording, python):
+    job = waiting(whyrss, recording, python, PROGRAM)
+    try:
+        with Memory(child_of(job.pid)) as memory:
+            pages, pool_bytes = memory.marked_pages()
+            live = memory.live_bytes()
+    finally:
+        said = finish(job)
+    counted = number_in(r"bytes in allocated blocks +=", said)
+    arena_bytes = number_in(r"arenas \* \d+ bytes/arena +=", said)
+    assert pool_bytes == (4096 if version_of(python) < 10 else 16384)
+    assert len(pages) * PAGE == arena_bytes, "all arenas, and none that was given back"
+    assert live == pytest.approx(counted, rel=0.001)
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_library_that_is_loaded_later(whyrss, tmp_path, compile_c, python):
+    library, host = library_of(python), compile_c(HOST, "-ldl")
+    environment = {"LD_PRELOAD": str(whyrss.shim), "PYTHONHOME": str(python.parents[1]), "WHYRSS_OPTS": "touch=off",
+                   "LD_LIBRARY_PATH": str(library.parent), **pool_reader.make_pool(tmp_path / "pool")}
+    with subprocess.Popen([host, library, "local", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}) as job:
+        assert job.stdout.readline() == "ready\n"
+        with Memory(job.pid) as memory:
+            pages, live = memory.marked_pages()[0], memory.live_bytes()
+        said = job.communicate("\n", timeout=PATIENCE_S)[1]
+    assert len(pages) * PAGE == number_in(r"arenas \* \d+ bytes/arena +=", said)
+    assert live == pytest.approx(number_in(r"bytes in allocated blocks +=", said), rel=0.001)
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_without_pymalloc_nothing_is_marked(whyrss, recording, python):
+    job = waiting(whyrss, recording, python, PROGRAM, PYTHONMALLOC="malloc")
+    try:
+        with Memory(child_of(job.pid)) as memory:
+            assert memory.marked_pages()[0] == []
+    finally:
+        finish(job)
+
+
+# Objects of every kind of call: new, resized in place, moved, grown out of pymalloc and back, freed.
+OBJECTS = """
+import os
+def keep(count):
+    return [(number, number) for number in range(count)]
+kept = keep(20000)
+grown = []
+for number in range(3000):
+    grown.append([])
+    for step in range(number % 80):
+        grown[-1].append(step)
+texts = [str(number) * (number % 200) for number in range(3000)]
+del texts[::2], kept[::2]
+for values in grown[::3]:
+    del values[1:]
+os.write(1, b"ready\\n")
+os.read(0, 1)
+"""
+
+
+def live_by_log_and_pools(whyrss, tmp_path, python, program, **environment):
+    """(logged blocks that lie in arenas: address -> (bytes, stack), live bytes by the pools, the process's records)."""
+    pool = tmp_path / "pool"
+    options = {**pool_reader.make_pool(pool, 8192), "WHYRSS_OPTS": "mode=exact,touch=off", "LD_PRELOAD": str(whyrss.shim)}
+    with subprocess.Popen([python, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env={**os.environ, **options, **environment}) as job:
+        assert job.stdout.readline() == b"ready\n"
+        with Memory(job.pid) as memory:
+            marked = set(memory.marked_pages()[0])
+            pools = memory.live_bytes()
+        live = pool_reader.live_blocks(pool)
+        job.communicate(b"\n", timeout=PATIENCE_S)
+        assert job.returncode == 0
+    return {address: said for address, said in live.items() if address // PAGE * PAGE in marked}, pools
+
+
+@pytest.mark.parametrize("allocator", ["pymalloc", "pymalloc_debug"])
+@pytest.mark.parametrize("python", CASES)
+def test_every_object_is_logged_in_exact_mode(whyrss, tmp_path, python, allocator):
+    live, pools = live_by_log_and_pools(whyrss, tmp_path, python, OBJECTS, PYTHONMALLOC=allocator)
+    # The very first object came before anybody could be asked.
+    assert pools - 512 <= sum(size for size, _ in live.values()) <= pools
+    assert all(size % 16 == 0 and 0 < size <= 512 for size, _ in live.values())
+
+
+def test_objects_have_their_lines(whyrss, tmp_path):
+    live, _ = live_by_log_and_pools(whyrss, tmp_path, "/usr/bin/python3", OBJECTS)
+    (process,) = pool_reader.read_pool(tmp_path / "pool").values()
+    names = {code_id: code.name for code_id, code in process.codes.items()}
+    in_keep = [size for size, stack_id in live.values()
+               if any(names.get(frame.code) == "keep" for frame in process.stacks[stack_id].python)]
+    assert sum(in_keep) >= 10000 * 48, "tuples of 40 bytes and their numbers"
+
+
+@pytest.mark.parametrize("allocator", ["malloc", "malloc_debug"])
+def test_objects_of_malloc_are_logged_once(whyrss, tmp_path, allocator):
+    live, pools = live_by_log_and_pools(whyrss, tmp_path, "/usr/bin/python3", OBJECTS, PYTHONMALLOC=allocator)
+    assert (live, pools) == ({}, 0)
