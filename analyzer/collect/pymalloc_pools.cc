@@ -14,6 +14,7 @@ using trace::PageLiveness;
 
 constexpr std::uint32_t kSizeClasses = 32;  // up to SMALL_REQUEST_THRESHOLD, 512 bytes
 constexpr std::uint64_t kAlignment = 16;
+constexpr std::uint64_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
 
 }  // namespace
 
@@ -40,14 +41,16 @@ std::uint64_t read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, s
     const PoolUse use = use_of_pool(head, pool_bytes);
     if (!use.used) continue;
     live_bytes += use.live_bytes;
-    // Which of its blocks are live only the pool's free list knows: it fills its resident pages from the front.
-    std::uint64_t left = use.live_bytes;
     while (page < addresses.size() && addresses[page] < pools[i]) ++page;
-    for (; page < addresses.size() && addresses[page] < pools[i] + pool_bytes; ++page) {
-      const std::uint64_t here = std::min(left, kLivenessPageBytes);
+    std::size_t end = page;
+    while (end < addresses.size() && addresses[end] < pools[i] + pool_bytes) ++end;
+    // Which of its blocks are live only the pool's free list knows: they count evenly on its pages that are there, so
+    // that what is free beside them is slack. CPython gives back whole arenas, never such a page.
+    std::uint64_t left = use.live_bytes / trace::kLivenessUnitBytes;
+    for (; page < end; ++page) {
+      const std::uint64_t here = std::min((left + end - page - 1) / (end - page), kMostUnits);
       left -= here;
-      *pages[page] = static_cast<std::uint16_t>(PageLiveness::pymalloc | PageLiveness::ever_held |
-                                                here / trace::kLivenessUnitBytes);
+      *pages[page] = static_cast<std::uint16_t>(PageLiveness::pymalloc | PageLiveness::ever_held | here);
     }
   }
   return live_bytes;

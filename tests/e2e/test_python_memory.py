@@ -11,7 +11,7 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, cause
 from interpreters import CASES, version_of
 from test_python_embedded import HOST, library_of
 
@@ -125,6 +125,22 @@ def test_pools_say_what_the_interpreter_counts(whyrss, recording, python):
     assert pool_bytes == (4096 if version_of(python) < 10 else 16384)
     assert len(pages) * PAGE == arena_bytes, "all arenas, and none that was given back"
     assert live == pytest.approx(counted, rel=0.001)
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_report_tells_live_objects_from_free_blocks(whyrss, recording, python):
+    snapshot = "import whyrss\nwhyrss.snapshot()\n"
+    job = waiting(whyrss, recording, python, PROGRAM.replace("counted =", snapshot + "counted ="),
+                  PYTHONPATH=str(whyrss.shim.parent / "python"))
+    said = finish(job)
+    (process,) = whyrss.finished_report(recording)["processes"]
+    (moment,) = process["allocator_stats"]["snapshots"]
+    live, slack = (cause(process, slug)["rss"]["last"] for slug in ("heap_live", "heap_slack"))
+    # Blocks of malloc may be only partly resident, and its pages have slack of their own; so may pools be.
+    objects = number_in(r"bytes in allocated blocks +=", said)
+    assert objects * 0.999 <= live <= (objects + moment["counted"]) * 1.001
+    free = number_in(r"bytes in available blocks +=", said)
+    assert free * 0.99 <= slack <= free * 1.02 + moment["counted"]
 
 
 @pytest.mark.parametrize("python", CASES)

@@ -94,7 +94,8 @@ TEST(ReadLiveness, ListsResidentPagesThatHoldOrHeldBlocks) {
   const Region heap(kPages * kLivenessPageBytes);
   const auto page = [&](std::uint64_t index) { return heap.address() + index * kLivenessPageBytes; };
   Table table;
-  for (const std::uint64_t touched : {0U, 1U, 2U, 1500U, 2999U}) heap.begin()[touched * kLivenessPageBytes] = std::byte{1};
+  for (const std::uint64_t touched : {0U, 1U, 2U, 1500U, 2999U})
+    heap.begin()[touched * kLivenessPageBytes] = std::byte{1};
   table.set(page(0), counter_of(100, 3));
   table.set(page(1), counter_of(0, 7));      // all freed
   table.set(page(2), 0);                     // never held one
@@ -171,6 +172,8 @@ TEST(ReadLiveness, CountsTheObjectsOfCpythonsPools) {
   };
   EXPECT_EQ(live_in(full), 1021U * 16U);
   EXPECT_EQ(live_in(half), 16U * 512U);
+  for (const auto& [address, word] : words_within(liveness, half, half + kPool))
+    EXPECT_EQ((word & PageLiveness::live_units) * 8, 2048) << "what is free of a pool in use is slack";
   EXPECT_EQ(live_in(empty), 0U);
   EXPECT_EQ(liveness.header.pymalloc_live_bytes, 1021U * 16U + 16U * 512U);
   for (const auto& [address, word] : words_within(liveness, arena.address(), first_pool + 4 * kPool)) {
