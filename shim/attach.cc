@@ -134,7 +134,9 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
 void publish_liveness(ThreadState& thread, bool valid) noexcept {
   const trace::Writer& writer = thread.writer;
   if (writer.slot == trace::kNoSlot) return;
-  writer.pool.slots[writer.slot].liveness.store(valid ? liveness_address() : 0, std::memory_order_release);
+  trace::ProcessSlot& slot = writer.pool.slots[writer.slot];
+  if (valid) slot.live_bytes.store(0, std::memory_order_relaxed);  // an image before an exec had another heap
+  slot.liveness.store(valid ? liveness_address() : 0, std::memory_order_release);
 }
 
 void permit_reader() noexcept {

@@ -84,8 +84,10 @@ template <class Allocate>
   ++thread.small_releases;
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
   if (directory == nullptr) return;
-  if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) [[likely]]
+  if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) [[likely]] {
+    thread.small_released_bytes += usable;
     change_live(directory, block, usable, LiveChange::release);
+  }
 }
 
 // Before the real release where it is slow. False: a block of the bootstrap arena, which stays.

@@ -70,8 +70,10 @@ template <class Resize>
   if (moved == nullptr && size != 0) return nullptr;
   ++thread.small_releases;
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory != nullptr && usable < trace::kLargeBlockBytes)
+  if (directory != nullptr && usable < trace::kLargeBlockBytes) {
+    thread.small_released_bytes += usable;
     change_live(directory, block, usable, LiveChange::release);
+  }
   if (moved != nullptr && moved != thread.last_block) count_allocated(thread, moved, size);
   return moved;
 }

@@ -34,7 +34,8 @@ inline void arm_countdown(ThreadState& thread) noexcept {
 // A thread begins: nothing counted, a random distance to the first sample.
 inline void start_countdown(ThreadState& thread, std::uint64_t seed) noexcept {
   thread.armed = thread.left = thread.request_left = 0;
-  thread.small_allocations = thread.small_allocated_bytes = thread.small_releases = 0;
+  thread.small_allocations = thread.small_allocated_bytes = 0;
+  thread.small_releases = thread.small_released_bytes = 0;
   thread.random = seed;
   thread.gap = next_gap(thread.random, heap().sample_bytes);
   arm_countdown(thread);

@@ -29,6 +29,9 @@ constexpr std::uint64_t kLookNsPerPage = 64;
 constexpr std::uint64_t kLongestExitLookNs = 1'000'000'000;
 // Moves of the resident set below this are not worth a last look: 1 MiB.
 constexpr std::uint64_t kWorthLookingPages = 256;
+// Of a process of 16 MiB and more that was not looked at for a while, the last look is always taken.
+constexpr std::uint64_t kWorthLookingAgainPages = 4096;
+constexpr std::uint32_t kLongSinceMs = 200;
 
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
 
@@ -66,8 +69,11 @@ void look_if_moved(ThreadState& thread) noexcept {
   const std::uint64_t walked = slot->walked_rss_pages.load(std::memory_order_relaxed);
   // Copies of inherited pages move no RSS, but each is a fault.
   const std::uint64_t faults = minor_faults() - slot->walked_minor_faults.load(std::memory_order_relaxed);
-  const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages;
-  if (!moved && static_cast<std::int64_t>(faults) <= static_cast<std::int64_t>(kWorthLookingPages)) return;
+  const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
+                     static_cast<std::int64_t>(faults) > static_cast<std::int64_t>(kWorthLookingPages);
+  // What was freed, and is kept by the allocator, moves nothing.
+  const auto since_ms = static_cast<std::uint32_t>(now_ns() / 1'000'000) - slot->walked_ms.load();
+  if (!moved && (pages < kWorthLookingAgainPages || since_ms < kLongSinceMs)) return;
   if (!look_now(thread, std::min(kExitLookNs + pages * kLookNsPerPage, kLongestExitLookNs)))
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }

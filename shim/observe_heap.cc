@@ -63,8 +63,10 @@ void change_if_small(const void* block, std::size_t usable, LiveChange change) n
 void log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
   ThreadState& thread = event.thread();
   if (!follow(thread, block)) return;
-  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
+  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr) {
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
+    slot->live_bytes.fetch_add(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+  }
   g_large_blocks.add(usable);
   emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, 0);
 }
@@ -111,10 +113,19 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
 bool observe_release(const void* block) noexcept {
   const std::size_t usable = usable_bytes(block);
   change_if_small(block, usable, LiveChange::release);
-  if (usable < trace::kLargeBlockBytes) ++thread_state().small_releases;
+  ThreadState& thread = thread_state();
+  const bool small = usable < trace::kLargeBlockBytes;
+  if (small) {
+    ++thread.small_releases;
+    thread.small_released_bytes += usable;
+  }
   // Also while our own code runs: the address is about to be reused.
   if (!live_blocks().remove(block)) return false;
-  if (usable >= trace::kLargeBlockBytes) g_large_blocks.remove(usable);
+  if (!small) {
+    g_large_blocks.remove(usable);
+    if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
+      slot->live_bytes.fetch_sub(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+  }
   if (Observation event; event) emit_block(event.thread(), trace::RecordKind::release, trace::kNoStack, block, 0, 0);
   return true;
 }
@@ -123,7 +134,14 @@ void observe_release_undone(const void* block) noexcept {
   const std::size_t usable = usable_bytes(block);
   change_if_small(block, usable, LiveChange::undo_release);
   live_blocks().insert(block);
-  if (usable >= trace::kLargeBlockBytes) g_large_blocks.add(usable);
+  ThreadState& thread = thread_state();
+  if (usable < trace::kLargeBlockBytes) {
+    thread.small_released_bytes -= usable;
+  } else {
+    g_large_blocks.add(usable);
+    if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
+      slot->live_bytes.fetch_add(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+  }
   if (Observation event; event)
     emit_block(event.thread(), trace::RecordKind::release_undone, trace::kNoStack, block, 0, 0);
 }

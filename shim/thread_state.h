@@ -30,6 +30,7 @@ struct ThreadState {
   std::uint64_t small_allocations = 0;
   std::uint64_t small_allocated_bytes = 0;
   std::uint64_t small_releases = 0;
+  std::uint64_t small_released_bytes = 0;  // usable; where live bytes are counted page by page
   std::uint64_t armed = 0;   // what `left` or `request_left` began with
   std::uint64_t gap = 0;     // from there to the byte that is sampled next
   std::uint64_t random = 0;  // of sampling.h

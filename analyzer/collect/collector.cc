@@ -280,6 +280,8 @@ void Collector::tick(std::int64_t now_ns) {
     Followed& followed = followed_.at(key);
     ProcessFollow& process = *followed.process;
     bool exec = false;
+    if (followed.slot != trace::kNoSlot)
+      process.set_live_bytes(setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
     if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) continue;
     if (exec) exec_seen(followed);
     const bool young = now_ns - followed.image_seen_ns < kYoungNs;

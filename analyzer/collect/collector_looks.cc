@@ -59,11 +59,13 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger) {
   // Thousands of short programs must not cost more than what they do.
   if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
+  if (slot != nullptr) process.set_live_bytes(slot->live_bytes.load());
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load());
   budget_.spend(cost_ns, must);
   if (slot != nullptr) {
     slot->walked_rss_pages.store(process.walked_rss_pages());
     slot->walked_minor_faults.store(process.walked_minor_faults());
+    slot->walked_ms.store(static_cast<std::uint32_t>(now_ns / 1'000'000));
   }
   if (first || asked) process.write_status(trigger);
   if (first && !is_target) note_other_cgroup(process);

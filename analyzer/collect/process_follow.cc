@@ -104,7 +104,10 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
                     .shared_pages = memory->shared,
                     .minor_faults = stat->minor_faults,
                     .major_faults = stat->major_faults});
-  last_poll_ = {.time_ns = now_ns, .rss_pages = memory->resident, .faults = stat->minor_faults + stat->major_faults};
+  last_poll_ = {.time_ns = now_ns,
+                .rss_pages = memory->resident,
+                .faults = stat->minor_faults + stat->major_faults,
+                .live_bytes = live_bytes_};
   return true;
 }
 
@@ -133,7 +136,8 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   if (walk)
     seen = {.time_ns = static_cast<std::int64_t>(walk->header.begin_ns),
             .rss_pages = walk->header.statm_before_pages,
-            .faults = walk->header.minor_faults + walk->header.major_faults};
+            .faults = walk->header.minor_faults + walk->header.major_faults,
+            .live_bytes = live_bytes_};
   policy_.walked(seen, cost_ns);
   return cost_ns;
 }
@@ -242,6 +246,7 @@ void ProcessFollow::write_counters(const trace::ProcessSlot& slot) {
                                          {"small_allocated_bytes", value(slot.small_allocated_bytes)},
                                          {"small_releases", value(slot.small_releases)},
                                          {"large_allocations", value(slot.large_allocations)},
+                                         {"live_bytes", slot.live_bytes.load(std::memory_order_relaxed)},
                                          {"stacks_truncated", value(slot.stacks_truncated)},
                                          {"looks_missed", value(slot.looks_missed)}}));
 }

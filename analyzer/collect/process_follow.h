@@ -58,6 +58,8 @@ class ProcessFollow {
   // than at the last poll.
   bool poll(std::int64_t now_ns, bool& exec_seen);
   [[nodiscard]] PollPoint poll_point() const { return last_poll_; }
+  // What its slot says; counts from the next poll or walk on.
+  void set_live_bytes(std::int64_t live_bytes) { live_bytes_ = live_bytes; }
 
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
@@ -100,6 +102,7 @@ class ProcessFollow {
   FrameWriter events_, pages_;
   WalkPolicy policy_;
   PollPoint last_poll_;
+  std::int64_t live_bytes_ = 0;
   std::vector<KnownPages> known_;
   LivenessFrames liveness_frames_;
   ViewPolicy view_looks_;

@@ -7,8 +7,13 @@ namespace {
 
 std::uint64_t distance(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : b - a; }
 
+constexpr std::uint64_t kPageBytes = 4096;
+
+// In pages.
 std::uint64_t movement(const PollPoint& a, const PollPoint& b) {
-  return std::max(distance(a.rss_pages, b.rss_pages), distance(a.faults, b.faults));
+  const auto [low, high] = std::minmax(a.live_bytes, b.live_bytes);
+  const std::uint64_t live = (static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low)) / kPageBytes;
+  return std::max({distance(a.rss_pages, b.rss_pages), distance(a.faults, b.faults), live});
 }
 
 }  // namespace

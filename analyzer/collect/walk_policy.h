@@ -42,7 +42,8 @@ class WalkBudget {
 struct PollPoint {
   std::int64_t time_ns = 0;
   std::uint64_t rss_pages = 0;
-  std::uint64_t faults = 0;  // minor + major
+  std::uint64_t faults = 0;     // minor + major
+  std::int64_t live_bytes = 0;  // of the heap: what is freed and kept by the allocator moves neither
 };
 
 // When a process's allocator is asked for its own counters: RSS is at a peak, a tenth above that of the last time.

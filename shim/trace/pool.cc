@@ -192,6 +192,8 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
       counter->store(0, std::memory_order_relaxed);
     slot.look_request.store(0, std::memory_order_relaxed);
     slot.stats_request.store(0, std::memory_order_relaxed);
+    slot.walked_ms.store(0, std::memory_order_relaxed);
+    slot.live_bytes.store(0, std::memory_order_relaxed);
     slot.look_done.store(0, std::memory_order_relaxed);
     slot.state.store(SlotState::live, std::memory_order_release);
     return index;

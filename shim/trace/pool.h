@@ -87,7 +87,8 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint64_t> liveness;          // address of its LivenessTable (liveness_format.h); 0: none
   std::atomic<std::uint64_t> waits;             // events of exact mode that waited for the reader
   std::atomic<std::uint32_t> stats_request;     // (reader) + 1 asks for the allocator's own counters when it is safe
-  std::uint32_t reserved;
+  std::atomic<std::uint32_t> walked_ms;         // (reader) CLOCK_MONOTONIC of the last walk, modulo 2^32
+  std::atomic<std::int64_t> live_bytes;         // allocated less released since it attached, where sizes are counted
 };
 
 enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2 };

@@ -138,6 +138,17 @@ TEST(WalkPolicy, WalksWhenRssOrFaultsMoveByAPercentAndAMegabyte) {
   EXPECT_EQ(policy.observe({.time_ns = 700, .rss_pages = 1'010'001, .faults = 300}), trace::WalkTrigger::growth);
 }
 
+TEST(WalkPolicy, WalksWhenTheHeapIsFreedAndKeptByTheAllocator) {
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0, .live_bytes = 3 << 20}, 1);
+  EXPECT_EQ(policy.observe({.time_ns = 100, .rss_pages = 1000, .faults = 0, .live_bytes = 2 << 20}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 200, .rss_pages = 1000, .faults = 0, .live_bytes = 1 << 20}),
+            trace::WalkTrigger::growth);
+  // A child that frees what it inherited counts below 0.
+  EXPECT_EQ(policy.observe({.time_ns = 300, .rss_pages = 1000, .faults = 0, .live_bytes = -(1 << 20)}),
+            trace::WalkTrigger::growth);
+}
+
 TEST(WalkPolicy, LeavesTimeBetweenCostlyWalks) {
   WalkPolicy policy;
   policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
