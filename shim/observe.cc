@@ -35,11 +35,13 @@ constexpr std::uint32_t kLongSinceMs = 200;
 
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
 
-bool look_now(ThreadState& thread, std::uint64_t limit_ns) noexcept {
+bool look_now(ThreadState& thread, std::uint64_t limit_ns, bool also_before_reader = false) noexcept {
   trace::ProcessSlot* slot = slot_of(thread);
   const trace::PoolHeader* header = thread.writer.pool.header;
-  if (slot == nullptr || header->reader_pid.load(std::memory_order_relaxed) == 0) return false;
-  if (now_ns() - header->reader_beat_ns.load(std::memory_order_relaxed) > trace::kReaderGoneNs) return false;
+  if (slot == nullptr) return false;
+  const std::uint64_t beat_ns = header->reader_beat_ns.load(std::memory_order_relaxed);
+  const bool has_begun = header->reader_pid.load(std::memory_order_relaxed) != 0 && beat_ns != 0;
+  if (has_begun ? now_ns() - beat_ns > trace::kReaderGoneNs : !also_before_reader) return false;
   const std::uint32_t wanted = slot->look_request.fetch_add(1, std::memory_order_release) + 1;
   trace::ring_doorbell(thread.writer.pool);
   const std::uint64_t deadline = now_ns() + limit_ns;
@@ -221,7 +223,8 @@ void observe_note(std::string_view text) noexcept {
 
 bool request_look(std::uint64_t limit_ns) noexcept {
   Observation event;
-  return event && !is_borrowed_image() && look_now(event.thread(), limit_ns);
+  // A program that has just begun may be ahead of its collector.
+  return event && !is_borrowed_image() && look_now(event.thread(), limit_ns, true);
 }
 
 bool ensure_scratch(ThreadState& thread) noexcept {
