@@ -33,7 +33,7 @@ struct RecordedRun {
   std::int64_t peak_rss_bytes = 0, final_rss_bytes = 0;  // final: when the main process ended
   double rss_byte_seconds = 0;
   HeapParts at_peak, at_end;
-  bool has_parts = false;  // else the whole heap counts as live
+  bool has_parts = false;  // else the whole heap counts as live, and nothing is known of the rest
   std::string allocator;   // that the main process really used
 };
 

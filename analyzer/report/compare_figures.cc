@@ -84,6 +84,8 @@ HeapParts parts_of(const PerCause& causes) {
           .metadata = bytes(Cause::heap_metadata)};
 }
 
+std::int64_t kept(const HeapParts& parts) { return parts.slack + parts.retained; }
+
 struct Moments {
   double peak_s = 0, end_s = 0;
 };
@@ -140,7 +142,9 @@ RecordedRun recorded_run(const RecordingAccount& recording) {
   run.final_rss_bytes = rss_of(end);
   run.at_peak = parts_of(causes_of(peak));
   run.at_end = parts_of(causes_of(end));
-  for (const Account& account : largest->accounts) run.has_parts = run.has_parts || account.has_liveness;
+  const Account* at_peak = last_at(largest->accounts, moments.peak_s);
+  const bool counted = at_peak != nullptr && at_peak->has_liveness && largest->accounts.back().has_liveness;
+  run.has_parts = counted || kept(run.at_peak) > 0 || kept(run.at_end) > 0;
   for (const ProcessAccount& process : recording.processes)
     run.rss_byte_seconds += byte_seconds(process, recording.info.duration_s);
   run.allocator = largest->allocator;
