@@ -55,9 +55,8 @@ const Entry* winner(const std::vector<Entry>& entries, Which which) {
 }
 
 std::string range_text(const Spread& spread) {
-  if (!several_runs(spread)) return size_of(spread);
-  return fmt::format("{}, runs from {} to {}", size_of(spread), size_text(std::llround(spread.least)),
-                     size_text(std::llround(spread.most)));
+  const std::string least = size_text(std::llround(spread.least)), most = size_text(std::llround(spread.most));
+  return least == most ? least : fmt::format("{}, runs from {} to {}", size_of(spread), least, most);
 }
 
 // The first is the lowest of all: who comes next, and how far above.

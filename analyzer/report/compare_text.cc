@@ -93,13 +93,12 @@ bool has_lines(const Comparison& comparison) {
 }
 
 Table contestant_table(const Comparison& comparison) {
-  Table table({{"allocator"}, {"is"}, {"with"}, {"runs", Align::right}, {"ended"}});
+  Table table({{"allocator"}, {"is"}, {"runs", Align::right}, {"ended"}});
   for (const Contestant& who : comparison.contestants) {
     const std::vector<RunEnd> ends = figures_of(who).ends;
     table.add({who.label,
                fmt::format("{}{}{}", who.family, who.version.empty() ? "" : " " + who.version,
                            who.library.empty() ? "" : " (" + base_name(who.library) + ")"),
-               who.settings.empty() ? "-" : printable(fmt::format("{}", fmt::join(who.settings, " "))),
                fmt::format("{} + {}", who.bare.size(), who.recorded.size()),
                ends.empty() ? "well" : printable(fmt::format("{}", fmt::join(ends, "; ")))});
   }
@@ -111,6 +110,9 @@ std::vector<std::string> explanations(const Comparison& comparison) {
       "Memory in MiB. Medians of the runs; ± is how far single runs lie from them at most.",
       "From bare runs: peak RSS (of the largest process, as the kernel counted it), page faults, CPU, wall.",
       "From recorded runs: final RSS, RSS·time, the heap and its lines; of all processes together, whyrss left out."};
+  for (const Contestant& who : comparison.contestants)
+    if (!who.settings.empty())
+      lines.push_back(fmt::format("{}: {}", who.label, printable(fmt::format("{}", fmt::join(who.settings, " ")))));
   for (const Contestant& who : comparison.contestants)
     if (who.trim)
       lines.push_back(

@@ -83,7 +83,13 @@ def test_each_allocator_found(whyrss, compile_c, temporary):
         assert entry["bare"]["peak_rss"]["median"] > 48 * MIB
         assert entry["recorded"]["peak_rss"]["median"] > 0
         assert len(entry["bare"]["wall_s"]["runs"]) == len(entry["recorded"]["final_rss"]["runs"]) == 2
-    assert found["glibc"]["recorded"]["final_rss"]["median"] > 48 * MIB
+    glibc = found["glibc"]
+    assert glibc["recorded"]["final_rss"]["median"] > 48 * MIB
+    assert glibc["recorded"]["at_end"]["retained"]["median"] > 40 * MIB
+    assert glibc["pinning"]["lines"][0]["cause"] == "heap_retained"
+    assert glibc["pinning"]["lines"][0]["line"].endswith(" in main")
+    # Whoever keeps much shows what its settings can do about it.
+    assert "glibc tuned" in [entry["label"] for entry in comparison["contestants"]]
     assert "said by the program" not in result.stdout + result.stderr
     assert list(temporary.iterdir()) == []
 
@@ -93,6 +99,8 @@ def test_trim_gives_back_what_glibc_keeps(whyrss, compile_c, temporary):
     trim = comparison["contestants"][0]["malloc_trim"]
     assert trim["rss"]["before"] > 48 * MIB
     assert trim["rss"]["after"] < 16 * MIB
+    assert trim["retained"]["before"] > 40 * MIB
+    assert trim["retained"]["after"] < 8 * MIB
     assert "malloc_trim(0) at the end gave back" in comparison["conclusion"]
 
 
