@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "shim/emit.h"
+#include "shim/heap_settings.h"
 #include "shim/live_sum.h"
 #include "shim/observation.h"
 #include "shim/raw_io.h"
@@ -205,6 +206,7 @@ bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noe
 }  // namespace
 
 void start_allocator_stats(ThreadState& thread) noexcept {
+  if (session().settings.liveness_off && !heap().exact) return;  // nothing to compare them with
   find_source();
   if (g_source == nullptr) return;
   if (const trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)  // of the image before an exec

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, ROOT
+from conftest import PATIENCE_S, ROOT, wait_until
 
 ALLOCATORS = {"glibc": None, "jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4",
               "mimalloc": "libmimalloc.so.2"}
@@ -84,6 +84,18 @@ int main(int count, char **arguments) {
       (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
   if (child == 0) { char *block = malloc(100000); memset(block, 1, 100000); _exit(block == NULL); }
   return waitpid(child, &status, 0) == child && status == 0 ? 0 : 1;
+}
+"""
+
+# Grows by 5 MiB a second until nobody listens any more.
+GROWING = r"""
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+  struct pollfd end = {.fd = 0, .events = POLLIN};
+  while (poll(&end, 1, 20) == 0) { char *block = malloc(100000); if (block == NULL) return 1; memset(block, 1, 100000); }
+  return 0;
 }
 """
 
@@ -171,6 +183,28 @@ def test_children_that_may_hold_locks_are_not_asked(whyrss, recording, compile_c
     else:
         assert stats is None
         assert any("may hold locks" in note for note in child["notes"])
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_it_is_asked_at_a_peak(whyrss, recording, compile_c, allocator):
+    command = [whyrss.program, "record", "-q", "-o", recording, *preload(allocator), "--", compile_c(GROWING)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as job:
+        def peak():
+            processes = whyrss.report(recording)["processes"] if (recording / "manifest.json").exists() else []
+            stats = processes[0]["allocator_stats"] if processes else None
+            return stats and stats["peak"]
+        found = wait_until(peak, "the allocator was asked at a peak")
+        job.communicate(timeout=PATIENCE_S)
+        assert job.returncode == 0
+    assert found["values"][OWN_NAMES[allocator]] > 0 and found["counted"] > 1_000_000
+
+
+def test_without_liveness_nothing_is_asked(whyrss, recording, compile_c):
+    _, report = record_as_bare(whyrss, recording, compile_c(EXIT_IN_HANDLER), options=())
+    assert report["processes"][0]["allocator_stats"] is not None
+    other = recording.with_name("other")
+    assert whyrss.record(other, ["true"], "--liveness", "off").returncode == 0
+    assert whyrss.finished_report(other)["processes"][0]["allocator_stats"] is None
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
