@@ -128,6 +128,20 @@ def test_pools_say_what_the_interpreter_counts(whyrss, recording, python):
 
 
 @pytest.mark.parametrize("python", CASES)
+def test_forked_child_has_its_own_marks(whyrss, recording, python):
+    before = "import os\nkept_before = [str(number) * 9 for number in range(50000)]\n"
+    fork = "pid = os.fork()\nif pid: os._exit(os.waitpid(pid, 0)[1])\ndel kept_before[::3]\n"
+    job = waiting(whyrss, recording, python, before + fork + PROGRAM)
+    try:
+        with Memory(child_of(child_of(job.pid))) as memory:
+            pages, live = memory.marked_pages()[0], memory.live_bytes()
+    finally:
+        said = finish(job)
+    assert len(pages) * PAGE == number_in(r"arenas \* \d+ bytes/arena +=", said)
+    assert live == pytest.approx(number_in(r"bytes in allocated blocks +=", said), rel=0.001)
+
+
+@pytest.mark.parametrize("python", CASES)
 def test_report_tells_live_objects_from_free_blocks(whyrss, recording, python):
     snapshot = "import whyrss\nwhyrss.snapshot()\n"
     job = waiting(whyrss, recording, python, PROGRAM.replace("counted =", snapshot + "counted ="),
@@ -211,6 +225,11 @@ def test_every_object_is_logged_in_exact_mode(whyrss, tmp_path, python, allocato
     # The very first object came before anybody could be asked.
     assert pools - 512 <= sum(size for size, _ in live.values()) <= pools
     assert all(size % 16 == 0 and 0 < size <= 512 for size, _ in live.values())
+
+
+def test_tracemalloc_on_top_changes_nothing(whyrss, tmp_path):
+    live, pools = live_by_log_and_pools(whyrss, tmp_path, "/usr/bin/python3", OBJECTS, PYTHONTRACEMALLOC="3")
+    assert pools - 512 <= sum(size for size, _ in live.values()) <= pools
 
 
 def test_objects_have_their_lines(whyrss, tmp_path):
