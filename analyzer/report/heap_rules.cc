@@ -96,10 +96,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     if (top_named(lines) == nullptr) verdict.headline += " (no line was seen)";
     verdict.why = fmt::format("The program allocated this{} and has not freed it; the line is where it was asked for.",
                               objects ? " for Python objects" : "");
-    if (cause->estimate)
-      verdict.why +=
-          " How much of the heap is live is an estimate here: free bytes that the allocator keeps were not told apart "
-          "page by page.";
+    if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     verdict.advice =
         "Expected if the program needs this data at once. If it should have been freed, look for what still refers "
         "to it from that line on (a list or cache that only grows).";
@@ -128,8 +125,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
         "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
         "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
         size_text(live_bytes));
-    if (cause->estimate)
-      verdict.why += " An estimate from samples: without page liveness it includes free bytes beside live ones.";
+    if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     if (keepers.malloc) verdict.advice = keeper_of(process).remedy;
     if (keepers.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
     verdict.evidence["growth_bytes"] = growth;
@@ -161,7 +157,7 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
         .id = "heap-fragmented", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     verdict.headline =
         fmt::format("{} free, but pinned by live blocks on the same pages (fragmentation)", size_text(growth));
-    if (const LineGrowth* top = top_named(lines))
+    if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
       verdict.headline +=
           fmt::format(": {} allocated {} {} pin {}{}", size_text(held_by(*top)), top->number > 0 ? "at" : "in",
                       top->line, size_text(top->bytes), error_text(top->bytes, top->variance));

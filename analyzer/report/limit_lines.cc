@@ -81,8 +81,9 @@ std::vector<std::string> limit_lines(const View& view) {
   for (const ProcessView& process : view.processes)
     for (const CauseView& cause : process.causes)
       if (cause.estimate) {
-        lines.push_back(fmt::format("\"{}\" is an estimate: what of the heap is live was not recorded page by page",
-                                    info(cause.cause).title));
+        lines.push_back(
+            fmt::format("\"{}\" is an estimate: what of the heap is live was not recorded page by page everywhere",
+                        info(cause.cause).title));
         return lines;
       }
   return lines;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "report/format.h"
@@ -25,11 +26,15 @@ const LineGrowth* top_named(const std::vector<LineGrowth>& lines) {
   return nullptr;
 }
 
+bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const LineGrowth& line) { return line.line.empty() && line.bytes * 2 > whole; });
+}
+
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb) {
   const LineGrowth* top = top_named(lines);
   if (top == nullptr) return "";
-  for (const LineGrowth& line : lines)
-    if (line.line.empty() && line.bytes * 2 > whole) return " (no line was seen for most of it)";
+  if (mostly_unseen(lines, whole)) return " (no line was seen for most of it)";
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
   if (dominates(top->bytes, whole)) return fmt::format(" ({} {})", placed, top->line);
   return fmt::format(" (most {} {}: {}{})", placed, top->line, size_text(top->bytes),

@@ -20,6 +20,9 @@ std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites);
 // to cause stands under "".
 const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
 
+// Whether nobody was seen for more than half of `whole`: then no line should be named alone.
+bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
+
 // " (kept at a.py:3 in f)", or "" when nobody was seen.
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb);
 

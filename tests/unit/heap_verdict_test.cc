@@ -128,6 +128,14 @@ TEST(HeapFragmented, NamesWhoPinsThePagesAndWhatTheyHold) {
   EXPECT_EQ(verdict.evidence["live_bytes"], 22 * kMiB);
 }
 
+TEST(HeapFragmented, NoLineWhereMostPinsAreUnseen) {
+  const Lines lines;
+  EXPECT_EQ(
+      headlines(seen(
+          lines, {{{Cause::heap_live, 5, lines.kept}, {Cause::heap_slack, 1, lines.kept}, {Cause::heap_slack, 60}}})),
+      "heap-fragmented warning: 61 MiB free, but pinned by live blocks on the same pages (fragmentation)\n");
+}
+
 TEST(HeapFragmented, TheSlackOfAFullHeapIsOrdinary) {
   const Lines lines;
   EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 500, lines.built}, {Cause::heap_slack, 50, lines.built}}})),
