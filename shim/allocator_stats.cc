@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <malloc.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include <algorithm>
 #include <atomic>
@@ -25,6 +27,9 @@ namespace {
 // mallinfo2 walks every free chunk, 95 ms for 500,000 of them. One call that took longer than this is the last at a
 // peak: the program waits.
 constexpr std::uint64_t kSlowNs = 20'000'000;
+
+// Of a millisecond each, at the end.
+constexpr int kMostWaits = 100;
 
 void add_value(Text& text, std::string_view name, std::uint64_t value) noexcept {
   if (!text.view().empty()) text.add(" ");
@@ -184,9 +189,24 @@ void call_allocator(ThreadState& thread) noexcept {
   if (took_ns > kSlowNs) g_slow.store(true, std::memory_order_relaxed);
 }
 
+// At the end a thread that asks is waited for. A peak or a snapshot is told by that thread.
+bool begin_asking(trace::StatsMoment moment) noexcept {
+  const timespec step{.tv_sec = 0, .tv_nsec = 1'000'000};
+  for (int left = moment == trace::StatsMoment::end ? kMostWaits : 0;; --left) {
+    if (!g_asking.exchange(true, std::memory_order_acquire)) return true;
+    if (left == 0) return false;
+    raw_syscall(SYS_nanosleep, as_long(&step), 0);
+  }
+}
+
 // False: left out, with the reason in a note unless it can be tried again later.
 bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noexcept {
-  if (g_asking.exchange(true, std::memory_order_acquire)) return false;
+  if (!begin_asking(moment)) {
+    if (moment == trace::StatsMoment::end)
+      emit_text(thread, trace::RecordKind::note, 0,
+                "the allocator's own counters were not read at the end: another thread was at it");
+    return false;
+  }
   // The loader's own start has no unwind table; nothing is interrupted there.
   const char* why_not = moment == trace::StatsMoment::start ? nullptr : danger(thread, here);
   g_text.clear();
