@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "model/stack_table.h"
 
@@ -16,21 +17,23 @@ class LivePageTable {
  public:
   LivePageTable() = default;
   LivePageTable(const LivePageTable& other);
-  LivePageTable(LivePageTable&&) noexcept = default;
+  LivePageTable(LivePageTable&& other) noexcept { *this = std::move(other); }
   LivePageTable& operator=(const LivePageTable& other);
-  LivePageTable& operator=(LivePageTable&&) noexcept = default;
+  LivePageTable& operator=(LivePageTable&& other) noexcept {
+    root_ = std::move(other.root_);
+    last_leaf_ = other.last_leaf_ = nullptr;
+    return *this;
+  }
   ~LivePageTable() = default;
 
   // Addresses are below 2^48. `is_new`: no block that begins there was live.
   void allocate(std::uint64_t address, StackId stack, bool is_new) {
-    Page& page = leaf_for(address >> kPageShift)[(address >> kPageShift) & kIndexMask];
+    Page& page = page_for(address >> kPageShift);
     page.last = stack;
     page.live += is_new ? 1 : 0;
   }
-  void release(std::uint64_t address) {
-    Leaf* leaf = find_leaf(address >> kPageShift);
-    if (leaf != nullptr) --(*leaf)[(address >> kPageShift) & kIndexMask].live;
-  }
+  // Of a block that was allocated.
+  void release(std::uint64_t address) { --page_for(address >> kPageShift).live; }
   [[nodiscard]] StackId last(std::uint64_t address) const {
     const Leaf* leaf = find_leaf(address >> kPageShift);
     return leaf == nullptr ? kEmptyStack : (*leaf)[(address >> kPageShift) & kIndexMask].last;
@@ -58,13 +61,21 @@ class LivePageTable {
     const auto& middle = (*root_)[page >> (2 * kLevelBits)];
     return middle == nullptr ? nullptr : (*middle)[(page >> kLevelBits) & kIndexMask].get();
   }
-  Leaf& leaf_for(std::uint64_t page) {
+  // Mostly it is in the leaf of the last one.
+  Page& page_for(std::uint64_t page) {
+    if (page >> kLevelBits != last_number_ || last_leaf_ == nullptr) find_or_make(page);
+    return (*last_leaf_)[page & kIndexMask];
+  }
+  void find_or_make(std::uint64_t page) {
     Leaf* leaf = find_leaf(page);
-    return leaf != nullptr ? *leaf : make_leaf(page);
+    last_leaf_ = leaf != nullptr ? leaf : &make_leaf(page);
+    last_number_ = page >> kLevelBits;
   }
   Leaf& make_leaf(std::uint64_t page);
 
   std::unique_ptr<Root> root_;
+  Leaf* last_leaf_ = nullptr;
+  std::uint64_t last_number_ = 0;
 };
 
 template <typename Visit>

@@ -48,7 +48,7 @@ void LiveSet::grow() {
   old.swap(slots_);
   mask_ = slots_.size() - 1;
   shift_ = static_cast<unsigned>(64 - std::countr_zero(slots_.size()));
-  most_blocks_ = slots_.size() / 8 * 5;
+  most_blocks_ = slots_.size() / 2;
   for (const Slot& slot : old) {
     if (slot.key_and_size == 0) continue;
     std::size_t at = home_of(slot.key());

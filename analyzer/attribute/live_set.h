@@ -2,7 +2,7 @@
 // page: all of them in exact mode, the sampled ones else. Larger blocks are AddressSpace's.
 // A copy is a snapshot: a fork child goes on with its parent's.
 //
-// One open-addressed table with 16 bytes per block, at most 5/8 full, so that an event of exact mode costs one miss of
+// One open-addressed table with 16 bytes per block, at most half full, so that an event of exact mode costs one miss of
 // the cache. Beside it 8 bytes per page, of the stretches of 16 MiB that ever held a block: how many live blocks begin
 // there bounds what it costs to forget a range.
 #pragma once

@@ -61,7 +61,8 @@ constexpr std::array<std::uint8_t, 65> codes(const std::array<std::uint8_t, 4>& 
   }
   return table;
 }
-constexpr auto kTickCodes = codes(kTickBytes), kAddressCodes = codes(kAddressBytes);
+constexpr auto kTickCodes = codes(kTickBytes);
+constexpr auto kAddressCodes = codes({0, 2, 3, 6});  // code 0 is taken
 constexpr auto kStackCodes = codes(kStackBytes);
 
 template <typename T>
@@ -112,6 +113,7 @@ void BlockColumns::begin_run(const Source& source, const LeaseProgress& progress
   for (std::size_t i = 0; i < kColumnCount; ++i) run_begin_[i] = planes_[i].used;
   last_address_ = 0;
   last_stack_ = 0;
+  recent_.event += kRecentAddresses;  // no reference reaches into the run before
   open_ = true;
   run_has_events_ = false;
 }
@@ -159,6 +161,7 @@ std::size_t BlockColumns::take_events(std::span<const std::byte> bytes, LeasePro
   auto [tags, tick_to, address_to, size_to, stack_to] = to;
   BlockRun& run = runs_.back();
   std::uint64_t ticks = progress.ticks, last_address = last_address_;
+  std::uint32_t event = recent_.event;
   std::uint32_t last_stack = last_stack_;
   const std::byte* const begin = bytes.data();
   const std::byte* const end = begin + bytes.size();
@@ -178,11 +181,17 @@ std::size_t BlockColumns::take_events(std::span<const std::byte> bytes, LeasePro
 
     const std::int64_t distance = static_cast<std::int64_t>(address - last_address) >> kAddressUnitBits;
     const std::uint64_t zigzag = static_cast<std::uint64_t>(distance) << 1 ^ static_cast<std::uint64_t>(distance >> 63);
+    std::uint32_t& event_at = recent_.event_at[(address * 0x9e3779b97f4a7c15) >> (64 - Recent::kHashBits)];
+    const std::uint32_t back = event - event_at;
+    const bool is_recent = back < kRecentAddresses && recent_.addresses[event_at % kRecentAddresses] == address;
+    event_at = event;
+    recent_.addresses[event++ % kRecentAddresses] = address;
     const std::uint8_t tick_code = kTickCodes[static_cast<std::size_t>(std::bit_width(record.ticks_since))];
-    const std::uint8_t address_code = kAddressCodes[static_cast<std::size_t>(std::bit_width(zigzag))];
+    const std::uint8_t address_code =
+        is_recent ? 0 : kAddressCodes[static_cast<std::size_t>(std::bit_width(zigzag | 1))];
     store(tick_to, record.ticks_since);
     tick_to += kTickBytes[tick_code];
-    store(address_to, zigzag);
+    store(address_to, is_recent ? back : zigzag);
     address_to += kAddressBytes[address_code];
     auto tag = static_cast<std::uint8_t>(tick_code << kTickShift | address_code << kAddressShift);
     if (allocates) {
@@ -213,6 +222,7 @@ std::size_t BlockColumns::take_events(std::span<const std::byte> bytes, LeasePro
     planes_[i].used = static_cast<std::size_t>(to[i] - planes_[i].bytes.data());
   last_address_ = last_address;
   last_stack_ = last_stack;
+  recent_.event = event;
   run.last_ticks = progress.ticks = ticks;
   const auto taken = static_cast<std::uint32_t>(at - begin);
   run.bytes += taken;
@@ -322,6 +332,8 @@ bool RunDecoder::begin(std::span<const std::byte> payload, const BlockRun& run, 
   last_stack_ = 0;
   offset_ = run.offset + (run.clock_ns != 0 ? static_cast<std::uint32_t>(sizeof(ClockRecord)) : 0);
   from_offset_ = from_offset;
+  event_ = 0;
+  recent_ = {};
   // Afterwards no value can lie outside of its plane.
   std::uint32_t ticks = 0, addresses = 0, sizes = 0, stacks = 0;
   for (const std::byte* tag = tag_; tag < tags_end_; ++tag) {
@@ -337,28 +349,47 @@ bool RunDecoder::begin(std::span<const std::byte> payload, const BlockRun& run, 
   return fits;
 }
 
+// All that changes per event is in registers.
 std::size_t RunDecoder::read(std::span<BlockEvent> out) {
-  std::size_t count = 0;
-  while (tag_ < tags_end_ && count < out.size()) {
-    const auto tag = std::to_integer<std::uint8_t>(*tag_++);
+  const std::byte *tag_at = tag_, *tick_at = tick_, *address_at = address_, *size_at = size_, *stack_at = stack_;
+  std::uint64_t ticks = ticks_, last_address = last_address_;
+  std::uint32_t last_stack = last_stack_, offset = offset_, event = event_;
+  const std::uint32_t from_offset = from_offset_;
+  BlockEvent* to = out.data();
+  BlockEvent* const to_end = to + out.size();
+  while (tag_at < tags_end_ && to < to_end) {
+    const auto tag = std::to_integer<std::uint8_t>(*tag_at++);
     const Lengths lengths = kLengths[tag];
-    const std::uint64_t since = take_value(tick_, lengths.tick);
+    const std::uint64_t since = take_value(tick_at, lengths.tick);
     if ((tag & kGap) == kGap) {
-      offset_ += static_cast<std::uint32_t>(since * kAddressUnit);
+      offset += static_cast<std::uint32_t>(since * kAddressUnit);
       continue;
     }
-    ticks_ += since;
-    const std::uint64_t zigzag = take_value(address_, lengths.address);
-    last_address_ += ((zigzag >> 1) ^ (0 - (zigzag & 1))) * kAddressUnit;
+    ticks += since;
+    const std::uint64_t value = take_value(address_at, lengths.address);
+    const std::uint64_t recent = recent_[(event - value) % kRecentAddresses];
+    const std::uint64_t moved = last_address + ((value >> 1) ^ (0 - (value & 1))) * kAddressUnit;
+    last_address = (tag >> kAddressShift & 3) == 0 ? recent : moved;
+    recent_[event++ % kRecentAddresses] = last_address;
     const bool releases = (tag & kRelease) != 0;
-    const auto size = static_cast<std::uint32_t>(take_value(size_, lengths.size));
-    const auto stack = static_cast<std::uint32_t>(take_value(stack_, lengths.stack));
-    last_stack_ = lengths.stack == 0 ? last_stack_ : stack;
-    out[count] = {ticks_, last_address_, releases ? BlockEvent::kReleased : size, last_stack_};
-    count += offset_ >= from_offset_ ? 1 : 0;
-    offset_ += static_cast<std::uint32_t>(releases ? sizeof(CompactRelease) : sizeof(CompactAllocate));
+    const auto size = static_cast<std::uint32_t>(take_value(size_at, lengths.size));
+    const auto stack = static_cast<std::uint32_t>(take_value(stack_at, lengths.stack));
+    last_stack = lengths.stack == 0 ? last_stack : stack;
+    *to = {ticks, last_address, releases ? BlockEvent::kReleased : size, last_stack};
+    to += offset >= from_offset ? 1 : 0;
+    offset += static_cast<std::uint32_t>(releases ? sizeof(CompactRelease) : sizeof(CompactAllocate));
   }
-  return count;
+  tag_ = tag_at;
+  tick_ = tick_at;
+  address_ = address_at;
+  size_ = size_at;
+  stack_ = stack_at;
+  ticks_ = ticks;
+  last_address_ = last_address;
+  last_stack_ = last_stack;
+  offset_ = offset;
+  event_ = event;
+  return static_cast<std::size_t>(to - out.data());
 }
 
 }  // namespace whyrss

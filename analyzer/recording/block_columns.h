@@ -13,7 +13,10 @@
 // An event is a tag byte and, in the planes, as many bytes (little-endian) as the tag says:
 //   bit 0      1: release, 0: allocate
 //   bits 1-2   bytes of ticks since the event before: 0, 1, 2, 4
-//   bits 3-4   bytes of the address, as the zigzag difference to the event before, in units of 8: 1, 2, 3, 6
+//   bits 3-4   bytes of the address: 1: how many events back (1 to 255) the same one stood, which is so for most:
+//   blocks
+//              die young, and allocators give back what came last; 2, 3, 6: the zigzag difference to the event before,
+//              in units of 8
 //   bit 5      allocate: bytes of the size: 1, 2
 //   bits 6-7   allocate: bytes of the stack id: 0 (the one of the allocation before), 1, 2, 4
 // A release with bits 5 to 7 set is none: its "ticks" are the bytes, in units of 8, of other records here.
@@ -58,6 +61,8 @@ struct LeaseProgress {
   std::uint64_t ticks = 0;
 };
 
+inline constexpr std::uint32_t kRecentAddresses = 256;
+
 // Builds payloads. Growing, not thread-safe.
 class BlockColumns {
  public:
@@ -98,7 +103,16 @@ class BlockColumns {
   std::size_t take_events(std::span<const std::byte> bytes, LeaseProgress& progress);
   bool take_clock(std::span<const std::byte> bytes, const Source& source, LeaseProgress& progress);
 
+  // The addresses of the last events, and for a hash of each when it was. Older entries of both are seen to be so.
+  struct Recent {
+    static constexpr unsigned kHashBits = 10;
+    std::array<std::uint64_t, kRecentAddresses> addresses{};
+    std::array<std::uint32_t, std::size_t{1} << kHashBits> event_at{};
+    std::uint32_t event = kRecentAddresses;  // number of the next one; those of other runs are too far back
+  };
+
   std::array<Plane, kColumnCount> planes_;
+  Recent recent_;
   std::vector<BlockRun> runs_;
   Ends run_begin_{};  // of the open run
   bool open_ = false, run_has_events_ = false;
@@ -146,7 +160,8 @@ class RunDecoder {
   const std::byte *tag_ = nullptr, *tags_end_ = nullptr;
   const std::byte *tick_ = nullptr, *address_ = nullptr, *size_ = nullptr, *stack_ = nullptr;
   std::uint64_t ticks_ = 0, last_address_ = 0;
-  std::uint32_t last_stack_ = 0, offset_ = 0, from_offset_ = 0;
+  std::uint32_t last_stack_ = 0, offset_ = 0, from_offset_ = 0, event_ = 0;
+  std::array<std::uint64_t, kRecentAddresses> recent_{};
 };
 
 }  // namespace whyrss

@@ -1,9 +1,11 @@
 // Writes a small seed corpus for recording_fuzz: make_corpus DIR.
+#include <cstddef>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "unit/recording_builder.h"
+#include "unit/compact_builder.h"
 
 namespace {
 
@@ -48,6 +50,31 @@ ByteVector fork_family() {
   return out;
 }
 
+// Exact mode: two threads, a record between their runs, a clock of the collector.
+ByteVector exact_threads() {
+  constexpr std::uint64_t kHeap = 0x20000000;
+  ByteVector begin = attach(10, 100, 1, trace::Born::exec);
+  const auto exact = trace::Mode::exact;
+  std::memcpy(begin.data() + offsetof(trace::AttachRecord, mode), &exact, sizeof exact);
+  DrainedChunks chunks;
+  chunks.add(1, 1,
+             joined({begin, clock_at(10, 100), compact_allocate(1, kHeap, 24, 1), stack(10, 1, {0x5101}),
+                     compact_allocate(2, kHeap + 32, 300, 1), map(11, 0x7000000, 8192, 1), compact_release(3, kHeap)}));
+  chunks.add(2, 2, joined({clock_at(12, 120), compact_release(1, kHeap + 32), compact_allocate(0, kHeap, 56, 0)}));
+  chunks.columns.add_clock(9, 90);
+  chunks.columns.add_clock(20, 200);
+  ByteVector out;
+  for (const ByteVector& payload : chunks.segments) add_frame(out, trace::FrameKind::segment, 0, payload);
+  add_frame(out, trace::FrameKind::blocks, 0, chunks.columns.take_payload());
+  add_frame(out, trace::FrameKind::walk, 0, walk(13, {{.start = kHeap, .path = "[heap]", .runs = {{9, 6}}}}));
+  return out;
+}
+
+void write(const std::string& path, const ByteVector& bytes) {
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -56,9 +83,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   std::filesystem::create_directories(argv[1]);
-  const ByteVector family = fork_family();
-  std::ofstream(std::string(argv[1]) + "/fork_family", std::ios::binary)
-      .write(reinterpret_cast<const char*>(family.data()), static_cast<std::streamsize>(family.size()));
+  write(std::string(argv[1]) + "/fork_family", fork_family());
+  write(std::string(argv[1]) + "/exact_threads", exact_threads());
   TestRecording recording;
   recording.add(100, {segment(1, 0, attach(10, 100, 1, trace::Born::exec))}, {});
   std::filesystem::copy_file(recording.process_directory(100) + "/events.zst", std::string(argv[1]) + "/events_file",

@@ -32,10 +32,11 @@ std::vector<std::unique_ptr<ProcessInput>> cut(std::span<const std::byte> bytes)
     bytes = bytes.subspan(sizeof header);
     const auto payload = bytes.first(std::min<std::size_t>(header.size_bytes, bytes.size()));
     bytes = bytes.subspan(payload.size());
-    const auto kind = static_cast<trace::FrameKind>(header.kind % 13);
+    const auto kind = static_cast<trace::FrameKind>(header.kind % 16);
     ProcessInput& input = *inputs[header.process % kProcesses];
-    FrameFile& file = kind == trace::FrameKind::segment ? input.events : input.pages;
-    file.frames.push_back({kind, 0, {payload.begin(), payload.end()}});
+    const bool events = kind == trace::FrameKind::segment || kind == trace::FrameKind::blocks;
+    auto& frames = events ? input.events.frames : input.pages.frames;
+    frames.push_back({.kind = kind, .payload = {payload.begin(), payload.end()}});
   }
   return inputs;
 }
