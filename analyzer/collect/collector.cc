@@ -33,6 +33,11 @@ constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
 constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on storing what an ended process left, when nothing else runs
 constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+// Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
+// program that does nothing but malloc fills the pool in 20 ms.
+constexpr std::uint64_t kBusyRecords = 3000;
+constexpr std::int64_t kBusyNs = 50'000'000;
+constexpr std::int64_t kBetweenNs = 2'000'000;
 
 // A vfork or posix_spawn child before its exec runs on its parent's memory, which is not its own.
 bool shares_memory(pid_t a, pid_t b) { return syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0; }
@@ -51,7 +56,9 @@ Collector::Collector(Setup setup)
       drain_(setup_.pool.view()),
       control_(setup_.control_fd),
       budget_(monotonic_ns()),
-      started_(setup_.control_fd < 0) {}
+      started_(setup_.control_fd < 0) {
+  context_.methods.between = [this] { drain_between(); };
+}
 
 void Collector::run() {
   write_manifest();
@@ -59,17 +66,17 @@ void Collector::run() {
   while (true) {
     wait(next_tick_ns_);
     const std::int64_t now_ns = monotonic_ns();
-    setup_.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(now_ns));
     doorbell_.clear();
     read_control();
     if (abandoned_) break;
     drain(now_ns, {}, false);
+    drain_while_busy();
     handle_happenings();
     find_new_slots();
     follow_target();
     serve_looks();
     if (now_ns >= next_tick_ns_) tick(now_ns);
-    budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns);
+    budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns - context_.exact_cpu_ns);
     walk_families();
     finish_ended();
     tell_living();
@@ -357,21 +364,52 @@ void Collector::finish(Followed& followed) {
 }
 
 bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
-  const auto target = [this, everything](ProcessKey key) -> ProcessFollow* {
+  const auto target = [this, everything, now_ns](ProcessKey key) -> ProcessFollow* {
     // A process that has just ended is not in /proc any more, but its events still have a place.
     const auto known = followed_.find(names_.own_key(key));
     if (known != followed_.end()) return known->second.process.get();
-    const auto pid = names_.pid_of(key, monotonic_ns(), everything);
+    const auto pid = names_.pid_of(key, now_ns, everything);
     Followed* followed = pid ? follow(names_.own_key(key), *pid, nullptr) : nullptr;
     return followed == nullptr ? nullptr : followed->process.get();
   };
+  return drain_into(target, ended, everything);
+}
+
+bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything) {
+  const std::int64_t begin_cpu_ns = thread_cpu_ns();
+  const std::uint64_t begin_records = drain_.compact_records();
+  drained_ns_ = monotonic_ns();
+  setup_.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(drained_ns_));
+  draining_ = true;
   const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
-  const Status status = drain_.round(now_ns, ended, everything, target, gone);
-  if (!status && (drain_complained_ns_ == 0 || now_ns - drain_complained_ns_ > kComplaintGapNs)) {
-    drain_complained_ns_ = now_ns;
+  const Status status = drain_.round(drained_ns_, ended, everything, target, gone);
+  draining_ = false;
+  const std::uint64_t records = drain_.compact_records() - begin_records;
+  busy_ = records >= kBusyRecords;
+  // What the program does all the time is paid by the job; the budget is for looks.
+  if (records > 0) context_.exact_cpu_ns += thread_cpu_ns() - begin_cpu_ns;
+  if (!status && (drain_complained_ns_ == 0 || drained_ns_ - drain_complained_ns_ > kComplaintGapNs)) {
+    drain_complained_ns_ = drained_ns_;
     log(status.error());
   }
   return status.ok();
+}
+
+// Somebody will soon wait for a chunk: nothing else has its turn before that, for a while.
+void Collector::drain_while_busy() {
+  const std::int64_t until_ns = monotonic_ns() + kBusyNs;
+  while (busy_ && monotonic_ns() < until_ns) drain(monotonic_ns(), {}, false);
+}
+
+// In the middle of a look, which takes long in a large process. Only for processes that are known: a look at a new one
+// must wait for the end of this one.
+void Collector::drain_between() {
+  if (draining_ || drain_.compact_records() == 0 || monotonic_ns() - drained_ns_ < kBetweenNs) return;
+  const auto target = [this](ProcessKey key) -> ProcessFollow* {
+    const auto known = followed_.find(names_.own_key(key));
+    return known == followed_.end() ? nullptr : known->second.process.get();
+  };
+  drain_into(target, {}, false);
 }
 
 void Collector::log(const std::string& line) {

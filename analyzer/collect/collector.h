@@ -80,6 +80,9 @@ class Collector {
   void tell_living();
   void finish(Followed& followed);
   bool drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
+  bool drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
+  void drain_while_busy();
+  void drain_between();
   Followed* follow(ProcessKey key, pid_t pid, const Followed* parent);
   void exec_seen(Followed& followed);
   [[nodiscard]] bool is_gone(ProcessKey key, std::uint32_t tid);
@@ -107,6 +110,9 @@ class Collector {
   bool lost_at_end_ = false;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
   std::int64_t drain_complained_ns_ = 0;
+  std::int64_t drained_ns_ = 0;
+  bool draining_ = false;
+  bool busy_ = false;  // the last round found many events of exact mode
 };
 
 }  // namespace whyrss

@@ -272,7 +272,7 @@ void RunBuilder::add(std::uint32_t bits, std::uint64_t page_count) {
   }
 }
 
-bool scan_runs(int pagemap_fd, bool with_guards, std::vector<WalkedVma>& vmas,
+bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,
                const std::vector<KnownPages>& known_pages) {
   KnownEntries known(known_pages, vmas);
   VmaCursor cursor(vmas);
@@ -282,7 +282,7 @@ bool scan_runs(int pagemap_fd, bool with_guards, std::vector<WalkedVma>& vmas,
   const std::uint64_t end = end_of_user_memory(vmas);
   bool alive = true;
   while (alive && at < end) {
-    ScanRequest request = request_for(at, end, regions, with_guards);
+    ScanRequest request = request_for(at, end, regions, methods.scan_guards);
     const int count = ioctl(pagemap_fd, kPagemapScanRequest, &request);
     if (count < 0 || request.walk_end <= at) {
       alive = false;
@@ -290,12 +290,13 @@ bool scan_runs(int pagemap_fd, bool with_guards, std::vector<WalkedVma>& vmas,
     }
     alive = put_split(pagemap_fd, std::span(regions).first(static_cast<std::size_t>(count)), known, cursor, entries);
     at = request.walk_end;
+    if (methods.between) methods.between();
   }
   cursor.finish();
   return alive;
 }
 
-bool read_runs(int pagemap_fd, std::vector<WalkedVma>& vmas) {
+bool read_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas) {
   VmaCursor cursor(vmas);
   std::vector<std::uint64_t> entries;
   bool alive = true;
@@ -307,6 +308,7 @@ bool read_runs(int pagemap_fd, std::vector<WalkedVma>& vmas) {
       for (std::size_t page = 0; alive && page < entries.size(); ++page)
         if (entries[page] != 0) cursor.put(at + page * kPageBytes, 1, entries[page], 0);
       at += entries.size() * kPageBytes;
+      if (methods.between) methods.between();
     }
   }
   cursor.finish();

@@ -26,9 +26,10 @@ class RunBuilder {
 
 // Both fill the runs of all VMAs; false when the process ended meanwhile.
 // With PAGEMAP_SCAN, looking only at populated regions:
-bool scan_runs(int pagemap_fd, bool with_guards, std::vector<WalkedVma>& vmas, const std::vector<KnownPages>& known);
+bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,
+               const std::vector<KnownPages>& known);
 // Without it, reading an entry for every page; zero pages look like inherited ones.
-bool read_runs(int pagemap_fd, std::vector<WalkedVma>& vmas);
+bool read_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas);
 
 // True when the kernel knows PAGEMAP_SCAN (with its guard category) on this process's own pagemap.
 bool has_pagemap_scan(int pagemap_fd, bool with_guards);

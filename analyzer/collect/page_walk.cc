@@ -147,8 +147,8 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
     const std::string name = fmt::format("/proc/{}/pagemap", pid);
     const Fd pagemap(open(name.c_str(), O_RDONLY | O_CLOEXEC));
     if (!pagemap) return system_error("cannot open", name);
-    whole = methods.scan ? scan_runs(pagemap.get(), methods.scan_guards, walk.vmas, known)
-                         : read_runs(pagemap.get(), walk.vmas);
+    whole = methods.scan ? scan_runs(pagemap.get(), methods, walk.vmas, known)
+                         : read_runs(pagemap.get(), methods, walk.vmas);
     if (!methods.scan) {
       walk.header.flags |= WalkFlags::zero_pages_unknown;
       for (std::size_t i = 0; i < walk.vmas.size(); ++i)

@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ struct WalkMethods {
   bool pagemap = true;
   bool scan = true;         // PAGEMAP_SCAN, Linux 6.7
   bool scan_guards = true;  // and its guard category, 6.15
+  // Called between the pieces of a walk, which takes long in a large process.
+  std::function<void()> between = {};
 };
 WalkMethods probe_walk_methods();
 

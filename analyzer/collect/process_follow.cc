@@ -112,7 +112,7 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
 }
 
 std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness) {
-  const std::int64_t begin_cpu_ns = thread_cpu_ns();
+  const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
   const bool all_anew = trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit ||
                         monotonic_ns() - known_ns_ > kKnownNs;
@@ -123,6 +123,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
     // A torn walk is worth something only where there is no other.
     const bool stored = (!partial || !has_walk_) && append(FrameKind::walk, encode_walk(*walk));
     if (!partial) {
+      if (context_->methods.between) context_->methods.between();
       if (stored && liveness != 0) write_liveness(*walk, liveness);
       has_walk_ = true;
       walked_rss_pages_ = walk->counted_pages;
@@ -131,7 +132,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       walked_minor_faults_ = walk->header.minor_faults;
     }
   }
-  const std::int64_t cost_ns = thread_cpu_ns() - begin_cpu_ns;
+  const std::int64_t cost_ns = thread_cpu_ns() - context_->exact_cpu_ns - begin_cpu_ns;
   PollPoint seen = last_poll_;
   if (walk)
     seen = {.time_ns = static_cast<std::int64_t>(walk->header.begin_ns),

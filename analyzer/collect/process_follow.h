@@ -34,6 +34,7 @@ struct FollowContext {
   trace::SessionId session;
   WalkMethods methods;
   BackingResolver* resolver = nullptr;
+  std::int64_t exact_cpu_ns = 0;  // spent so far on events of exact mode, also in between: no walk's cost
   std::function<void(const std::string& line)> log;
 };
 
