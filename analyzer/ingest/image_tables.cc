@@ -219,24 +219,27 @@ std::vector<std::vector<PythonFrame>> ImageTables::place(const std::vector<Nativ
   return placed;
 }
 
-void ImageTables::push_python(const PythonFrames& frames, std::uint64_t until_ns, std::vector<FrameId>& out) {
+FrameId ImageTables::python_frame(const Code& code, std::uint32_t version_hex, std::int32_t last_instruction_bytes) {
+  const auto [known, is_new] = code.frames.try_emplace(last_instruction_bytes);
+  if (!is_new) return known->second;
+  const PythonPosition at = python_position(version_hex, code.line_table, code.first_line, last_instruction_bytes);
+  return known->second = table_->intern(Frame{.kind = FrameKind::python,
+                                              .function = code.function,
+                                              .file = code.file,
+                                              .line = at.line,
+                                              .end_line = at.end_line,
+                                              .column = at.column,
+                                              .end_column = at.end_column});
+}
+
+void ImageTables::push_python(const PythonFrames& frames, std::vector<FrameId>& out) {
   const trace::PythonRecord* found = python();
   const std::uint32_t version_hex = found != nullptr ? found->version_hex : 0;
   for (const PythonFrame& frame : frames) {
     if ((frame.flags & trace::PythonFrameFlags::incomplete) != 0) continue;
-    const Code* code = find_code(frame.code_id, until_ns);
-    Frame line{.kind = FrameKind::python, .function = {}, .file = {}, .line = 0};
-    if (code != nullptr) {
-      line.function = code->function;
-      line.file = code->file;
-      const PythonPosition at =
-          python_position(version_hex, code->line_table, code->first_line, frame.last_instruction_bytes);
-      line.line = at.line;
-      line.end_line = at.end_line;
-      line.column = at.column;
-      line.end_column = at.end_column;
-    }
-    out.push_back(table_->intern(line));
+    const Code* code = find_code(frame.code_id, kAnyTime);
+    out.push_back(code != nullptr ? python_frame(*code, version_hex, frame.last_instruction_bytes)
+                                  : table_->intern(Frame{.kind = FrameKind::python, .function = {}, .file = {}}));
   }
 }
 
@@ -260,7 +263,7 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
   const auto placed = place(native, python_frames, unplaced);
   ResolvedStack result;
   std::vector<FrameId> frames;
-  push_python(unplaced, kAnyTime, frames);
+  push_python(unplaced, frames);
   bool innermost = true;
   for (std::size_t i = 0; i < native.size(); ++i) {
     const NativeFrame& frame = native[i];
@@ -270,7 +273,7 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
     if (innermost) result.from_allocator = frame.module != nullptr && frame.module->allocator;
     innermost = false;
     if (!placed[i].empty()) {
-      push_python(placed[i], kAnyTime, frames);
+      push_python(placed[i], frames);
       continue;
     }
     if (record.python_count > 0 && is_interpreter(frame)) continue;

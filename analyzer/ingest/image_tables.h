@@ -52,6 +52,7 @@ class ImageTables {
     std::string file, function;
     int first_line = 0;
     Bytes line_table;
+    mutable std::unordered_map<std::int32_t, FrameId> frames{};  // by last instruction: as far as they were asked for
   };
   struct Stack {
     std::uint64_t time_ns = 0;
@@ -81,7 +82,8 @@ class ImageTables {
   [[nodiscard]] std::vector<std::vector<trace::PythonFrame>> place(const std::vector<NativeFrame>& native,
                                                                    const PythonFrames& python_frames,
                                                                    PythonFrames& unplaced) const;
-  void push_python(const PythonFrames& frames, std::uint64_t until_ns, std::vector<FrameId>& out);
+  void push_python(const PythonFrames& frames, std::vector<FrameId>& out);
+  FrameId python_frame(const Code& code, std::uint32_t version_hex, std::int32_t last_instruction_bytes);
   [[nodiscard]] bool is_interpreter(const NativeFrame& frame) const;
 
   StackTable* table_;
