@@ -6,7 +6,7 @@
 #include <link.h>
 
 #include "shim/emit.h"
-#include "shim/heap_trim.h"
+#include "shim/end_look.h"
 #include "shim/observe.h"
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
@@ -27,7 +27,7 @@ void deallocate_code(void* code) { free_code(code, g_python.code_dealloc); }
 void deallocate_module(void* module) {
   if (g_python.is_finalizing() != 0) {
     observe_teardown();
-    trim_at_end();
+    look_at_end();
   }
   g_python.module_dealloc(module);
 }

@@ -17,9 +17,9 @@
 #include "shim/attach.h"
 #include "shim/collector_start.h"
 #include "shim/emit.h"
+#include "shim/end_look.h"
 #include "shim/guard.h"
 #include "shim/heap_count.h"
-#include "shim/heap_trim.h"
 #include "shim/inherited_pages.h"
 #include "shim/live_blocks.h"
 #include "shim/liveness.h"
@@ -232,9 +232,8 @@ void flush_counts(ThreadState& thread) noexcept {
     slot.small_allocated_bytes.fetch_add(thread.small_allocated_bytes, std::memory_order_relaxed);
     slot.small_releases.fetch_add(thread.small_releases, std::memory_order_relaxed);
     if (heap().directory.load(std::memory_order_relaxed) != nullptr)
-      slot.live_bytes.fetch_add(
-          static_cast<std::int64_t>(thread.small_allocated_bytes - thread.small_released_bytes),
-          std::memory_order_relaxed);
+      slot.live_bytes.fetch_add(static_cast<std::int64_t>(thread.small_allocated_bytes - thread.small_released_bytes),
+                                std::memory_order_relaxed);
   }
   thread.small_allocations = thread.small_allocated_bytes = 0;
   thread.small_releases = thread.small_released_bytes = 0;
@@ -273,7 +272,7 @@ bool start_own_collector(const char* const* environment, const char* output) noe
 }
 
 void leave_by_exit(int status, void*) noexcept {
-  trim_at_end();
+  look_at_end();
   observe_exit(status);
 }
 

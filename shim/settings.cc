@@ -6,7 +6,7 @@
 namespace whyrss::shim {
 namespace {
 
-enum class Value { mode, size, touch, on_off, unwinder, anything };
+enum class Value { mode, size, touch, on_off, unwinder, at_end, anything };
 
 // Fits into 32 bits; nobody samples more rarely.
 constexpr std::uint64_t kMaxPeriodFaults = 1'000'000'000;
@@ -21,7 +21,7 @@ struct Option {
 constexpr std::array kOptions{
     Option{"mode", Value::mode},       Option{"sample_bytes", Value::size}, Option{"touch", Value::touch},
     Option{"liveness", Value::on_off}, Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
-    Option{"memory_max", Value::size}, Option{"exe", Value::anything},      Option{"trim_at_end", Value::on_off},
+    Option{"memory_max", Value::size}, Option{"exe", Value::anything},      Option{"at_end", Value::at_end},
 };
 
 bool is_count(std::string_view text) noexcept {
@@ -62,6 +62,8 @@ bool is_valid(Value kind, std::string_view text) noexcept {
       return text == "on" || text == "off";
     case Value::unwinder:
       return text == "auto" || text == "libunwind";
+    case Value::at_end:
+      return text == "look" || text == "trim";
     case Value::anything:
       return !text.empty();
   }
@@ -93,7 +95,7 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
     if (key == "mode") settings.exact = value == "exact";
     if (key == "sample_bytes") settings.sample_bytes = std::min(size_of(value), kMaxSampleBytes);
     if (key == "liveness") settings.liveness_off = value == "off";
-    if (key == "trim_at_end") settings.trim_at_end = value == "on";
+    if (key == "at_end") settings.at_end = value == "trim" ? AtEnd::trim : AtEnd::look;
     if (key == "touch") set_touch(value, settings);
     if (key == "unwinder") settings.use_libunwind = value == "libunwind";
     return true;

@@ -7,6 +7,8 @@
 
 namespace whyrss::shim {
 
+enum class AtEnd { usual, look, trim };  // end_look.h
+
 struct Settings {
   bool use_libunwind = false;             // unwinder=libunwind; auto is our own, which opens no descriptors
   const char* output = nullptr;           // WHYRSS_OUTPUT, nullptr: not set
@@ -16,7 +18,7 @@ struct Settings {
   std::uint32_t touch_period_faults = 0;  // each Nth fault; 0: auto (touch_event.cc)
   const char* exe_pattern = nullptr;      // exe=GLOB: other programs are not traced
   std::size_t exe_pattern_bytes = 0;
-  bool trim_at_end = false;                // malloc_trim(0) at the end, with a look before and after (heap_trim.h)
+  AtEnd at_end = AtEnd::usual;
   bool exact = false;                      // mode=exact: every block; sampled otherwise
   std::uint64_t sample_bytes = 64 * 1024;  // mean distance of sampled small blocks
   bool liveness_off = false;               // liveness=off: no table of live bytes per page

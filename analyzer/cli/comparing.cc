@@ -52,6 +52,7 @@ RecordOptions record_options(const RunPlan& plan, const std::string& directory) 
   record.output = directory;
   record.preload = plan.library;
   record.quiet = true;
+  record.at_end = "look";
   record.command = plan.command;
   record.store_names = store_names;
   return record;
@@ -217,7 +218,7 @@ void Comparing::run_trim(Runner& runner) {
   trim_recording_ = workplace_.recording(glibc->name + "-trim");
   const Result<RunResult> result = runner.run_recorded(plan, [&] {
     RecordOptions record = record_options(plan, trim_recording_);
-    record.trim_at_end = true;
+    record.at_end = "trim";
     return run_record(record);
   });
   if (!result) trim_recording_.clear();

@@ -48,7 +48,7 @@ std::string option_text(const RecordOptions& options) {
       fmt::format("mode={},sample_bytes={},touch={},liveness={},unwinder={}", options.mode, options.sample_bytes,
                   options.touch, options.liveness ? "on" : "off", options.unwinder);
   if (!options.exe.empty()) text += ",exe=" + options.exe;
-  if (options.trim_at_end) text += ",trim_at_end=on";
+  if (!options.at_end.empty()) text += ",at_end=" + options.at_end;
   return text;
 }
 

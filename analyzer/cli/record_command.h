@@ -19,7 +19,7 @@ struct RecordOptions {
   std::string preload;            // an allocator that is loaded behind the shim
   std::string memory_max;         // --memory-max as given
   std::string exe;                // --exe GLOB: which programs of the tree are traced fully; empty: all
-  bool trim_at_end = false;       // for compare-allocators: malloc_trim(0) at the end, looked at before and after
+  std::string at_end;             // for compare-allocators: look, trim (shim/end_look.h); empty: as usual
   bool quiet = false;
   std::vector<std::string> command;
 

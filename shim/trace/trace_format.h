@@ -282,7 +282,7 @@ struct ThreadRecord {
 };
 
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
-// The text of the mark between the two looks around malloc_trim(0) (WHYRSS_OPTS trim_at_end).
+// The text of the mark between the two looks around malloc_trim(0) (WHYRSS_OPTS at_end=trim).
 inline constexpr std::string_view kTrimMark = "malloc_trim(0)";
 
 // One page fault of every `weight_faults`, with the stack that made it.

@@ -1,4 +1,4 @@
-#include "shim/heap_trim.h"
+#include "shim/end_look.h"
 
 #include <malloc.h>
 
@@ -17,14 +17,15 @@ constexpr std::uint64_t kLookNs = 10'000'000'000;
 
 }  // namespace
 
-void trim_at_end() noexcept {
-  static constinit std::atomic<std::uint64_t> trimmed{0};  // generation of the process that has done it
-  if (!session().settings.trim_at_end || session().allocator != trace::Allocator::glibc) return;
-  if (is_borrowed_image() || allocator_may_be_locked()) return;
+void look_at_end() noexcept {
+  static constinit std::atomic<std::uint64_t> looked{0};  // generation of the process that has done it
+  const AtEnd wanted = session().settings.at_end;
+  if (wanted == AtEnd::usual || is_borrowed_image()) return;
   const std::uint64_t generation = thread_state().generation;
-  if (trimmed.exchange(generation) == generation) return;
+  if (looked.exchange(generation) == generation) return;
   const int saved_errno = errno;
-  if (request_look(kLookNs)) {
+  if (request_look(kLookNs) && wanted == AtEnd::trim && session().allocator == trace::Allocator::glibc &&
+      !allocator_may_be_locked()) {
     observe_mark(trace::MarkKind::mark, trace::kTrimMark);
     malloc_trim(0);
     request_look(kLookNs);
