@@ -46,12 +46,13 @@ template <class Resize>
 [[gnu::always_inline]] inline void* resize_observed(void* block, std::size_t size, Resize resize) noexcept {
   if (is_bootstrap(block)) return move_from_bootstrap(block, size);
   ThreadState& thread = thread_state();
-  const bool inner = block == thread.releasing;  // the entry around it observes
-  const bool released = !inner && block != nullptr && observe_release(block);
+  const bool inner = block != nullptr && block == thread.releasing;  // the entry around it observes
+  const bool observed = block != nullptr && !inner;
+  const Released released = observed ? observe_release(block) : Released::unlogged;
   thread.last_block = nullptr;
   void* moved = inner ? resize() : release_once(block, resize);
   if (moved == nullptr) {
-    if (released && size != 0) observe_release_undone(block);  // realloc(block, 0) frees
+    if (observed && size != 0) observe_release_undone(block, released);  // realloc(block, 0) frees
     return nullptr;
   }
   if (!inner && moved != thread.last_block) observe_allocate(caller_here(), moved, size);

@@ -44,14 +44,14 @@ WHYRSS_ENTRY void* mallocx(std::size_t size, int flags) noexcept {
 }
 
 WHYRSS_ENTRY void* rallocx(void* block, std::size_t size, int flags) noexcept {
-  const bool released = observe_release(block);
+  const Released released = observe_release(block);
   void* moved = release_once(block, [=] {
     return real.rallocx != nullptr ? real.rallocx(block, size, flags) : resize_by_standard(block, size, flags);
   });
   if (moved != nullptr)
     observe_allocate(caller_here(), moved, size);
-  else if (released)
-    observe_release_undone(block);
+  else
+    observe_release_undone(block, released);
   return moved;
 }
 

@@ -4,6 +4,7 @@
 
 #include "shim/allocator_stats.h"
 #include "shim/emit.h"
+#include "shim/exact_events.h"
 #include "shim/heap_count.h"
 #include "shim/live_blocks.h"
 #include "shim/live_sum.h"
@@ -60,14 +61,19 @@ void change_if_small(const void* block, std::size_t usable, LiveChange change) n
   if (directory != nullptr && usable < trace::kLargeBlockBytes) change_live(directory, block, usable, change);
 }
 
+// One more or one less that lives.
+void count_large(const ThreadState& thread, std::size_t usable, int more) noexcept {
+  more > 0 ? g_large_blocks.add(usable) : g_large_blocks.remove(usable);
+  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
+    slot->live_bytes.fetch_add(more * static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+}
+
 void log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
   ThreadState& thread = event.thread();
   if (!follow(thread, block)) return;
-  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr) {
+  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
-    slot->live_bytes.fetch_add(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
-  }
-  g_large_blocks.add(usable);
+  count_large(thread, usable, 1);
   emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, 0);
 }
 
@@ -81,6 +87,11 @@ void log_sampled(Observation& event, const Caller& caller, const void* block, st
 void count_small(Observation& event, const Caller& caller, const void* block, std::size_t usable,
                  std::size_t requested) noexcept {
   ThreadState& thread = event.thread();
+  if (heap().exact) {
+    ++thread.small_allocations;
+    thread.small_allocated_bytes += usable;
+    return emit_compact_allocate(thread, number_of(block), usable, event.stack(outermost(thread, caller)));
+  }
   const bool by_usable = heap().directory.load(std::memory_order_relaxed) != nullptr;
   const std::uint64_t counted = by_usable ? std::max<std::size_t>(usable, 1) : counted_request(requested);
   settle_countdown(thread);
@@ -110,37 +121,39 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
   serve_stats_request(thread);
 }
 
-bool observe_release(const void* block) noexcept {
+Released observe_release(const void* block) noexcept {
   const std::size_t usable = usable_bytes(block);
+  const bool small = usable < trace::kLargeBlockBytes;
   change_if_small(block, usable, LiveChange::release);
   ThreadState& thread = thread_state();
-  const bool small = usable < trace::kLargeBlockBytes;
   if (small) {
     ++thread.small_releases;
     thread.small_released_bytes += usable;
   }
   // Also while our own code runs: the address is about to be reused.
-  if (!live_blocks().remove(block)) return false;
-  if (!small) {
-    g_large_blocks.remove(usable);
-    if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
-      slot->live_bytes.fetch_sub(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+  if (live_blocks().may_contain(block) && live_blocks().remove(block)) {
+    if (!small) count_large(thread, usable, -1);
+    if (Observation event; event) emit_block(event.thread(), trace::RecordKind::release, trace::kNoStack, block, 0, 0);
+    return Released::followed;
   }
-  if (Observation event; event) emit_block(event.thread(), trace::RecordKind::release, trace::kNoStack, block, 0, 0);
-  return true;
+  if (!heap().exact || !small) return Released::unlogged;
+  if (Observation event; event) emit_compact_release(event.thread(), number_of(block));
+  return Released::compact;
 }
 
-void observe_release_undone(const void* block) noexcept {
+void observe_release_undone(const void* block, Released released) noexcept {
   const std::size_t usable = usable_bytes(block);
+  const bool small = usable < trace::kLargeBlockBytes;
   change_if_small(block, usable, LiveChange::undo_release);
-  live_blocks().insert(block);
   ThreadState& thread = thread_state();
-  if (usable < trace::kLargeBlockBytes) {
+  if (small) {
+    --thread.small_releases;
     thread.small_released_bytes -= usable;
-  } else {
-    g_large_blocks.add(usable);
-    if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
-      slot->live_bytes.fetch_add(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+  }
+  if (released == Released::unlogged) return;
+  if (released == Released::followed) {
+    live_blocks().insert(block);
+    if (!small) count_large(thread, usable, 1);
   }
   if (Observation event; event)
     emit_block(event.thread(), trace::RecordKind::release_undone, trace::kNoStack, block, 0, 0);

@@ -18,6 +18,7 @@
 #include "shim/collector_start.h"
 #include "shim/emit.h"
 #include "shim/end_look.h"
+#include "shim/exact_events.h"
 #include "shim/guard.h"
 #include "shim/heap_count.h"
 #include "shim/inherited_pages.h"
@@ -147,6 +148,7 @@ void start_heap() noexcept {
   const Settings& settings = g_session.settings;
   heap().sample_bytes = settings.sample_bytes;
   heap().exact = settings.exact;
+  if (settings.exact) start_ticks();
   heap().learning = allocator_tells_sizes();
   if (heap().learning && !settings.liveness_off) start_liveness();
 }

@@ -31,9 +31,9 @@ struct ThreadState {
   std::uint64_t small_allocated_bytes = 0;
   std::uint64_t small_releases = 0;
   std::uint64_t small_released_bytes = 0;  // usable; where live bytes are counted page by page
-  std::uint64_t armed = 0;   // what `left` or `request_left` began with
-  std::uint64_t gap = 0;     // from there to the byte that is sampled next
-  std::uint64_t random = 0;  // of sampling.h
+  std::uint64_t armed = 0;                 // what `left` or `request_left` began with
+  std::uint64_t gap = 0;                   // from there to the byte that is sampled next
+  std::uint64_t random = 0;                // of sampling.h
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.
   std::uintptr_t busy_sp = 0;
@@ -50,6 +50,7 @@ struct ThreadState {
   StackScratch* scratch = nullptr;                          // mapped, zero-filled; nullptr: no stacks in this thread
   TouchThread* touch = nullptr;                             // mapped; nullptr: no page-fault event in this thread
   trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
+  std::uint32_t unstamped = 0;                              // events of exact mode (exact_events.h)
   std::uint32_t exit_rounds = 0;                            // of the pthread key destructor
   bool ended = false;                                       // sealed for good; later events seal at once
   bool resolving = false;                                   // dlsym runs: the bootstrap arena serves malloc

@@ -67,6 +67,7 @@ void Collector::run() {
     wait(next_tick_ns_);
     const std::int64_t now_ns = monotonic_ns();
     doorbell_.clear();
+    setup_.pool.view().header->sealed_chunks.store(0, std::memory_order_relaxed);
     read_control();
     if (abandoned_) break;
     drain(now_ns, {}, false);

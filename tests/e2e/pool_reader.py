@@ -25,7 +25,7 @@ Slot = collections.namedtuple("Slot", "small_allocations small_allocated_bytes s
 Touch = collections.namedtuple("Touch", "address weight_faults missed_faults stack_id tid")
 TouchState = collections.namedtuple("TouchState", "armed why")
 TOUCH, TOUCH_STATE = 25, 26
-RELEASE_UNDONE, COMPACT_ALLOCATE, COMPACT_RELEASE = 8, 29, 30
+RELEASE_UNDONE, CLOCK, COMPACT_ALLOCATE, COMPACT_RELEASE = 8, 28, 29, 30
 
 
 class Process:
@@ -76,10 +76,8 @@ def slots(path):
     return found
 
 
-def raw_records(path):
-    """(pid, kind, bytes) of every record, lease by lease; raises when records were dropped."""
-    with open(path, "rb") as file:
-        pool = file.read()
+def leases_of(pool):
+    """[(number, pid, bytes)], sorted; raises when records were dropped."""
     chunk_count, slot_count = struct.unpack_from("<2I", pool, 36)
     headers, chunks, _ = layout(chunk_count, slot_count)
     (dropped,) = struct.unpack_from("<Q", pool, 320)
@@ -91,13 +89,43 @@ def raw_records(path):
         if state != 0:
             start = chunks + index * CHUNK_BYTES
             leases.append((lease, pid, pool[start:start + committed]))
-    for _, pid, data in sorted(leases):
-        at = 0
-        while at < len(data):
-            size, kind = struct.unpack_from("<IH", data, at)
-            assert size >= 16 and size % 8 == 0 and at + size <= len(data), "a damaged record"
-            yield pid, kind, data[at:at + size]
-            at += size
+    return sorted(leases)
+
+
+def records_in(data):
+    at = 0
+    while at < len(data):
+        size, kind = struct.unpack_from("<IH", data, at)
+        assert size >= 16 and size % 8 == 0 and at + size <= len(data), "a damaged record"
+        yield kind, data[at:at + size]
+        at += size
+
+
+def compact_events(path):
+    """pid -> [(ticks, kind, address, usable size or 0, stack)] of exact mode's small blocks, by time."""
+    with open(path, "rb") as file:
+        pool = file.read()
+    events = collections.defaultdict(list)
+    for _, pid, data in leases_of(pool):
+        ticks = None
+        for kind, record in records_in(data):
+            if kind == CLOCK:
+                (ticks,) = struct.unpack_from("<Q", record, 16)
+            elif kind in (COMPACT_ALLOCATE, COMPACT_RELEASE):
+                high, low, since = struct.unpack_from("<H2I", record, 6)
+                size, stack_id = struct.unpack_from("<2I", record, 16) if kind == COMPACT_ALLOCATE else (0, 0)
+                ticks += since
+                events[pid].append((ticks, kind, high << 32 | low, size, stack_id))
+    return {pid: sorted(found, key=lambda event: event[0]) for pid, found in events.items()}
+
+
+def raw_records(path):
+    """(pid, kind, bytes) of every record, lease by lease; raises when records were dropped."""
+    with open(path, "rb") as file:
+        pool = file.read()
+    for _, pid, data in leases_of(pool):
+        for kind, record in records_in(data):
+            yield pid, kind, record
 
 
 def live_blocks(path):

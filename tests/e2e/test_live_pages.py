@@ -55,46 +55,59 @@ def units_of(blocks):
     return units
 
 
-def until(process, word):
-    blocks = []
-    for line in process.stdout:
-        if line.strip() == word:
-            return blocks
-        address, usable = line.split()
-        blocks.append((int(address, 16), int(usable)))
-    pytest.fail(f"ended before it said {word}: {process.wait()}")
+class Program:
+    """live_pages under the library, step by step."""
+
+    def __init__(self, whyrss, pool, allocator, threads, options):
+        library = ALLOCATORS[allocator] and LIBRARIES / ALLOCATORS[allocator]
+        if library and not library.exists():
+            pytest.skip(f"{library} is not installed")
+        environment = {**os.environ, **pool_reader.make_pool(pool), "WHYRSS_OPTS": f"{options},touch=off",
+                       "LD_PRELOAD": f"{whyrss.shim}:{library}" if library else str(whyrss.shim)}
+        self.process = subprocess.Popen([PROGRAM, str(threads), str(ROUNDS)], env=environment, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.communicate()
+
+    def until(self, word):
+        """The lines before `word`, of (address, usable size)."""
+        blocks = []
+        for line in self.process.stdout:
+            if line.strip() == word:
+                return blocks
+            address, usable = line.split()
+            blocks.append((int(address, 16), int(usable)))
+        return pytest.fail(f"ended before it said {word}: {self.process.wait()}")
+
+    def proceed(self):
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
 
-def proceed(process):
-    process.stdin.write("\n")
-    process.stdin.flush()
-
-
-@pytest.mark.parametrize("options", ["sample_bytes=64KiB", "sample_bytes=1"])
+@pytest.mark.parametrize("options", ["sample_bytes=64KiB", "sample_bytes=1", "mode=exact"])
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_every_page_has_its_live_bytes(whyrss, tmp_path, allocator, threads, options):
     # Given a program that takes and gives back blocks of all sizes by all kinds of calls
-    library = ALLOCATORS[allocator] and LIBRARIES / ALLOCATORS[allocator]
-    if library and not library.exists():
-        pytest.skip(f"{library} is not installed")
     pool = tmp_path / "pool"
-    environment = {**os.environ, **pool_reader.make_pool(pool, chunk_count=8), "WHYRSS_OPTS": f"{options},touch=off",
-                   "LD_PRELOAD": f"{whyrss.shim}:{library}" if library else str(whyrss.shim)}
-    with subprocess.Popen([PROGRAM, str(threads), str(ROUNDS)], env=environment, text=True, stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE) as process:
-        until(process, "ready")
-        memory = Memory(process.pid, pool_reader.slots(pool)[process.pid].liveness)
+    with Program(whyrss, pool, allocator, threads, options) as program:
+        program.until("ready")
+        memory = Memory(program.process.pid, pool_reader.slots(pool)[program.process.pid].liveness)
         before = memory.live()
         # When it holds some of them, and then none
-        proceed(process)
-        blocks = until(process, "held")
+        program.proceed()
+        blocks = program.until("held")
         held = memory.live()
-        proceed(process)
-        until(process, "released")
+        program.proceed()
+        program.until("released")
         released = memory.live()
-        proceed(process)
-        assert process.wait() == 0
+        program.proceed()
+        assert program.process.wait() == 0
     # Then what each page lost is what its blocks had
     assert len(blocks) > 100 * threads
     lost = held - released
@@ -103,3 +116,39 @@ def test_every_page_has_its_live_bytes(whyrss, tmp_path, allocator, threads, opt
     # And nothing but what the threads left behind stays, nowhere less than nothing
     assert min(released.values()) >= 0
     assert 0 <= (sum(released.values()) - sum(before.values())) * UNIT < 16 * 1024
+
+
+def replayed(events):
+    """address -> size of the blocks that live in the end; each comes after the release of the one before."""
+    live = {}
+    for _, kind, address, size, stack in events:
+        if kind == pool_reader.COMPACT_ALLOCATE:
+            assert address not in live, hex(address)
+            live[address] = size
+        else:
+            live.pop(address, None)  # what came before the library is not known
+    return live
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_exact_mode_has_every_small_block(whyrss, tmp_path, allocator, threads):
+    pool = tmp_path / "pool"
+    with Program(whyrss, pool, allocator, threads, "mode=exact") as program:
+        program.until("ready")
+        program.proceed()
+        blocks = program.until("held")
+        events = pool_reader.compact_events(pool)[program.process.pid]
+        held = replayed(events)
+        program.proceed()
+        program.until("released")
+        released = replayed(pool_reader.compact_events(pool)[program.process.pid])
+        program.proceed()
+        assert program.process.wait() == 0
+    assert {address: size for address, size in blocks if size < LARGE} == dict(held.items() - released.items())
+    assert not released.items() - held.items()
+    slot = pool_reader.slots(pool)[program.process.pid]
+    assert slot.waits == 0
+    # Stacks: of all but what came before the library was ready for them.
+    assert sum(stack == 0 for _, kind, _, _, stack in events if kind == pool_reader.COMPACT_ALLOCATE) < 100
+    assert len({stack for _, _, _, _, stack in events}) > 5

@@ -9,18 +9,18 @@ from zoo_runs import MAX_PYTHON_FRAMES, run_zoo, shown_frames
 
 
 def touched_blocks(process):
-    """[(size as the program asked for it, {stack ids of the page faults in it})] of the zoo's large blocks."""
+    """[(size in pages, stack id of the allocation, {stack ids of the page faults in it})] of large blocks."""
     live, found = {}, []
     for kind, address, size, stack_id in process.moments:
         if kind == pool_reader.ALLOCATE:
             rounded = pool_reader.asked_pages(size)
             if rounded >= 1 << 20:
-                live[address] = (rounded, size, set())
-                found.append((rounded, live[address][2]))
+                live[address] = (size, set())
+                found.append((rounded, stack_id, live[address][1]))
         elif kind == pool_reader.RELEASE:
             live.pop(address, None)
         else:
-            for start, (_, block_size, stacks) in live.items():
+            for start, (block_size, stacks) in live.items():
                 if start <= address < start + block_size:
                     stacks.add(stack_id)
     return found
@@ -34,11 +34,13 @@ def test_page_faults_equal_traceback(whyrss, tmp_path, python):
         pytest.skip("page faults are not sampled here")
     equal, wrong = 0, []
     for pid, process in pool.items():
-        for size, stack_ids in touched_blocks(process):
+        for size, allocated_by, stack_ids in touched_blocks(process):
             stacks = [process.stacks[stack_id] for stack_id in stack_ids if stack_id]
             if (pid, size) not in expected or not stacks:
                 continue
             wanted = expected[pid, size][:MAX_PYTHON_FRAMES]
+            if not allocated_by or shown_frames(process, process.stacks[allocated_by]) != wanted:
+                continue  # another block of as many pages
             found = [(shown_frames(process, stack), stack.flags & pool_reader.STACK_TORN) for stack in stacks]
             # At the end the interpreter takes itself down: some blocks are touched once more, by no line.
             same = any(frames for frames, _ in found)

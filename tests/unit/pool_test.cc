@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <map>
@@ -100,6 +101,52 @@ TEST_F(Pool, DropsAndCountsWhenFullAndMarksTheGap) {
   for (std::uint32_t index = 0; index < 8; ++index)
     if (!next_segment(pool_, index).bytes.empty()) lost = next_segment(pool_, index).lost_before;
   EXPECT_EQ(lost, 2U);
+}
+
+TEST_F(Pool, ExactModeWaitsForALivingReader) {
+  const std::uint32_t slot = claim_slot(pool_, 1, 5);
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11, .slot = slot, .start_ticks = 5, .is_exact = true};
+  constexpr std::uint64_t kNumbers = 100 * (kChunkBytes / sizeof(TextRecord));
+  // Given a reader that lives but takes nothing before the writer waits for it
+  pool_.header->reader_pid.store(1);
+  pool_.header->reader_beat_ns.store(UINT64_MAX);
+  std::atomic<bool> done{false};
+  std::vector<std::uint64_t> read;
+  std::thread reader([&] {
+    while (pool_.slots[slot].waits.load() == 0) std::this_thread::yield();
+    for (bool last = false; !last;) {
+      last = done.load();
+      const auto drained = drain();
+      if (const auto found = drained.find(11); found != drained.end())
+        read.insert(read.end(), found->second.begin(), found->second.end());
+    }
+  });
+  // When far more is written than there is room for, then nothing is lost
+  Lease lease;
+  for (std::uint64_t number = 0; number < kNumbers; ++number) EXPECT_TRUE(write_number(writer, lease, number));
+  done = true;
+  reader.join();
+  std::sort(read.begin(), read.end());
+  ASSERT_EQ(read.size(), kNumbers);
+  for (std::uint64_t number = 0; number < kNumbers; ++number) ASSERT_EQ(read[number], number);
+  EXPECT_EQ(pool_.header->dropped_records.load(), 0U);
+  EXPECT_GT(pool_.header->doorbell.load(), 0U);
+}
+
+TEST_F(Pool, ExactModeDoesNotWaitForNobodyNorForLong) {
+  const std::uint32_t slot = claim_slot(pool_, 1, 5);
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11, .slot = slot, .start_ticks = 5, .is_exact = true};
+  Lease lease;
+  while (write_number(writer, lease, 0)) {
+  }
+  EXPECT_EQ(pool_.slots[slot].waits.load(), 0U);
+  // A reader that lives and never takes anything holds the writer up once.
+  pool_.header->reader_pid.store(1);
+  pool_.header->reader_beat_ns.store(UINT64_MAX);
+  EXPECT_FALSE(write_number(writer, lease, 0));
+  EXPECT_FALSE(write_number(writer, lease, 0));
+  EXPECT_EQ(pool_.slots[slot].waits.load(), 1U);
+  EXPECT_EQ(pool_.slots[slot].dropped_records.load(), 3U);
 }
 
 TEST_F(Pool, RefusesARecordLargerThanAChunk) {
