@@ -168,6 +168,8 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     verdict.advice =
         "Allocate what lives long apart from what lives short: before it, in a pool of its own, or copied together "
         "once the rest is freed. Allocators pin differently much: `whyrss compare-allocators` measures it.";
+    if (keepers_of(growth, process.pymalloc_growth.slack).pymalloc)
+      verdict.advice += " In CPython: make what lives long first, or do the work in a child process that ends.";
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["slack_bytes"] = cause->rss.last;
     verdict.evidence["live_bytes"] = live_bytes;
