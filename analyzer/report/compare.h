@@ -27,7 +27,7 @@ struct HeapParts {
   std::int64_t live = 0, slack = 0, retained = 0, metadata = 0;
 };
 
-// Of all processes together, without our own memory and without what a fork merely shares.
+// Of all processes together, without our own memory; what several of them map counts once.
 struct RecordedRun {
   RunEnd end;
   std::int64_t peak_rss_bytes = 0, final_rss_bytes = 0;  // final: when the main process ended

@@ -33,6 +33,13 @@ std::int64_t left_out_bytes(const Account* account) {
 
 std::int64_t own_rss(const Account& account) { return account.rss_bytes - left_out_bytes(&account); }
 
+std::int64_t exclusive_rss(const Account& account) {
+  std::int64_t sum = 0;
+  for (const Slice& slice : account.slices)
+    if (!is_left_out(slice.site.cause)) sum += slice.exclusive_bytes;
+  return sum;
+}
+
 std::int64_t own_peak(const ProcessAccount& process) {
   std::int64_t peak = 0;
   for (const Account& account : process.accounts) peak = std::max(peak, own_rss(account));
@@ -70,10 +77,14 @@ PerCause causes_of(const std::vector<const Account*>& states) {
   return sums;
 }
 
+// What several processes map counts with the largest of them alone, not again in each.
 std::int64_t rss_of(const std::vector<const Account*>& states) {
-  std::int64_t sum = 0;
-  for (const Account* account : states) sum += own_rss(*account);
-  return sum;
+  std::int64_t sum = 0, most_shared = 0;
+  for (const Account* account : states) {
+    sum += exclusive_rss(*account);
+    most_shared = std::max(most_shared, own_rss(*account) - exclusive_rss(*account));
+  }
+  return sum + most_shared;
 }
 
 HeapParts parts_of(const PerCause& causes) {
@@ -105,13 +116,16 @@ Moments moments_of(const RecordingAccount& recording, const ProcessAccount& larg
   return moments;
 }
 
-// Under the curve of its RSS, from each reading to the next.
-double byte_seconds(const ProcessAccount& process, double last_s) {
+// Under the curve of its memory, from each reading to the next. Of all processes but the largest the walks alone tell
+// what is theirs.
+double byte_seconds(const ProcessAccount& process, bool is_largest, double last_s) {
   std::map<double, std::int64_t> curve;
-  for (const RssPoint& poll : process.polls)
-    curve[poll.time_s] =
-        std::max<std::int64_t>(0, poll.rss_bytes - left_out_bytes(last_at(process.accounts, poll.time_s)));
-  for (const Account& account : process.accounts) curve[account.time_s] = own_rss(account);
+  if (is_largest)
+    for (const RssPoint& poll : process.polls)
+      curve[poll.time_s] =
+          std::max<std::int64_t>(0, poll.rss_bytes - left_out_bytes(last_at(process.accounts, poll.time_s)));
+  for (const Account& account : process.accounts)
+    curve[account.time_s] = is_largest ? own_rss(account) : exclusive_rss(account);
   double sum = 0;
   const double end_s = process.ended_s.value_or(last_s);
   for (auto point = curve.begin(); point != curve.end(); ++point) {
@@ -146,7 +160,7 @@ RecordedRun recorded_run(const RecordingAccount& recording) {
   const bool counted = at_peak != nullptr && at_peak->has_liveness && largest->accounts.back().has_liveness;
   run.has_parts = counted || kept(run.at_peak) > 0 || kept(run.at_end) > 0;
   for (const ProcessAccount& process : recording.processes)
-    run.rss_byte_seconds += byte_seconds(process, recording.info.duration_s);
+    run.rss_byte_seconds += byte_seconds(process, &process == largest, recording.info.duration_s);
   run.allocator = largest->allocator;
   return run;
 }
