@@ -70,7 +70,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
       account.notes.push_back("pages.zst: " + std::to_string(pages.damaged_frames) + " frames are damaged");
     if (pages.ended_ns) account.ended_s = seconds_since(origin_ns, *pages.ended_ns);
     add_cgroup(pages.cgroup, recording.info);
-    dropped_records.push_back(pages.dropped_records);
+    dropped_records.push_back(std::max(pages.dropped_records, input.dropped_records));
     last_ns = std::max(last_ns, pages.last_ns);
     replay.add(input, account);
     const auto first_event_ns = replay.first_event_ns(i);

@@ -62,12 +62,26 @@ std::uint64_t PoolCopy::add_to(std::vector<std::unique_ptr<ProcessInput>>& input
     add_segment(segment, (*owner)->stream, columns[owner->get()]);
     bytes += segment.bytes.size();
   }
+  add_counts(inputs);
   for (auto& [input, of_process] : columns) {
     if (of_process.empty()) continue;
     auto payload = of_process.take_payload();
     input->events.frames.push_back({.kind = trace::FrameKind::blocks, .payload = std::move(payload)});
   }
   return bytes;
+}
+
+// What a process dropped since its collector was killed only its slot tells.
+void PoolCopy::add_counts(std::vector<std::unique_ptr<ProcessInput>>& inputs) const {
+  constexpr std::uint64_t kMostRecords = std::uint64_t{1} << 48;
+  for (std::uint32_t i = 0; i < pool_.header->slot_count; ++i) {
+    const trace::ProcessSlot& slot = pool_.slots[i];
+    if (slot.state.load(std::memory_order_relaxed) != trace::SlotState::live) continue;
+    const std::uint64_t dropped = slot.dropped_records.load(std::memory_order_relaxed);
+    for (const auto& input : inputs)
+      if (input->pid == slot.pid && input->start_ticks == slot.start_ticks)
+        input->dropped_records = static_cast<std::int64_t>(std::min(dropped, kMostRecords));
+  }
 }
 
 // Compact records have their time from the start of their chunk on: all of it is read again, and what the recording

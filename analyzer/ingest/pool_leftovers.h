@@ -26,6 +26,7 @@ class PoolCopy {
   struct Free {
     void operator()(std::byte* bytes) const;
   };
+  void add_counts(std::vector<std::unique_ptr<ProcessInput>>& inputs) const;
   static void add_segment(const trace::Segment& segment, EventStream& stream, BlockColumns& columns);
 
   std::unique_ptr<std::byte, Free> bytes_;

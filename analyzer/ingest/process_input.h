@@ -14,8 +14,9 @@ struct ProcessInput {
   std::uint32_t pid = 0;
   std::uint64_t start_ticks = 0;
   FrameFile events, pages;
-  std::vector<std::string> notes;  // what could not be read
-  EventStream stream;              // points into `events` and into the pool's copy
+  std::vector<std::string> notes;    // what could not be read
+  EventStream stream;                // points into `events` and into the pool's copy
+  std::int64_t dropped_records = 0;  // as the pool that was left behind says
 
   // Feeds the segments of `events` into `stream`.
   void open_events();
