@@ -108,6 +108,7 @@ struct Evidence {
   std::vector<ForkRange> inherited;        // fork children only
   std::vector<OwnedRange> ancestor_owned;  // who owned the addresses when this process was forked
   bool has_liveness = false;               // `live_pages` tells of all pages that hold, or ever held, a small block
+  bool counts_underflowed = false;         // on some pages more was released than allocated: they may hold more
   std::vector<LivePages> live_pages;       // sorted, disjoint
   const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
   bool exact_blocks = false;               // `small_blocks` holds all that were allocated since the shim is there

@@ -19,7 +19,8 @@ HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& frag
       samples_tell_(evidence.small_blocks != nullptr),
       gigabytes_(kGigabytes) {
   for (const Fragment& fragment : fragments) add_fragment(fragment);
-  if (knows_malloc_ && !has_liveness_) count_blocks(*evidence.small_blocks);
+  const bool all_known = evidence.exact_blocks && evidence.small_blocks != nullptr;
+  if (all_known && (!has_liveness_ || evidence.counts_underflowed)) count_blocks(*evidence.small_blocks);
   settle();
 }
 
@@ -93,17 +94,20 @@ void HeapPages::add_place(std::uint64_t address, std::uint32_t index) {
   index_[place_of(address)] = index;
 }
 
+// What is known to be live is a lower bound of what the table says, which may have been told of releases alone.
 void HeapPages::count_blocks(const LiveSet& blocks) {
+  std::vector<std::int64_t> counted(pages_.size());
   blocks.for_each([&](const LiveBlock& block) {
     visit_pages(block.address, block.size_bytes, [&](std::uint64_t at, std::int64_t bytes) {
       const std::size_t place = place_of(at);
       if (place == kNowhere || index_[place] == kNone) return;
-      HeapPage& page = pages_[index_[place]];
-      if (strata_[page.stratum].pymalloc && knows_pymalloc_) return;
-      page.small_bytes = static_cast<std::uint16_t>(
-          std::min<std::int64_t>(page.small_bytes + bytes, static_cast<std::int64_t>(kLivePageBytes)));
+      if (strata_[pages_[index_[place]].stratum].pymalloc && knows_pymalloc_) return;
+      counted[index_[place]] += bytes;
     });
   });
+  for (std::size_t i = 0; i < pages_.size(); ++i)
+    pages_[i].small_bytes = static_cast<std::uint16_t>(std::clamp<std::int64_t>(
+        counted[i], pages_[i].small_bytes, std::max<std::int64_t>(kLivePageBytes, pages_[i].small_bytes)));
 }
 
 void HeapPages::settle() {

@@ -56,6 +56,7 @@ struct Replay::Process {
   std::optional<PendingCopies> pending;
   std::vector<std::pair<std::string, std::uint64_t>> open_phases;
   std::size_t damaged_walks = 0;
+  std::uint64_t most_underflowed_pages = 0;  // at one walk
 
   [[nodiscard]] std::uint64_t next_ns() const {
     std::uint64_t next = std::numeric_limits<std::uint64_t>::max();

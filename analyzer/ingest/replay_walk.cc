@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
+#include <algorithm>
+
 #include "attribute/attribute.h"
 #include "attribute/own_copies.h"
 #include "ingest/page_frames.h"
@@ -180,6 +182,8 @@ void Replay::take_liveness(Process& process, std::uint64_t walk_ns, Evidence& ev
     process.liveness = process.liveness_reader.read(process.liveness_frames[process.next_liveness++]);
   if (!process.liveness || process.liveness->walk_end_ns != walk_ns) return;
   evidence.has_liveness = process.liveness->has_table;
+  evidence.counts_underflowed = process.liveness->underflowed_pages > 0;
+  process.most_underflowed_pages = std::max(process.most_underflowed_pages, process.liveness->underflowed_pages);
   evidence.live_pages = std::move(process.liveness->pages);
 }
 

@@ -184,6 +184,20 @@ TEST(HeapLines, ExactModeNeverScalesUp) {
   EXPECT_EQ(variance_of(account, Cause::heap_live, kCall), 0);
 }
 
+TEST(HeapBytes, KnownBlocksAreLiveWhereTheTableLostCount) {
+  Evidence evidence = heap_of({holds(100), holds(500), holds(0)});
+  LiveSet blocks;
+  blocks.allocate({.address = page(16) + 8, .size_bytes = 1000, .stack = kCall});
+  blocks.allocate({.address = page(17) + 8, .size_bytes = 400, .stack = kCall});
+  evidence.small_blocks = &blocks;
+  evidence.exact_blocks = true;
+  evidence.counts_underflowed = true;
+  EXPECT_EQ(bytes_of(evidence)[std::pair(Cause::heap_live, kCall)], 1000 + 400);
+  EXPECT_EQ(bytes_of(evidence)[std::pair(Cause::heap_live, kEmptyStack)], 100);
+  evidence.counts_underflowed = false;
+  EXPECT_EQ(bytes_of(evidence)[std::pair(Cause::heap_live, kCall)], 600);
+}
+
 TEST(HeapLines, RetainedPagesBelongToWhoAllocatedThereLast) {
   LiveSet blocks;
   blocks.allocate({page(16), 64, 10, kOther});
