@@ -32,6 +32,11 @@ class LivePageTable {
     page.last = stack;
     page.live += is_new ? 1 : 0;
   }
+  // Inlined always, as LiveSet's: by itself g++ takes it for a function without effect.
+  [[gnu::always_inline]] void prefetch(std::uint64_t address) const {
+    const Leaf* leaf = find_leaf(address >> kPageShift);
+    if (leaf != nullptr) __builtin_prefetch(&(*leaf)[(address >> kPageShift) & kIndexMask], 1);
+  }
   // Of a block that was allocated.
   void release(std::uint64_t address) { --page_for(address >> kPageShift).live; }
   [[nodiscard]] StackId last(std::uint64_t address) const {

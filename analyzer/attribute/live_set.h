@@ -62,8 +62,10 @@ class LiveSet {
   void forget(std::uint64_t start, std::uint64_t end);
 
   // Starts to bring into the cache what an event of this address will need.
-  void prefetch(std::uint64_t address) const {
-    if (!slots_.empty()) __builtin_prefetch(&slots_[home_of(address >> kAlignBits)], 1);
+  [[gnu::always_inline]] void prefetch(std::uint64_t address) const {
+    if (slots_.empty()) return;
+    __builtin_prefetch(&slots_[home_of(address >> kAlignBits)], 1);
+    pages_.prefetch(address);
   }
 
   [[nodiscard]] std::size_t size() const { return blocks_; }

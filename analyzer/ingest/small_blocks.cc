@@ -33,6 +33,7 @@ StackId StackCache::look_up(std::uint32_t id) {
 void SmallBlocks::begin(std::uint64_t sample_bytes) {
   live_ = {};
   last_released_.clear();
+  of_last_tid_ = nullptr;
   early_.clear();
   sample_bytes_ = sample_bytes <= kMostSampleBytes ? sample_bytes : 0;
 }
@@ -62,15 +63,15 @@ bool SmallBlocks::release(std::uint64_t address, std::uint32_t tid) {
   if (is_small)
     last_released_[tid] = released;
   else
-    last_released_.erase(tid);  // what is undone next is not an older one
+    last_released_[tid].address = 0;  // what is undone next is not an older one
   return is_small;
 }
 
 bool SmallBlocks::undo_release(std::uint64_t address, std::uint32_t tid) {
   const auto found = last_released_.find(tid);
-  if (found == last_released_.end() || found->second.address != address) return false;
+  if (found == last_released_.end() || found->second.address != address || address == 0) return false;
   live_.allocate(found->second);
-  last_released_.erase(found);
+  found->second.address = 0;
   return true;
 }
 
@@ -85,7 +86,11 @@ bool SmallBlocks::is_late_release(const BlockEvent& event, std::uint32_t tid) {
 
 void SmallBlocks::apply(std::span<const BlockEvent> events, std::uint32_t tid, StackCache& stacks,
                         AddressSpace& large) {
-  LiveBlock& last_released = last_released_[tid];
+  if (tid != last_tid_ || of_last_tid_ == nullptr) {
+    of_last_tid_ = &last_released_[tid];
+    last_tid_ = tid;
+  }
+  LiveBlock& last_released = *of_last_tid_;
   for (const BlockEvent *event = events.data(), *end = event + events.size(); event < end; ++event) {
     live_.prefetch(event[BlockMerge::kLookahead].address);
     if (!event->is_release()) {

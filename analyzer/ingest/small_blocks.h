@@ -65,6 +65,8 @@ class SmallBlocks {
   std::uint64_t sample_bytes_ = 0;
   std::vector<Early> early_;
   std::unordered_map<std::uint32_t, LiveBlock> last_released_;  // by tid; address 0: none
+  std::uint32_t last_tid_ = 0;                                  // whose events came last, and its entry
+  LiveBlock* of_last_tid_ = nullptr;
 };
 
 }  // namespace whyrss
