@@ -11,8 +11,8 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S, cause
-from interpreters import CASES, version_of
+from conftest import PATIENCE_S, cause, wait_until
+from interpreters import CASES, DEBIAN, version_of
 from test_python_embedded import HOST, library_of
 
 # Makes many small objects, drops half of them, and arenas with them; says what it counts, and waits.
@@ -228,12 +228,12 @@ def test_every_object_is_logged_in_exact_mode(whyrss, tmp_path, python, allocato
 
 
 def test_tracemalloc_on_top_changes_nothing(whyrss, tmp_path):
-    live, pools = live_by_log_and_pools(whyrss, tmp_path, "/usr/bin/python3", OBJECTS, PYTHONTRACEMALLOC="3")
+    live, pools = live_by_log_and_pools(whyrss, tmp_path, DEBIAN, OBJECTS, PYTHONTRACEMALLOC="3")
     assert pools - 512 <= sum(size for size, _ in live.values()) <= pools
 
 
 def test_objects_have_their_lines(whyrss, tmp_path):
-    live, _ = live_by_log_and_pools(whyrss, tmp_path, "/usr/bin/python3", OBJECTS)
+    live, _ = live_by_log_and_pools(whyrss, tmp_path, DEBIAN, OBJECTS)
     (process,) = pool_reader.read_pool(tmp_path / "pool").values()
     names = {code_id: code.name for code_id, code in process.codes.items()}
     in_keep = [size for size, stack_id in live.values()
@@ -243,5 +243,45 @@ def test_objects_have_their_lines(whyrss, tmp_path):
 
 @pytest.mark.parametrize("allocator", ["malloc", "malloc_debug"])
 def test_objects_of_malloc_are_logged_once(whyrss, tmp_path, allocator):
-    live, pools = live_by_log_and_pools(whyrss, tmp_path, "/usr/bin/python3", OBJECTS, PYTHONMALLOC=allocator)
+    live, pools = live_by_log_and_pools(whyrss, tmp_path, DEBIAN, OBJECTS, PYTHONMALLOC=allocator)
     assert (live, pools) == ({}, 0)
+
+
+# 100000 objects of 233 bytes (blocks of 240) from one line, half of them freed; as many that came and went.
+ONE_LINE = """
+import os, whyrss
+kept = [None] * 100000
+for number in range(100000):
+    kept[number] = bytes(200)
+for number in range(0, 100000, 2):
+    kept[number] = None
+for number in range(100000):
+    bytes(100)
+os.write(1, b"ready\\n")
+whyrss.snapshot()
+os.read(0, 1)
+"""
+
+
+def live_by_line(report):
+    """Line of the program -> resident bytes of live blocks that it made."""
+    lines = {}
+    for site in cause(report["processes"][0], "heap_live")["sites"] if report["processes"] else []:
+        innermost = next((frame for frame in site["stack"] if frame["kind"] == "python"), None)
+        if innermost and innermost["file"] == "<string>":
+            lines[innermost["line"]] = lines.get(innermost["line"], 0) + site["resident"]
+    return lines
+
+
+def test_exact_mode_tells_each_line_what_it_holds(whyrss, recording):
+    job = waiting(whyrss, recording, DEBIAN, ONE_LINE, "--mode", "exact", PYTHONPATH=str(whyrss.shim.parent / "python"))
+    held = 50000 * 240
+    try:
+        def told():  # once it was looked at after the last line
+            lines = live_by_line(whyrss.report(recording))
+            return lines if abs(lines.get(5, 0) - held) <= held / 100 else None
+        lines = wait_until(told, f"line 5 is told to hold {held} bytes")
+    finally:
+        finish(job)
+    assert lines.get(9, 0) < 10000
+    assert whyrss.finished_report(recording)["recording"]["lost"]["events"] == 0
