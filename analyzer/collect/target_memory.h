@@ -1,5 +1,5 @@
 // Reads the memory of another process. Allowed as ptrace(2) is: same user, and under Yama 1 an ancestor or
-// whom the target named (PR_SET_PTRACER).
+// whom the target named (PR_SET_PTRACER). Changes nothing in it, also where its pages are shared since a fork.
 #pragma once
 
 #include <sys/types.h>
@@ -10,13 +10,14 @@
 #include <type_traits>
 #include <vector>
 
+#include "support/file.h"
 #include "support/result.h"
 
 namespace whyrss {
 
 class TargetMemory {
  public:
-  explicit TargetMemory(pid_t pid) : pid_(pid) {}
+  explicit TargetMemory(pid_t pid);
 
   // All of it, or an error.
   Status read(std::uint64_t address, std::span<std::byte> into) const;
@@ -36,6 +37,7 @@ class TargetMemory {
 
  private:
   pid_t pid_;
+  Fd memory_;
 };
 
 }  // namespace whyrss
