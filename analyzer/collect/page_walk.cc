@@ -171,8 +171,12 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
   walk.header.end_ns = static_cast<std::uint64_t>(monotonic_ns());
   walk.header.statm_before_pages = before->memory.resident;
   walk.header.statm_after_pages = after ? after->memory.resident : 0;
-  walk.header.minor_faults = before->stat.minor_faults;
-  walk.header.major_faults = before->stat.major_faults;
+  // A copy that the walk saw is among the faults that it tells, also one that was made while it went on.
+  const auto& faults = same_image ? after->stat : before->stat;
+  walk.header.minor_faults = faults.minor_faults;
+  walk.header.major_faults = faults.major_faults;
+  walk.minor_faults_before = before->stat.minor_faults;
+  walk.major_faults_before = before->stat.major_faults;
   walk.header.vma_count = static_cast<std::uint32_t>(walk.vmas.size());
   static const auto slack = kSkewPagesPerCpu * static_cast<std::uint64_t>(sysconf(_SC_NPROCESSORS_ONLN));
   const auto [low, high] = std::minmax(walk.header.statm_before_pages, walk.header.statm_after_pages);

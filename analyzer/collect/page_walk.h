@@ -38,7 +38,8 @@ struct WalkedVma {
 struct PageWalk {
   trace::WalkHeader header{};
   std::vector<WalkedVma> vmas;
-  std::uint64_t counted_pages = 0;  // in RSS
+  std::uint64_t counted_pages = 0;                                 // in RSS
+  std::uint64_t minor_faults_before = 0, major_faults_before = 0;  // of the process at begin_ns
 };
 
 // True for a run that RSS counts.

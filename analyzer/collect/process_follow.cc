@@ -129,7 +129,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       walked_rss_pages_ = walk->counted_pages;
       if (all_anew) known_ns_ = monotonic_ns();
       known_ = known_pages(*walk);
-      walked_minor_faults_ = walk->header.minor_faults;
+      walked_minor_faults_ = walk->minor_faults_before;
     }
   }
   const std::int64_t cost_ns = thread_cpu_ns() - context_->exact_cpu_ns - begin_cpu_ns;
@@ -137,7 +137,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   if (walk)
     seen = {.time_ns = static_cast<std::int64_t>(walk->header.begin_ns),
             .rss_pages = walk->header.statm_before_pages,
-            .faults = walk->header.minor_faults + walk->header.major_faults,
+            .faults = walk->minor_faults_before + walk->major_faults_before,
             .live_bytes = live_bytes_};
   policy_.walked(seen, cost_ns);
   return cost_ns;

@@ -97,7 +97,7 @@ struct WalkFlags {
 struct WalkHeader {
   std::uint64_t begin_ns, end_ns;
   std::uint64_t statm_before_pages, statm_after_pages;
-  std::uint64_t minor_faults, major_faults;  // of the process at begin_ns
+  std::uint64_t minor_faults, major_faults;  // of the process at end_ns
   WalkTrigger trigger;
   std::uint32_t flags;
   std::uint32_t vma_count;
