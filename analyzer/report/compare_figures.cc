@@ -46,11 +46,16 @@ std::int64_t own_peak(const ProcessAccount& process) {
   return peak;
 }
 
-// The process that the comparison is about: a shell that starts it ends with next to nothing.
+// The process that the comparison is about: a shell that starts it ends with next to nothing, and a forked worker
+// that copies what it inherited may have more for a while.
 const ProcessAccount* largest_process(const RecordingAccount& recording) {
   const ProcessAccount* largest = nullptr;
+  const auto is_larger = [](const ProcessAccount& process, const ProcessAccount& other) {
+    if (process.born_by_fork != other.born_by_fork) return other.born_by_fork;
+    return own_peak(process) > own_peak(other);
+  };
   for (const ProcessAccount& process : recording.processes)
-    if (!process.accounts.empty() && (largest == nullptr || own_peak(process) > own_peak(*largest))) largest = &process;
+    if (!process.accounts.empty() && (largest == nullptr || is_larger(process, *largest))) largest = &process;
   return largest;
 }
 
@@ -97,20 +102,32 @@ HeapParts parts_of(const PerCause& causes) {
 
 std::int64_t kept(const HeapParts& parts) { return parts.slack + parts.retained; }
 
+// An allocator that gives nothing back stays at its peak to the end. Of all moments when RSS is as good as highest, the
+// one with the most live bytes tells what the peak was for.
+constexpr double kAsHigh = 0.95;
+
 struct Moments {
   double peak_s = 0, end_s = 0;
+  std::int64_t peak_rss_bytes = 0;
 };
 
 Moments moments_of(const RecordingAccount& recording, const ProcessAccount& largest) {
-  Moments moments{.peak_s = 0, .end_s = largest.accounts.back().time_s};
+  Moments moments{.peak_s = 0, .end_s = largest.accounts.back().time_s, .peak_rss_bytes = 0};
   std::set<double> walks;
   for (const ProcessAccount& process : recording.processes)
     for (const Account& account : process.accounts) walks.insert(account.time_s);
-  std::int64_t peak = -1;
+  std::map<double, std::int64_t> rss;
+  std::int64_t& peak = moments.peak_rss_bytes;
+  std::int64_t most_live = -1;
   for (const double time_s : walks) {
-    const std::int64_t rss = rss_of(states_at(recording, time_s));
-    if (rss <= peak) continue;
-    peak = rss;
+    rss[time_s] = rss_of(states_at(recording, time_s));
+    peak = std::max(peak, rss[time_s]);
+  }
+  for (const auto& [time_s, bytes] : rss) {
+    if (static_cast<double>(bytes) < kAsHigh * static_cast<double>(peak)) continue;
+    const std::int64_t live = parts_of(causes_of(states_at(recording, time_s))).live;
+    if (live <= most_live) continue;
+    most_live = live;
     moments.peak_s = time_s;
   }
   return moments;
@@ -152,7 +169,7 @@ RecordedRun recorded_run(const RecordingAccount& recording) {
   const Moments moments = moments_of(recording, *largest);
   const std::vector<const Account*> peak = states_at(recording, moments.peak_s);
   const std::vector<const Account*> end = states_at(recording, moments.end_s);
-  run.peak_rss_bytes = rss_of(peak);
+  run.peak_rss_bytes = moments.peak_rss_bytes;
   run.final_rss_bytes = rss_of(end);
   run.at_peak = parts_of(causes_of(peak));
   run.at_end = parts_of(causes_of(end));

@@ -189,6 +189,26 @@ TEST(RecordedRun, OfTheWholeTreeWithoutOurselves) {
   EXPECT_NEAR(run.rss_byte_seconds, static_cast<double>(kMiB) * (10 + 200 + 375 + 5), 1.0);
 }
 
+TEST(RecordedRun, ThePeakIsWhenMostWasLive) {
+  RecordingAccount recording;
+  ProcessAccount program;
+  program.accounts = {literal::walk(1, {{Cause::heap_live, 98}}),
+                      literal::walk(2, {{Cause::heap_live, 10}, {Cause::heap_retained, 90}})};
+  recording.processes = {program};
+  const RecordedRun run = recorded_run(recording);
+  EXPECT_EQ(run.peak_rss_bytes, 100 * kMiB);
+  EXPECT_EQ(run.at_peak.live, 98 * kMiB);
+  EXPECT_EQ(run.at_end.retained, 90 * kMiB);
+}
+
+TEST(RecordedRun, EndsWithTheProcessNotWithItsWorkers) {
+  RecordingAccount recording = job();
+  ProcessAccount& worker = recording.processes[2];
+  worker.born_by_fork = true;
+  worker.accounts = {literal::walk(2.5, {{Cause::fork_cow, 500}})};
+  EXPECT_EQ(recorded_run(recording).final_rss_bytes, 41 * kMiB);
+}
+
 TEST(RecordedRun, Failures) {
   RecordingAccount recording = job();
   recording.info.exit_code = 3;
