@@ -171,6 +171,19 @@ const ImageTables::LoadedModule* ImageTables::find_module(std::uint64_t address,
   return nullptr;
 }
 
+const ImageTables::LoadedModule* ImageTables::module_of(std::uint64_t address, std::uint64_t time_ns) {
+  if (parent_ == nullptr) {
+    const auto [known, is_new] = only_module_.try_emplace(address, -1);
+    const auto covers = [&](const LoadedModule& module) { return address >= module.start && address < module.end; };
+    if (is_new && std::ranges::count_if(modules_, covers) == 1)
+      known->second = std::ranges::find_if(modules_, covers) - modules_.begin();
+    if (known->second >= 0) return &modules_[static_cast<std::size_t>(known->second)];
+  }
+  // Module records may follow the stacks of the same moment, so the time limit is only for reuse.
+  const LoadedModule* found = find_module(address, time_ns);
+  return found != nullptr ? found : find_module(address, kAnyTime);
+}
+
 ResolvedStack ImageTables::resolve(std::uint32_t stack_id) {
   if (stack_id == trace::kNoStack) return {};
   std::uint64_t until_ns = kAnyTime;
@@ -252,9 +265,7 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
     std::uint64_t return_address = 0;
     reader.take(return_address);
     frame.address = return_address - 1;
-    // Module records may follow the stacks of the same moment, so the time limit is only for reuse.
-    frame.module = find_module(frame.address, stack.time_ns);
-    if (frame.module == nullptr) frame.module = find_module(frame.address, kAnyTime);
+    frame.module = module_of(frame.address, stack.time_ns);
   }
   PythonFrames python_frames(record.python_count);
   for (PythonFrame& frame : python_frames) reader.take(frame);

@@ -2,6 +2,7 @@
 // modules. Turns a stack id into a stack of code lines.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -76,6 +77,8 @@ class ImageTables {
   [[nodiscard]] Stack* find_stack(std::uint32_t id, std::uint64_t until_ns);
   [[nodiscard]] const Code* find_code(std::uint32_t id, std::uint64_t until_ns) const;
   [[nodiscard]] const LoadedModule* find_module(std::uint64_t address, std::uint64_t until_ns) const;
+  // Of a frame in a stack of that time.
+  const LoadedModule* module_of(std::uint64_t address, std::uint64_t time_ns);
   [[nodiscard]] const trace::PythonRecord* python() const;
 
   ResolvedStack resolve(const Stack& stack);
@@ -96,6 +99,7 @@ class ImageTables {
   trace::PythonRecord python_{};
   std::string python_version_;
   std::vector<LoadedModule> modules_;
+  std::unordered_map<std::uint64_t, std::ptrdiff_t> only_module_;  // by address: the one that was ever there, or -1
   std::unordered_map<std::uint32_t, Code> codes_;
   std::unordered_map<std::uint32_t, Stack> stacks_;
 };
