@@ -67,7 +67,6 @@ void Collector::run() {
     wait(next_tick_ns_);
     const std::int64_t now_ns = monotonic_ns();
     doorbell_.clear();
-    setup_.pool.view().header->sealed_chunks.store(0, std::memory_order_relaxed);
     read_control();
     if (abandoned_) break;
     drain(now_ns, {}, false);
@@ -380,7 +379,9 @@ bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKe
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   const std::uint64_t begin_records = drain_.compact_records();
   drained_ns_ = monotonic_ns();
-  setup_.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(drained_ns_));
+  trace::PoolHeader& pool = *setup_.pool.view().header;
+  pool.reader_beat_ns.store(static_cast<std::uint64_t>(drained_ns_));
+  pool.sealed_chunks.store(0, std::memory_order_relaxed);
   draining_ = true;
   const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
   const Status status = drain_.round(drained_ns_, ended, everything, target, gone);
