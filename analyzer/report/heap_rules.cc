@@ -67,6 +67,11 @@ std::string names_of(const Keepers& keepers, const ProcessView& process) {
   return names;
 }
 
+// Without exact mode nobody sees CPython's objects being made: only when an arena had to be mapped for more of them.
+bool known_by_arena(const View& view, std::int64_t bytes, std::int64_t pymalloc_bytes) {
+  return view.recording->info.mode != "exact" && pymalloc_bytes * 2 > bytes;
+}
+
 std::int64_t last_bytes(const ProcessView& process, Cause cause) {
   const CauseView* found = process.find(cause);
   return found == nullptr ? 0 : found->rss.last;
@@ -115,12 +120,14 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const std::int64_t growth = cause->rss.growth();
     const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
     const Keepers keepers = keepers_of(growth, process.pymalloc_growth.retained);
+    const bool by_arena = known_by_arena(view, growth, process.pymalloc_growth.retained);
+    const char* verb = by_arena ? "arenas that grew" : "last allocated";
     const std::vector<LineGrowth> lines = lines_of(view, *cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     if (cause->estimate) verdict.severity = Severity::info;
     verdict.headline = fmt::format("{}{} freed, but kept by {}{}: not a leak, and not reclaimable by the kernel",
                                    cause->estimate ? "about " : "", size_text(growth), names_of(keepers, process),
-                                   kept_where(lines, growth, "last allocated"));
+                                   kept_where(lines, growth, verb));
     verdict.why = fmt::format(
         "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
         "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
@@ -155,9 +162,11 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     };
     Verdict verdict{
         .id = "heap-fragmented", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
-    verdict.headline =
-        fmt::format("{} free, but pinned by live blocks on the same pages (fragmentation)", size_text(growth));
-    if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
+    verdict.headline = fmt::format("{} free, but pinned by live blocks on the same pages", size_text(growth));
+    const bool by_arena = known_by_arena(view, growth, process.pymalloc_growth.slack);
+    if (by_arena)
+      verdict.headline += kept_where(lines, growth, "in arenas that grew");
+    else if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
       verdict.headline +=
           fmt::format(": {} allocated {} {} pin {}{}", size_text(held_by(*top)), top->number > 0 ? "at" : "in",
                       top->line, size_text(top->bytes), error_text(top->bytes, top->variance));
@@ -170,6 +179,7 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
         "once the rest is freed. Allocators pin differently much: `whyrss compare-allocators` measures it.";
     if (keepers_of(growth, process.pymalloc_growth.slack).pymalloc)
       verdict.advice += " In CPython: make what lives long first, or do the work in a child process that ends.";
+    if (by_arena) verdict.advice += " `--mode exact` tells whose objects pin the arenas.";
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["slack_bytes"] = cause->rss.last;
     verdict.evidence["live_bytes"] = live_bytes;

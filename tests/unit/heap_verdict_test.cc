@@ -94,8 +94,10 @@ TEST(HeapRetained, PymallocKeepsItsOwnPart) {
   recording.processes[0].accounts[0].pymalloc.retained = 20 * kMiB;
   EXPECT_NE(headlines(recording).find("kept by glibc malloc and CPython's pymalloc: not a leak"), std::string::npos);
   recording.processes[0].accounts[0].pymalloc.retained = 49 * kMiB;
+  recording.processes[0].accounts[0].slices[0].site.stack = lines.built;
   const Verdict verdict = verdicts_of(recording).front();
-  EXPECT_NE(verdict.headline.find("kept by CPython's pymalloc: not"), std::string::npos);
+  EXPECT_NE(verdict.headline.find("kept by CPython's pymalloc (arenas that grew in build (prog)): not"),
+            std::string::npos);
   EXPECT_EQ(verdict.advice.find("malloc_trim"), std::string::npos);  // it would not help
 }
 
@@ -119,7 +121,7 @@ TEST(HeapFragmented, NamesWhoPinsThePagesAndWhatTheyHold) {
                                                    {Cause::heap_slack, 8, lines.built}}});
   EXPECT_EQ(headlines(recording),
             "heap-growth info: 22 MiB live heap (most allocated in keep (prog): 12 MiB)\n"
-            "heap-fragmented warning: 68 MiB free, but pinned by live blocks on the same pages (fragmentation): 12 MiB "
+            "heap-fragmented warning: 68 MiB free, but pinned by live blocks on the same pages: 12 MiB "
             "allocated in keep (prog) pin 60 MiB\n");
   const Verdict verdict = verdicts_of(recording).back();
   EXPECT_EQ(verdict.bytes, 68 * kMiB);
@@ -128,12 +130,25 @@ TEST(HeapFragmented, NamesWhoPinsThePagesAndWhatTheyHold) {
   EXPECT_EQ(verdict.evidence["live_bytes"], 22 * kMiB);
 }
 
+TEST(HeapFragmented, ObjectsInArenasAreNamedInExactModeOnly) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_live, 5, lines.kept}, {Cause::heap_slack, 60, lines.kept}}});
+  recording.processes[0].accounts[0].pymalloc.slack = 58 * kMiB;
+  EXPECT_EQ(headlines(recording),
+            "heap-fragmented warning: 60 MiB free, but pinned by live blocks on the same pages (in arenas "
+            "that grew in keep (prog))\n");
+  EXPECT_NE(verdicts_of(recording).front().advice.find("--mode exact"), std::string::npos);
+  recording.info.mode = "exact";
+  EXPECT_NE(headlines(recording).find("5.0 MiB allocated in keep (prog) pin 60 MiB"), std::string::npos);
+  EXPECT_EQ(verdicts_of(recording).front().advice.find("--mode exact"), std::string::npos);
+}
+
 TEST(HeapFragmented, NoLineWhereMostPinsAreUnseen) {
   const Lines lines;
   EXPECT_EQ(
       headlines(seen(
           lines, {{{Cause::heap_live, 5, lines.kept}, {Cause::heap_slack, 1, lines.kept}, {Cause::heap_slack, 60}}})),
-      "heap-fragmented warning: 61 MiB free, but pinned by live blocks on the same pages (fragmentation)\n");
+      "heap-fragmented warning: 61 MiB free, but pinned by live blocks on the same pages\n");
 }
 
 TEST(HeapFragmented, TheSlackOfAFullHeapIsOrdinary) {
