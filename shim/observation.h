@@ -16,7 +16,7 @@ namespace whyrss::shim {
 class Observation {
  public:
   Observation() noexcept
-      : saved_errno_(errno), thread_(thread_state()), busy_(thread_), ready_(busy_.taken() && enter_thread(thread_)) {}
+      : saved_errno_(errno), thread_(thread_state()), busy_(thread_), ready_(busy_.taken() && is_entered(thread_)) {}
   Observation(const Observation&) = delete;
   Observation& operator=(const Observation&) = delete;
   ~Observation() {

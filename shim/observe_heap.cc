@@ -21,11 +21,17 @@ std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<
 // The caller of the entry within which the one called by `caller` runs, or `caller` itself. An operator new that threw
 // has left its mark behind: then the inner call is not within the few frames that an allocator's operator new takes,
 // or the slot of its return address holds another value.
-Caller outermost(const ThreadState& thread, const Caller& caller) noexcept {
+const Caller& outermost(const ThreadState& thread, const Caller& caller, Caller& outer) noexcept {
   constexpr std::uintptr_t kNestedBytes = 4096;
   const bool near = thread.outer_sp > caller.sp && thread.outer_sp - caller.sp < kNestedBytes;
   if (!near || *thread.outer_return_slot != thread.outer_return) return caller;
-  return {.ip = thread.outer_return, .sp = number_of(thread.outer_return_slot + 1), .bp = thread.outer_bp};
+  outer = {.ip = thread.outer_return, .sp = number_of(thread.outer_return_slot + 1), .bp = thread.outer_bp};
+  return outer;
+}
+
+std::uint32_t stack_of(Observation& event, const Caller& caller) noexcept {
+  Caller outer{};
+  return event.stack(outermost(event.thread(), caller, outer));
 }
 
 void emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_t stack_id, const void* block,
@@ -74,14 +80,14 @@ void log_large(Observation& event, const Caller& caller, const void* block, std:
   if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
   count_large(thread, usable, 1);
-  emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, 0);
+  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), block, usable, 0);
 }
 
 void log_sampled(Observation& event, const Caller& caller, const void* block, std::size_t usable,
                  std::uint64_t sampled_bytes) noexcept {
   ThreadState& thread = event.thread();
   if (!follow(thread, block)) return;
-  emit_block(thread, trace::RecordKind::allocate, event.stack(outermost(thread, caller)), block, usable, sampled_bytes);
+  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), block, usable, sampled_bytes);
 }
 
 void count_small(Observation& event, const Caller& caller, const void* block, std::size_t usable,
@@ -90,7 +96,7 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
   if (heap().exact) {
     ++thread.small_allocations;
     thread.small_allocated_bytes += usable;
-    return emit_compact_allocate(thread, number_of(block), usable, event.stack(outermost(thread, caller)));
+    return emit_compact_allocate(thread, number_of(block), usable, stack_of(event, caller));
   }
   const bool by_usable = heap().directory.load(std::memory_order_relaxed) != nullptr;
   const std::uint64_t counted = by_usable ? std::max<std::size_t>(usable, 1) : counted_request(requested);

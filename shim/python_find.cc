@@ -175,6 +175,10 @@ void python_may_be_in(const LoadedImage& image) noexcept {
     g_late_image.store(image.start, std::memory_order_release);
 }
 
+bool may_have_python() noexcept {
+  return g_python.usable.load(std::memory_order_relaxed) || g_late_image.load(std::memory_order_relaxed) != 0;
+}
+
 void python_start_late(const trace::Writer& writer, trace::Lease& lease) noexcept {
   if (g_late_image.load(std::memory_order_relaxed) == 0) return;
   const std::uint64_t start_address = g_late_image.exchange(0, std::memory_order_acq_rel);

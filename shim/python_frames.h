@@ -34,6 +34,9 @@ enum class Access : std::uint8_t {
   probed,  // from signal handlers, where a pointer may lead anywhere: each page is known to be readable first
 };
 
+// False: no interpreter is known, and none is to be looked for.
+bool may_have_python() noexcept;
+
 // The calling thread's frames, innermost first; count 0 without a thread state.
 PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access) noexcept;
 

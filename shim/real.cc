@@ -14,9 +14,6 @@ extern "C" __attribute__((visibility("hidden"))) long (*whyrss_real_syscall)(lon
 namespace whyrss::shim {
 namespace {
 
-// dlsym allocates only error texts (one per missing symbol, some tens of bytes each).
-constexpr std::size_t kArenaBytes = 64 * 1024;
-alignas(16) constinit char g_arena[kArenaBytes];
 constinit std::atomic<std::size_t> g_arena_used{0};
 
 enum class Progress : std::uint8_t { unresolved, resolving, resolved };
@@ -36,6 +33,9 @@ void look_up(Function& function, void* where, const char* name) noexcept {
 }
 
 }  // namespace
+
+// dlsym allocates only error texts (one per missing symbol, some tens of bytes each).
+alignas(16) constinit char g_arena[kArenaBytes];
 
 constinit Real real{.malloc = malloc_unresolved, .free = free_unresolved};
 
@@ -97,8 +97,6 @@ void* bootstrap_allocate(std::size_t size, std::size_t alignment) noexcept {
   live_blocks().mark_for_slow_release(g_arena + start);
   return g_arena + start;
 }
-
-bool is_bootstrap(const void* block) noexcept { return block >= g_arena && block < g_arena + kArenaBytes; }
 
 std::size_t bootstrap_bytes_from(const void* block) noexcept {
   return static_cast<std::size_t>(g_arena + kArenaBytes - static_cast<const char*>(block));

@@ -118,7 +118,11 @@ void drop_lookup_error() noexcept;
 
 // The bootstrap arena: bytes are never given back. nullptr when it is used up.
 void* bootstrap_allocate(std::size_t size, std::size_t alignment) noexcept;
-bool is_bootstrap(const void* block) noexcept;
+inline constexpr std::size_t kArenaBytes = 64 * 1024;
+extern char g_arena[kArenaBytes];
+inline bool is_bootstrap(const void* block) noexcept {
+  return reinterpret_cast<std::uintptr_t>(block) - reinterpret_cast<std::uintptr_t>(g_arena) < kArenaBytes;
+}
 // Bytes readable from `block` to the arena's end: enough to copy a block of unknown size.
 std::size_t bootstrap_bytes_from(const void* block) noexcept;
 

@@ -70,7 +70,7 @@ NativeWalk walk_with_libunwind(const Caller& caller, StackScratch& scratch) noex
   addresses[first] = caller.ip + (caller.interrupted ? 1 : 0);
   count -= first;
   scratch.memo.set_addresses(addresses.data() + first, count, incomplete);
-  return {.count = static_cast<std::uint16_t>(count), .truncated = truncated, .incomplete = incomplete};
+  return {.first = scratch.memo.first(), .count = count, .truncated = truncated, .incomplete = incomplete};
 }
 
 std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
@@ -85,8 +85,8 @@ std::uint64_t hash_of(const StackScratch& scratch) noexcept {
 
 std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, const trace::Writer& writer,
                          trace::Lease& lease) noexcept {
-  const StackMemo::Frame* native = &scratch.memo.frame(scratch.memo.first());
-  for (std::uint16_t i = 0; i < frames.native.count; ++i) describe_module(native[i].ip - 1, writer, lease);
+  const StackMemo::Frame* native = &scratch.memo.frame(frames.native.first);
+  for (std::size_t i = 0; i < frames.native.count; ++i) describe_module(native[i].ip - 1, writer, lease);
   const std::size_t native_bytes = frames.native.count * sizeof(std::uint64_t);
   const std::size_t python_bytes = frames.python.count * sizeof(trace::PythonFrame);
   const std::size_t size_bytes = sizeof(trace::StackRecord) + native_bytes + python_bytes;
@@ -99,13 +99,13 @@ std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, cons
   if (frames.native.incomplete) flags |= trace::StackFlags::native_incomplete;
   const trace::StackRecord record{.header = header_of(trace::RecordKind::stack, size_bytes),
                                   .stack_id = id,
-                                  .native_count = frames.native.count,
+                                  .native_count = static_cast<std::uint16_t>(frames.native.count),
                                   .python_count = frames.python.count,
                                   .flags = flags,
                                   .reserved16 = 0,
                                   .reserved = 0};
   std::memcpy(bytes, &record, sizeof record);
-  for (std::uint16_t i = 0; i < frames.native.count; ++i)
+  for (std::size_t i = 0; i < frames.native.count; ++i)
     std::memcpy(bytes + sizeof record + i * sizeof native->ip, &native[i].ip, sizeof native->ip);
   std::memcpy(bytes + sizeof record + native_bytes, scratch.python.frames().data(), python_bytes);
   trace::publish(lease, size_bytes);
@@ -184,6 +184,11 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   Frames frames;
   frames.native =
       g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
+  // The commonest case of a program without Python. What was taken last is in the memos.
+  const std::uint32_t known_epoch = g_epoch.load(std::memory_order_relaxed);
+  if (frames.native.again && !may_have_python() && scratch.python.hash() == 0 && scratch.last_epoch == known_epoch &&
+      scratch.last_hash == hash_of(scratch))
+    return scratch.last_id;
   if (!caller.interrupted) python_start_late(writer, lease);
   frames.python = walk_python(scratch.walked, caller.interrupted ? Access::probed : Access::direct);
   scratch.python.take(std::span(scratch.walked).first(frames.python.count), scratch.memo,

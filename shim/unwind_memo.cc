@@ -104,7 +104,6 @@ void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::
 }
 
 void StackMemo::remember_inner(std::size_t candidate, const WalkedFrame* frames, std::size_t count) noexcept {
-  if (count == 0 && candidate == first_) return;
   forget();
   word_count_ = link(candidate).word_count;
   put_inside_of(candidate, frames, count, candidate);

@@ -171,7 +171,8 @@ static_assert(offsetof(UnwindRule, kind) == 0 && offsetof(UnwindRule, rbp_offset
 using Ending = StackMemo::Ending;
 
 NativeWalk result_of(const StackMemo& memo) noexcept {
-  return {.count = static_cast<std::uint16_t>(StackMemo::kEnd - memo.first()),
+  return {.first = memo.first(),
+          .count = StackMemo::kEnd - memo.first(),
           .truncated = memo.cut_off(),
           .incomplete = memo.incomplete()};
 }
@@ -234,8 +235,11 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   std::size_t count = 0;
   for (; count < passed.size(); ++count) {
     if (memo.meets(candidate, count, registers.ip, registers.sp, registers.bp, stack)) {
-      memo.remember_inner(candidate, passed.data(), count);
-      return result_of(memo);
+      const bool again = count == 0 && candidate == memo.first();
+      if (!again) memo.remember_inner(candidate, passed.data(), count);
+      NativeWalk result = result_of(memo);
+      result.again = again;
+      return result;
     }
     const std::uint64_t rule = cached_rule(registers.ip, program);
     passed[count] = {.ip = registers.ip, .sp = registers.sp, .bp = registers.bp, .rule = rule};

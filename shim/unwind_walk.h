@@ -23,10 +23,14 @@ void end_code_removal(bool removed) noexcept;
 // is not known.
 bool unwind_walk_after_fork_in_child() noexcept;
 
+// Given back in memory: in registers it would be put together from pieces, and the load of the whole waits for all of
+// their stores.
 struct NativeWalk {
-  std::uint16_t count = 0;
+  std::size_t first = 0;  // of the frames in scratch.memo
+  std::size_t count = 0;
   bool truncated = false;   // more frames than room
   bool incomplete = false;  // stopped before the thread's start
+  bool again = false;       // the same as the one before, to the last word
 };
 
 // The caller (first) and everything that called it, left in scratch.memo from first() on.

@@ -7,9 +7,9 @@
 //
 // A counter     bits 0 to 15   live units of 8 bytes; an int16: below 0 when blocks from before us were released
 //               bits 16 to 31  allocations on this page, modulo 2^16: not 0 once the page has held a block
-// or kPymallocPage in the high half and 0 in the low one: the page belongs to an arena of CPython's small-object allocator, whose pools say
-// themselves how full they are.
-// A block that lies on several pages counts on each with the units that lie there.
+// or kPymallocPage in the high half and 0 in the low one: the page belongs to an arena of CPython's small-object
+// allocator, whose pools say themselves how full they are. A block that lies on several pages counts on each with the
+// units that lie there.
 //
 // Threads       relaxed atomic adds (plain ones while the program is single-threaded); the reader sees counts that are
 //               off by what is in flight.

@@ -101,8 +101,8 @@ bool wait_for_chunk(const Writer& writer, Lease& lease) noexcept {
     writer.pool.slots[writer.slot].waits.fetch_add(1, std::memory_order_relaxed);
   const int saved_errno = errno;
   bool taken = false;
-  for (std::uint64_t now = begin_ns; !taken && now - begin_ns < kLongestWaitNs && reader_lives(*writer.pool.header, now);
-       now = now_ns()) {
+  for (std::uint64_t now = begin_ns;
+       !taken && now - begin_ns < kLongestWaitNs && reader_lives(*writer.pool.header, now); now = now_ns()) {
     ring_doorbell(writer.pool);
     const timespec step{.tv_sec = 0, .tv_nsec = kStepNs};
     syscall(SYS_nanosleep, &step, nullptr);
@@ -226,11 +226,6 @@ std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) n
     return nullptr;
   }
   return lease.data;
-}
-
-void publish(Lease& lease, std::size_t size_bytes) noexcept {
-  lease.used += padded(size_bytes);
-  lease.chunk->committed.store(lease.used, std::memory_order_release);
 }
 
 void seal(Lease& lease) noexcept {

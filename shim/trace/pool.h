@@ -39,7 +39,7 @@ inline constexpr std::uint32_t kDefaultSlotCount = 1024;
 inline constexpr std::uint64_t kReaderGoneNs = 2'000'000'000;
 inline constexpr std::uint64_t kLongestWaitNs = 1'000'000'000;
 // In exact mode the reader is woken for this many full chunks, or an eighth of the pool.
-inline constexpr std::uint32_t kCrowdedChunks = 64;
+inline constexpr std::uint32_t kCrowdedChunks = 16;
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
 struct SessionId {
@@ -60,7 +60,8 @@ struct alignas(4096) PoolHeader {
   std::atomic<std::uint32_t> reader_pid;            // 0: none
   // CLOCK_MONOTONIC of the reader's last round (some 100 ms apart); older than kReaderGoneNs: nobody reads.
   std::atomic<std::uint64_t> reader_beat_ns;
-  std::atomic<std::uint32_t> sealed_chunks;  // full ones of exact mode since the reader's last round, which sets it to 0
+  std::atomic<std::uint32_t>
+      sealed_chunks;  // full ones of exact mode since the reader's last round, which sets it to 0
   alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
   std::atomic<std::uint64_t> dropped_bytes;
   std::atomic<std::uint64_t> refused_slots;  // processes that found no slot
@@ -137,8 +138,8 @@ void ring_doorbell(PoolView pool) noexcept;
 struct Lease {
   ChunkHeader* chunk = nullptr;
   std::byte* data = nullptr;
-  std::uint32_t used = 0;  // = committed
-  std::uint32_t lost = 0;  // records dropped since the last successful lease
+  std::uint32_t used = 0;   // = committed
+  std::uint32_t lost = 0;   // records dropped since the last successful lease
   std::uint64_t ticks = 0;  // of its last clock or compact record; 0: none yet
 };
 
@@ -153,7 +154,10 @@ struct Writer {
 // Space for one record of `size_bytes` (rounded up to 8, at most kChunkBytes), nullptr when it had to
 // be dropped (counted in the pool, the slot and lease.lost). Becomes visible only by publish().
 std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept;
-void publish(Lease& lease, std::size_t size_bytes) noexcept;
+inline void publish(Lease& lease, std::size_t size_bytes) noexcept {
+  lease.used += padded(size_bytes);
+  lease.chunk->committed.store(lease.used, std::memory_order_release);
+}
 
 // Hands the chunk over to the reader; the lease is empty afterwards.
 void seal(Lease& lease) noexcept;

@@ -46,7 +46,7 @@ bool g_code_stays = false;  // the sums of stacks differ from one dlclose to the
   const auto begin = std::find(addresses.begin(), end, reinterpret_cast<void*>(caller.ip));
   const std::size_t first = warm.memo.first();
   if (g_code_stays && warm.memo.hash(first) != cold.memo.hash(first)) return false;
-  if (end - begin != walk.count || plain.count != walk.count || walk.incomplete) return false;
+  if (static_cast<std::size_t>(end - begin) != walk.count || plain.count != walk.count || walk.incomplete) return false;
   for (std::size_t i = 0; i < walk.count; ++i) {
     const auto expected = reinterpret_cast<std::uint64_t>(begin[static_cast<long>(i)]);
     if (warm.memo.frame(first + i).ip != expected || cold.memo.frame(first + i).ip != expected) return false;
