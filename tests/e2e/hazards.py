@@ -42,7 +42,8 @@ class Outcome:
             assert not stack.flags & pool_reader.STACK_TORN
             names = [process.codes[frame.code].name for frame in stack.python
                      if not frame.flags & pool_reader.FRAME_INCOMPLETE]
-            if "_find_and_load" in names:  # an import makes a block of about that size where no .pyc is at hand
+            # An import makes a block of about that size where no .pyc is at hand, and so may the interpreter's start.
+            if not names or "_find_and_load" in names:
                 continue
             found.append((names, stack.flags))
         return found

@@ -144,7 +144,7 @@ def test_its_count_is_the_programs(whyrss, recording, compile_c, allocator):
         assert snapshot["allocated"] is None and snapshot["values"]["current_commit"] > held_bytes
     else:
         assert snapshot["allocated"] == pytest.approx(held_bytes, rel=0.02)
-        assert abs(snapshot["difference"]) <= 0.02 and stats["difference"] == snapshot["difference"]
+        assert abs(snapshot["difference"]) <= 0.02 and abs(stats["difference"]) <= 0.02
     # Its output's buffer, and what libraries made before main: 72 KiB of the C++ runtime, at most.
     assert 0 <= snapshot["counted"] - held_bytes < 200_000
     assert snapshot["counted_blocks"] == pytest.approx(int(output.split()[1]), rel=0.01)
