@@ -131,7 +131,7 @@ CommandLine parse_report(const Words& words) {
   app.add_option("--from", options.from, "begin of the interval: seconds or a phase's name");
   app.add_option("--to", options.to, "end of the interval: seconds or a phase's name");
   auto* pid_option = app.add_option("--pid", pid, "this process alone");
-  auto* top_option = app.add_option("--top", top, "lines shown (text), sites kept per cause (json)")
+  auto* top_option = app.add_option("--top", top, "lines shown (text), sites kept per cause (json: 1000)")
                          ->check(CLI::Range(std::size_t{1}, std::numeric_limits<std::size_t>::max()));
   app.add_option("--by", options.by, "lines that allocated (alloc) or touched (touch) the memory")
       ->check(CLI::IsMember({"alloc", "touch"}));
