@@ -16,7 +16,7 @@ from test_conservation import ALLOCATORS, library
 
 PROGRAMS = pathlib.Path(os.environ.get("WHYRSS_BUILD", ROOT / "build/release")) / "tests/programs"
 HEAP = ("heap_live", "heap_slack", "heap_retained", "heap_metadata")
-MODES = ("sampled",)
+MODES = ("sampled", "exact")
 PAGE = 4096
 # What the allocator keeps for others than the program (the C++ library's emergency pool, buffers of stdio), what it
 # grew by while smaps was read, and pages of our own that smaps does not name.
