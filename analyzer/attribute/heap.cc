@@ -167,13 +167,6 @@ class HeapBooks {
   std::vector<StratumBooks> books_;  // as HeapPages::strata()
 };
 
-std::uint64_t most_pages(const std::vector<Fragment>& heap) {
-  std::uint64_t pages = 0;
-  for (const Fragment& fragment : heap)
-    pages += fragment.owned_by(Owner::block) ? 2 : (fragment.end - fragment.start) / kLivePageBytes + 2;
-  return pages;
-}
-
 // No heap that was recorded, or one of over 128 GiB in small blocks: told as one.
 HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap) {
   for (const Fragment& fragment : heap) {
@@ -201,7 +194,7 @@ HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
                  .bytes = bytes,
                  .exclusive_bytes = fragment.exclusive ? bytes : 0});
   }
-  if (most_pages(heap) > kMostPages) return book_as_live(ledger, heap);
+  if (HeapPages::most_pages(heap) > kMostPages) return book_as_live(ledger, heap);
   const HeapPages pages(evidence, heap);
   return HeapBooks(evidence, pages).book(ledger);
 }

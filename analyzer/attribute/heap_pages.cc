@@ -18,10 +18,18 @@ HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& frag
       knows_malloc_(evidence.has_liveness || (evidence.exact_blocks && evidence.small_blocks != nullptr)),
       samples_tell_(evidence.small_blocks != nullptr),
       gigabytes_(kGigabytes) {
+  pages_.reserve(most_pages(fragments));
   for (const Fragment& fragment : fragments) add_fragment(fragment);
   const bool all_known = evidence.exact_blocks && evidence.small_blocks != nullptr;
   if (all_known && (!has_liveness_ || evidence.counts_underflowed)) count_blocks(*evidence.small_blocks);
   settle();
+}
+
+std::uint64_t HeapPages::most_pages(const std::vector<Fragment>& fragments) {
+  std::uint64_t pages = 0;
+  for (const Fragment& fragment : fragments)
+    pages += fragment.owned_by(Owner::block) ? 2 : (fragment.end - fragment.start) / kLivePageBytes + 2;
+  return pages;
 }
 
 void HeapPages::add_fragment(const Fragment& fragment) {

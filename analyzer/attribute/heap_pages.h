@@ -60,6 +60,9 @@ class HeapPages {
   // `fragments`: all of the heap, sorted. `evidence` must outlive it.
   HeapPages(const Evidence& evidence, const std::vector<Fragment>& fragments);
 
+  // At most so many pages are listed for these fragments.
+  [[nodiscard]] static std::uint64_t most_pages(const std::vector<Fragment>& fragments);
+
   // Of the page that holds `address`. O(1).
   [[nodiscard]] Spot spot(std::uint64_t address) const {
     const std::size_t place = place_of(address);
