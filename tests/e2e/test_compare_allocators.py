@@ -196,6 +196,7 @@ def test_an_end_by_signal_leaves_nothing(whyrss, compile_c, temporary, tmp_path,
 
 def test_what_the_command_leaves_running_is_ended(whyrss, compile_c, temporary, tmp_path):
     program, started = compile_c(SLEEPER), tmp_path / "started"
-    comparison, _ = compared(whyrss, "-a", "glibc", "--repeat", "1", "--", "sh", "-c", f"{program} {started} & :")
+    comparison, _ = compared(whyrss, "-a", "glibc", "--repeat", "1", "--", "sh", "-c",
+                             f"{program} {started} & until [ -e {started} ]; do sleep 0.05; done")
     assert any("left 2 processes running" in note for note in comparison["notes"])
     assert processes_naming(program) == []

@@ -1,6 +1,6 @@
 /* An allocator that may be interrupted anywhere, and left for good: blocks are taken off the front of one mapping by an
- * atomic add, and never used again. As a library it is preloaded, linked into a program it is that program's own. None of
- * its functions calls another exported one: the library in front of it would take that for a call of the program. */
+ * atomic add, and never used again. As a library it is preloaded, linked into a program it is that program's own. None
+ * of its functions calls another exported one: the library in front of it would take that for a call of the program. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <stdatomic.h>
