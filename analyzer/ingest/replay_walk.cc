@@ -46,17 +46,14 @@ MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {
   return {owner_of(trace::MapOrigin::program, stack.from_allocator), stack.id};
 }
 
-// Blocks that stand for others are small ones, and so are CPython's objects in exact mode; all else that comes here is
-// large.
+// Blocks that stand for others are small ones; all else that comes here is large.
 void Replay::on_block_record(Process& process, const EventRecord& record) {
   trace::BlockRecord block{};
   if (!read_record(record, block)) return;
   AddressSpace& space = process.space;
   if (record.kind == RecordKind::allocate) {
     const StackId stack = process.image->resolve(block.stack_id).id;
-    const bool object =
-        process.image->attach().mode == trace::Mode::exact && block.size_bytes < trace::kLargeBlockBytes;
-    if ((block.sampled_bytes > 0 || object) && process.small.allocate(block, stack)) return;
+    if (block.sampled_bytes > 0 && process.small.allocate(block, stack)) return;
     process.small.forget(block.address, block.size_bytes);
     space.allocate(block.address, block.size_bytes, stack);
   } else if (record.kind == RecordKind::release) {

@@ -79,6 +79,13 @@ std::vector<std::string> limit_lines(const View& view) {
         lines.push_back(std::string(limit.text) + (has_reason ? " (" + printable(value) + ")" : ""));
   }
   for (const ProcessView& process : view.processes)
+    if (process.account->traced && process.account->allocator == "other")
+      lines.push_back(
+          fmt::format("pid {}: its allocator is none that is known here (linked into the program?): what it mapped and "
+                      "holds no live "
+                      "block counts as anonymous mappings",
+                      process.account->pid));
+  for (const ProcessView& process : view.processes)
     for (const CauseView& cause : process.causes)
       if (cause.estimate) {
         lines.push_back(

@@ -180,6 +180,9 @@ TEST(FullText, LimitsOfTheMachine) {
       full_text(recording).find("\n  \"live heap\" is an estimate: what of the heap is live was not recorded page "
                                 "by page everywhere\n"),
       std::string::npos);
+  EXPECT_EQ(full_text(recording).find("its allocator is none"), std::string::npos);
+  recording.processes[1].allocator = "other";
+  EXPECT_NE(full_text(recording).find("\n  pid 4712: its allocator is none that is known here"), std::string::npos);
 }
 
 TEST(FullText, ProcessThatWasNeverWalked) {
