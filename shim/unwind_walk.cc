@@ -177,6 +177,41 @@ NativeWalk result_of(const StackMemo& memo) noexcept {
           .incomplete = memo.incomplete()};
 }
 
+// The walk itself, until it meets the memo from `candidate` on.
+[[gnu::noinline]] NativeWalk walk_on(Registers registers, Code program, std::size_t candidate, StackBounds& stack,
+                                     StackScratch& scratch) noexcept {
+  StackMemo& memo = scratch.memo;
+  auto& passed = scratch.passed;
+  std::size_t count = 0;
+  for (; count < passed.size(); ++count) {
+    if (memo.meets(candidate, count, registers.ip, registers.sp, registers.bp, stack)) {
+      memo.remember_inner(candidate, passed.data(), count);
+      return result_of(memo);
+    }
+    const std::uint64_t rule = cached_rule(registers.ip, program);
+    passed[count] = {.ip = registers.ip, .sp = registers.sp, .bp = registers.bp, .rule = rule};
+    if (step_as_usual(registers, rule, stack.end())) {
+      if (registers.ip != 0) continue;
+      memo.remember_all(passed.data(), count + 1, Ending::at_zero, registers.sp - 8, false);
+      return result_of(memo);
+    }
+    Registers copy = registers;  // its address is given away, the loop's own stay in registers
+    const Step way = step(copy, rule, stack);
+    registers = copy;
+    if (way == Step::ok) {
+      if (std::bit_cast<UnwindRule>(rule).kind == RuleKind::signal_frame) candidate = memo.known();
+      continue;
+    }
+    const Ending ending = way == Step::end_at_zero                   ? Ending::at_zero
+                          : way == Step::end || way == Step::no_rule ? Ending::by_rule
+                                                                     : Ending::other;
+    memo.remember_all(passed.data(), count + 1, ending, registers.sp - 8, way == Step::no_rule || way == Step::lost);
+    return result_of(memo);
+  }
+  memo.remember_all(passed.data(), count, Ending::cut_off, 0, false);
+  return result_of(memo);
+}
+
 }  // namespace
 
 void start_unwind_walk() noexcept {
@@ -225,44 +260,18 @@ bool unwind_walk_after_fork_in_child() noexcept {
 
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   StackMemo& memo = scratch.memo;
-  auto& passed = scratch.passed;
   const Code program = current_code();
-  Registers registers{.ip = caller.ip + (caller.interrupted ? 1 : 0), .sp = caller.sp, .bp = caller.bp};
+  const Registers registers{.ip = caller.ip + (caller.interrupted ? 1 : 0), .sp = caller.sp, .bp = caller.bp};
   StackBounds stack(scratch.known_stack);
   stack.enter(registers.sp);
   memo.begin(program.generation, program.settled);
   std::size_t candidate = memo.known();
-  std::size_t count = 0;
-  for (; count < passed.size(); ++count) {
-    if (memo.meets(candidate, count, registers.ip, registers.sp, registers.bp, stack)) {
-      const bool again = count == 0 && candidate == memo.first();
-      if (!again) memo.remember_inner(candidate, passed.data(), count);
-      NativeWalk result = result_of(memo);
-      result.again = again;
-      return result;
-    }
-    const std::uint64_t rule = cached_rule(registers.ip, program);
-    passed[count] = {.ip = registers.ip, .sp = registers.sp, .bp = registers.bp, .rule = rule};
-    if (step_as_usual(registers, rule, stack.end())) {
-      if (registers.ip != 0) continue;
-      memo.remember_all(passed.data(), count + 1, Ending::at_zero, registers.sp - 8, false);
-      return result_of(memo);
-    }
-    Registers copy = registers;  // its address is given away, the loop's own stay in registers
-    const Step way = step(copy, rule, stack);
-    registers = copy;
-    if (way == Step::ok) {
-      if (std::bit_cast<UnwindRule>(rule).kind == RuleKind::signal_frame) candidate = memo.known();
-      continue;
-    }
-    const Ending ending = way == Step::end_at_zero                   ? Ending::at_zero
-                          : way == Step::end || way == Step::no_rule ? Ending::by_rule
-                                                                     : Ending::other;
-    memo.remember_all(passed.data(), count + 1, ending, registers.sp - 8, way == Step::no_rule || way == Step::lost);
-    return result_of(memo);
+  if (memo.meets(candidate, 0, registers.ip, registers.sp, registers.bp, stack) && candidate == memo.first()) {
+    NativeWalk result = result_of(memo);
+    result.again = true;
+    return result;
   }
-  memo.remember_all(passed.data(), count, Ending::cut_off, 0, false);
-  return result_of(memo);
+  return walk_on(registers, program, candidate, stack, scratch);
 }
 
 bool has_signal_frame(const StackScratch& scratch) noexcept {

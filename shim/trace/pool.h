@@ -53,15 +53,15 @@ struct alignas(4096) PoolHeader {
   SessionId session;
   std::uint32_t chunk_bytes, chunk_count, slot_count, reserved;
   std::uint64_t slots_offset, chunk_headers_offset, chunks_offset, total_bytes;
-  std::uint64_t large_block_bytes;                   // setting: blocks from this size are logged
+  std::uint64_t large_block_bytes;                   // kLargeBlockBytes of the creator
   alignas(64) std::atomic<std::uint64_t> free_head;  // tag << 32 | (chunk index + 1), 0 = empty
   alignas(64) std::atomic<std::uint64_t> next_lease;
   alignas(64) std::atomic<std::uint32_t> doorbell;  // futex: writers add 1 and wake the reader
   std::atomic<std::uint32_t> reader_pid;            // 0: none
   // CLOCK_MONOTONIC of the reader's last round (some 100 ms apart); older than kReaderGoneNs: nobody reads.
   std::atomic<std::uint64_t> reader_beat_ns;
-  std::atomic<std::uint32_t>
-      sealed_chunks;  // full ones of exact mode since the reader's last round, which sets it to 0
+  // Full chunks of exact mode since the reader's last round, which sets it to 0.
+  std::atomic<std::uint32_t> sealed_chunks;
   alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
   std::atomic<std::uint64_t> dropped_bytes;
   std::atomic<std::uint64_t> refused_slots;  // processes that found no slot

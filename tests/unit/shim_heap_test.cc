@@ -1,4 +1,5 @@
 // Every entry of the heap family is seen exactly once, under every allocator.
+#include <cmath>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -131,6 +132,44 @@ TEST_P(OperatorShape, SmallBlocksAreCountedOnceEach) {
 INSTANTIATE_TEST_SUITE_P(Operators, OperatorShape,
                          ::testing::Combine(::testing::ValuesIn(operator_shapes()), ::testing::ValuesIn(kAllocators)),
                          name_of);
+
+class Sampled : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
+
+TEST_P(Sampled, BlocksStandForAll) {
+  // Given a program that makes many small blocks, one in some 16 of them sampled
+  const auto [liveness, allocator] = GetParam();
+  const std::string library = library_of(allocator);
+  if (!library.empty() && access(library.c_str(), R_OK) != 0) GTEST_SKIP() << library << " is not installed";
+  constexpr double kMean = 16 * 1024;
+  constexpr double kTimes = 50'000;
+  Preloaded preloaded;
+  const Outcome outcome = preloaded.run({WHYRSS_HEAP_SHAPES, "new", "1000", "50000"}, library,
+                                        {std::string("WHYRSS_OPTS=sample_bytes=16KiB,liveness=") + liveness});
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.dropped, 0U);
+  // Then the sampled ones, each by its chance, make up all of them, within five standard errors
+  double blocks = 0;
+  double variance = 0;
+  int released = 0;
+  int sampled = 0;
+  for (const Event& event : outcome.marked()) {
+    released += event.kind() == RecordKind::release ? 1 : 0;
+    if (event.kind() != RecordKind::allocate) continue;
+    const auto block = event.as<trace::BlockRecord>();
+    EXPECT_GE(block.size_bytes, 1000U);
+    EXPECT_GE(block.sampled_bytes, 1000U);
+    EXPECT_NE(block.stack_id, trace::kNoStack);
+    const double chance = 1 - std::exp(-static_cast<double>(block.sampled_bytes) / kMean);
+    blocks += 1 / chance;
+    variance += (1 - chance) / (chance * chance);
+    ++sampled;
+  }
+  EXPECT_NEAR(blocks, kTimes, 5 * std::sqrt(variance));
+  EXPECT_EQ(released, sampled);
+}
+
+INSTANTIATE_TEST_SUITE_P(Allocators, Sampled,
+                         ::testing::Combine(::testing::Values("on", "off"), ::testing::ValuesIn(kAllocators)), name_of);
 
 TEST(Heap, ManyLiveBlocksAreReleasedOnceEach) {
   Preloaded preloaded;
