@@ -105,6 +105,11 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
   arm_countdown(thread);
 }
 
+void log_release(trace::RecordKind kind, const void* block) noexcept {
+  Observation event;
+  if (event) emit_block(event.thread(), kind, trace::kNoStack, block, 0, 0);
+}  // NOLINT(clang-analyzer-core.StackAddressEscape): the guard's destructor has taken its address back
+
 }  // namespace
 
 void observe_allocate(const Caller& caller, const void* block, std::size_t requested) noexcept {
@@ -139,7 +144,7 @@ Released observe_release(const void* block) noexcept {
   // Also while our own code runs: the address is about to be reused.
   if (live_blocks().may_contain(block) && live_blocks().remove(block)) {
     if (!small) count_large(thread, usable, -1);
-    if (Observation event; event) emit_block(event.thread(), trace::RecordKind::release, trace::kNoStack, block, 0, 0);
+    log_release(trace::RecordKind::release, block);
     return Released::followed;
   }
   if (!heap().exact || !small) return Released::unlogged;
@@ -161,8 +166,7 @@ void observe_release_undone(const void* block, Released released) noexcept {
     live_blocks().insert(block);
     if (!small) count_large(thread, usable, 1);
   }
-  if (Observation event; event)
-    emit_block(event.thread(), trace::RecordKind::release_undone, trace::kNoStack, block, 0, 0);
+  log_release(trace::RecordKind::release_undone, block);
 }
 
 }  // namespace whyrss::shim
