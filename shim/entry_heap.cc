@@ -21,10 +21,7 @@ template <class Function>
 }
 
 [[gnu::noinline]] void* malloc_counted(std::size_t size) noexcept {
-  void* block = real.malloc(size);  // the innermost of all entries
-  if (block != nullptr) [[likely]]
-    count_allocated(thread_state(), block, size);
-  return block;
+  return allocate_counted(size, [=] { return real.malloc(size); });
 }
 
 [[gnu::noinline]] void* calloc_counted(std::size_t count, std::size_t size) noexcept {
