@@ -113,7 +113,7 @@ TEST_F(Pool, ExactModeWaitsForALivingReader) {
   std::atomic<bool> done{false};
   std::vector<std::uint64_t> read;
   std::thread reader([&] {
-    while (pool_.slots[slot].waits.load() == 0) std::this_thread::yield();
+    while (pool_.slots[slot].waits.load() == 0 && !done) std::this_thread::yield();
     for (bool last = false; !last;) {
       last = done.load();
       const auto drained = drain();
@@ -140,13 +140,15 @@ TEST_F(Pool, ExactModeDoesNotWaitForNobodyNorForLong) {
   while (write_number(writer, lease, 0)) {
   }
   EXPECT_EQ(pool_.slots[slot].waits.load(), 0U);
-  // A reader that lives and never takes anything holds the writer up once.
+  // A reader that lives and never takes anything holds the writer up for a while, and then not for as long.
   pool_.header->reader_pid.store(1);
   pool_.header->reader_beat_ns.store(UINT64_MAX);
   EXPECT_FALSE(write_number(writer, lease, 0));
   EXPECT_FALSE(write_number(writer, lease, 0));
-  EXPECT_EQ(pool_.slots[slot].waits.load(), 1U);
-  EXPECT_EQ(pool_.slots[slot].dropped_records.load(), 3U);
+  EXPECT_GE(pool_.slots[slot].waits.load(), 1U);
+  for (int number = 0; number < 100; ++number) EXPECT_FALSE(write_number(writer, lease, 0));
+  EXPECT_LT(pool_.slots[slot].waits.load(), 100U);
+  EXPECT_EQ(pool_.slots[slot].dropped_records.load(), 103U);
 }
 
 TEST_F(Pool, RefusesARecordLargerThanAChunk) {
