@@ -369,7 +369,9 @@ std::size_t RunDecoder::read(std::span<BlockEvent> out) {
     const std::uint64_t value = take_value(address_at, lengths.address);
     const std::uint64_t recent = recent_[(event - value) % kRecentAddresses];
     const std::uint64_t moved = last_address + ((value >> 1) ^ (0 - (value & 1))) * kAddressUnit;
-    last_address = (tag >> kAddressShift & 3) == 0 ? recent : moved;
+    // Which of them it is nobody can predict: no branch.
+    const std::uint64_t is_recent = 0 - static_cast<std::uint64_t>((tag >> kAddressShift & 3) == 0);
+    last_address = moved ^ ((moved ^ recent) & is_recent);
     recent_[event++ % kRecentAddresses] = last_address;
     const bool releases = (tag & kRelease) != 0;
     const auto size = static_cast<std::uint32_t>(take_value(size_at, lengths.size));
