@@ -76,6 +76,19 @@ TEST_F(Directory, SaysWhatIsInTheWay) {
   EXPECT_FALSE(make_recording_directory(root_ + "/file/below", WhenTaken::refuse).ok());
 }
 
+TEST(ViewPolicy, LooksWhenTheProcessHasGrownAndTheCostAllows) {
+  using trace::WalkTrigger;
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  ViewPolicy policy;
+  policy.looked(100 * kSecond, 20'000'000, 10'000);
+  EXPECT_FALSE(policy.is_due(WalkTrigger::growth, 105 * kSecond, 10'000 + ViewPolicy::kGrownPages - 1));
+  EXPECT_TRUE(policy.is_due(WalkTrigger::growth, 105 * kSecond, 10'000 + ViewPolicy::kGrownPages));
+  EXPECT_FALSE(policy.is_due(WalkTrigger::growth, 101 * kSecond, 20'000));  // that was 1/50 of the time
+  EXPECT_TRUE(policy.is_due(WalkTrigger::interval, 110 * kSecond, 10'000));
+  EXPECT_TRUE(policy.is_due(WalkTrigger::request, 100 * kSecond, 10'000));
+  EXPECT_TRUE(policy.is_due(WalkTrigger::exit, 100 * kSecond, 10'000));
+}
+
 TEST(Tokens, AreFilledIn) {
   setenv("SLURM_JOB_ID", "77", 1);
   setenv("SLURM_PROCID", "3", 1);
