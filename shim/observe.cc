@@ -31,7 +31,7 @@ constexpr std::uint64_t kLongestExitLookNs = 1'000'000'000;
 constexpr std::uint64_t kWorthLookingPages = 256;
 // Of a process of 16 MiB and more that was not looked at for a while, the last look is always taken.
 constexpr std::uint64_t kWorthLookingAgainPages = 4096;
-constexpr std::uint32_t kLongSinceMs = 200;
+constexpr std::uint32_t kLongSinceMs = 20;
 
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
 
