@@ -19,7 +19,8 @@ namespace whyrss::shim {
 class Busy {
  public:
   [[gnu::always_inline]] explicit Busy(ThreadState& thread) noexcept : thread_(thread) {
-    const auto here = reinterpret_cast<std::uintptr_t>(this);
+    auto here = reinterpret_cast<std::uintptr_t>(this);
+    __asm__("" : "+r"(here));  // from here on a number, not a pointer that outlives this
     if (thread.busy_sp != 0 && !is_stale(thread.busy_sp, here)) return;
     thread.busy_sp = here;
     taken_ = true;

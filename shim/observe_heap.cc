@@ -106,7 +106,6 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
 }
 
 void log_release(trace::RecordKind kind, const void* block) noexcept {
-  // NOLINTNEXTLINE(clang-analyzer-core.StackAddressEscape): the guard's destructor takes its address back
   if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, block, 0, 0);
 }
 
