@@ -135,12 +135,11 @@ Runner::~Runner() {
   sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
-template <typename Body>
-pid_t Runner::start(const Body& body) {
+pid_t Runner::start(const std::function<void()>& child) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
   sigprocmask(SIG_SETMASK, &before_, nullptr);
-  body();
+  child();
   _exit(kCannotRun);
 }
 
@@ -191,9 +190,9 @@ std::size_t Runner::end_others() {
   return ended_by_us.size();
 }
 
-Result<RunResult> Runner::run_bare(const RunPlan& plan) {
+Result<RunResult> Runner::run(const RunPlan& plan, const std::function<void()>& child) {
   const std::int64_t began_ns = monotonic_ns();
-  const pid_t pid = start([&] { exec_bare(plan); });
+  const pid_t pid = start(child);
   if (pid < 0) return system_error("cannot start", plan.command.front());
   RunResult result;
   result.status = wait_for(pid, result.usage);
@@ -202,19 +201,16 @@ Result<RunResult> Runner::run_bare(const RunPlan& plan) {
   return result;
 }
 
+Result<RunResult> Runner::run_bare(const RunPlan& plan) {
+  return run(plan, [&] { exec_bare(plan); });
+}
+
 Result<RunResult> Runner::run_recorded(const RunPlan& plan, const std::function<int()>& record) {
-  const std::int64_t began_ns = monotonic_ns();
-  const pid_t pid = start([&] {
+  return run(plan, [&] {
     prepare_streams(plan);
     apply_settings(plan);
     _exit(record());
   });
-  if (pid < 0) return system_error("cannot start", plan.command.front());
-  RunResult result;
-  result.status = wait_for(pid, result.usage);
-  result.wall_s = static_cast<double>(monotonic_ns() - began_ns) / 1e9;
-  result.left_running = end_others();
-  return result;
 }
 
 int Runner::run_aside(const std::function<int()>& work) {

@@ -54,8 +54,9 @@ class Runner {
   int interrupted();
 
  private:
-  template <typename Body>
-  pid_t start(const Body& body);
+  // `child` runs in a process of its own, and leaves it.
+  pid_t start(const std::function<void()>& child);
+  Result<RunResult> run(const RunPlan& plan, const std::function<void()>& child);
   int wait_for(pid_t pid, rusage& usage);
   std::size_t end_others();
 
