@@ -95,6 +95,15 @@ struct LivePages {
   [[nodiscard]] std::uint64_t end() const { return start + pages.size() * kLivePageBytes; }
 };
 
+// What one sampled page fault, or one call that faulted in the kernel, brought in, as far as it is still there.
+struct TouchedRange {
+  std::uint64_t start = 0, end = 0;  // whole pages
+  double weight = 1;                 // this many ranges of this size are like it
+  StackId stack = kEmptyStack;
+  bool by_kernel = false;
+  friend bool operator==(const TouchedRange&, const TouchedRange&) = default;
+};
+
 struct Evidence {
   double time_s = 0;
   bool skewed = false;
@@ -110,6 +119,7 @@ struct Evidence {
   bool has_liveness = false;               // `live_pages` tells of all pages that hold, or ever held, a small block
   bool counts_underflowed = false;         // on some pages more was released than allocated: they may hold more
   std::vector<LivePages> live_pages;       // sorted, disjoint
+  std::vector<TouchedRange> touched;       // sorted by start
   const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
   bool exact_blocks = false;               // `small_blocks` holds all that were allocated since the shim is there
 };

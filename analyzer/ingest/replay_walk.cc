@@ -152,7 +152,8 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .thread_stacks = {},
                     .inherited = {},
                     .ancestor_owned = {},
-                    .live_pages = {}};
+                    .live_pages = {},
+                    .touched = {}};
   if (traced) {
     AddressSpace& space = process.space;
     const trace::AttachRecord& attach = process.image->attach();

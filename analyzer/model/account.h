@@ -24,11 +24,21 @@ struct Site {
   friend auto operator<=>(const Site&, const Site&) = default;
 };
 
+// Who made a part of a slice resident: the first access since it was last absent, or the write that copied it.
+struct TouchShare {
+  StackId stack = kEmptyStack;
+  std::int64_t bytes = 0;
+  double variance = 0;     // of `bytes`, in bytes squared: they are an estimate from sampled page faults
+  bool by_kernel = false;  // within a call, as counted around it: read() into fresh memory, MAP_POPULATE, mlock
+  friend bool operator==(const TouchShare&, const TouchShare&) = default;
+};
+
 struct Slice {
   Site site;
   std::int64_t bytes = 0;
   std::int64_t exclusive_bytes = 0;  // of them mapped by this process alone (USS)
   double variance = 0;               // of `bytes`, in bytes squared, where it is an estimate from samples
+  std::vector<TouchShare> touched;   // largest first; together at most `bytes`, whoever touched the rest is not known
 };
 
 // What of the heap CPython's small-object allocator holds: it maps its arenas itself.
@@ -49,6 +59,7 @@ struct Account {
 struct RssPoint {
   double time_s = 0;
   std::int64_t rss_bytes = 0;
+  std::int64_t shared_bytes = 0;  // of them of files and shmem (statm's third field)
 };
 
 // smaps_rollup and status at one moment.
@@ -63,6 +74,15 @@ struct CowSlice {
   StackId allocated_at = kEmptyStack;
   StackId written_at = kEmptyStack;
   std::int64_t copied_bytes = 0;
+};
+
+// What became of pages that a fork made shared, between the previous look at the process and this one.
+struct SharingChange {
+  double time_s = 0;
+  std::int64_t copied_bytes = 0;               // by this process, as in its CowSlices
+  std::int64_t copied_by_relatives_bytes = 0;  // its own now, because the last other process copied its page
+  std::int64_t left_by_relatives_bytes = 0;    // its own now, because the last other process ended or unmapped it
+  std::int64_t reused_bytes = 0;               // written after it had become its own: no copy
 };
 
 // Large buffers that only views of a small part of them keep alive, at one walk: of one line that made buffers and one
@@ -100,13 +120,15 @@ struct ProcessAccount {
   bool traced = false;  // the shim was in it; else causes come from the kernel alone
   std::vector<std::string> command;
   std::string exe;
-  std::string allocator;              // glibc, jemalloc, tcmalloc, mimalloc, other
-  std::optional<std::string> python;  // "3.11.2"
-  std::vector<Account> accounts;      // by time
-  std::vector<RssPoint> polls;        // statm, by time
-  std::vector<KernelTotals> totals;   // by time
-  std::vector<CowSlice> copies;       // by time
-  std::int64_t high_water_bytes = 0;  // VmHWM
+  std::string allocator;               // glibc, jemalloc, tcmalloc, mimalloc, other
+  std::optional<std::string> python;   // "3.11.2"
+  std::vector<Account> accounts;       // by time
+  std::vector<RssPoint> polls;         // statm, by time
+  std::vector<KernelTotals> totals;    // by time
+  std::vector<CowSlice> copies;        // by time
+  std::vector<SharingChange> sharing;  // by time
+  bool write_tracked = false;          // its writes to shared pages were told by the kernel, else by exclusive bits
+  std::int64_t high_water_bytes = 0;   // VmHWM
   std::uint64_t lost_events = 0;
   std::vector<std::string> notes;  // why something is missing for this process
   TouchFigures touch;

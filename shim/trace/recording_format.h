@@ -52,6 +52,7 @@ enum class FrameKind : std::uint16_t {
   liveness = 13,  // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
   blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_columns.h)
   views = 15,     // ViewsHeader + RetainingView x n: of the walk before it, where numpy is loaded
+  tracked = 16,   // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
   names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
@@ -187,6 +188,14 @@ struct ViewsHeader {
   std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
 };
 
+// Pages that were write-protected by userfaultfd (UFFD_FEATURE_WP_ASYNC, Linux 6.7) between begin_ns and end_ns: in a
+// later walk they have PageBits::write_tracked until somebody writes to them. A page that is in no such frame says
+// nothing. Tracking ends with the image (exec), and for what is unmapped.
+struct TrackedHeader {
+  std::uint64_t begin_ns, end_ns;
+  std::uint32_t run_count, reserved;
+};
+
 struct Poll {
   std::uint64_t time_ns;
   std::uint64_t rss_pages, shared_pages;  // statm fields 2 and 3
@@ -202,6 +211,7 @@ struct TextHeader {
 static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(SegmentHeader) == 24);
 static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
 static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16 && sizeof(RetainingView) == 32);
+static_assert(sizeof(TrackedHeader) == 24);
 static_assert(sizeof(Poll) == 40 && sizeof(TextHeader) == 16);
 static_assert(std::has_unique_object_representations_v<WalkVma>);
 

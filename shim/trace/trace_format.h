@@ -71,6 +71,7 @@ enum class RecordKind : std::uint16_t {
   compact_allocate = 29,  // CompactAllocate: as allocate, exact mode; no RecordHeader::time_ns
   compact_release = 30,   // CompactRelease: as release, exact mode; no RecordHeader::time_ns
   allocator_stats = 31,   // TextRecord: argument = StatsMoment; "name=value name=value ..." as the allocator says
+  kernel_faults = 32,     // KernelFaultsRecord: pages that the kernel made resident in one call
 };
 
 struct RecordHeader {
@@ -294,6 +295,15 @@ struct TouchRecord {
   std::uint32_t stack_id, tid;
 };
 
+// What page-fault events of user mode do not see: a large read into fresh memory, MAP_POPULATE, mlock, MADV_POPULATE_*.
+// By the difference of ru_minflt of the thread around the call (getrusage(2), RUSAGE_THREAD).
+struct KernelFaultsRecord {
+  RecordHeader header;
+  std::uint64_t address, size_bytes;  // the memory that the call was about
+  std::uint64_t faults;
+  std::uint32_t stack_id, tid;
+};
+
 enum class TouchState : std::uint32_t { off = 0, armed = 1 };
 
 // exec, exec_failed, mark, note, touch_state, allocator_stats. Then: the text.
@@ -308,7 +318,7 @@ static_assert(sizeof(PythonRecord) == 64 && sizeof(CodeRecord) == 48 && sizeof(S
 static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 48 && sizeof(MapRecord) == 64);
 static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(ProcessRecord) == 32);
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
-static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40);
+static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40 && sizeof(KernelFaultsRecord) == 48);
 static_assert(sizeof(TablesRecord) == 40 && sizeof(ClockRecord) == 24);
 static_assert(sizeof(CompactAllocate) == 24 && sizeof(CompactRelease) == 16);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
