@@ -36,9 +36,9 @@ struct TouchShare {
 struct Slice {
   Site site;
   std::int64_t bytes = 0;
-  std::int64_t exclusive_bytes = 0;  // of them mapped by this process alone (USS)
-  double variance = 0;               // of `bytes`, in bytes squared, where it is an estimate from samples
-  std::vector<TouchShare> touched;   // largest first; together at most `bytes`, whoever touched the rest is not known
+  std::int64_t exclusive_bytes = 0;   // of them mapped by this process alone (USS)
+  double variance = 0;                // of `bytes`, in bytes squared, where it is an estimate from samples
+  std::vector<TouchShare> touched{};  // largest first; together at most `bytes`, whoever touched the rest is not known
 };
 
 // What of the heap CPython's small-object allocator holds: it maps its arenas itself.
