@@ -74,6 +74,18 @@ def whyrss():
     return Whyrss(program)
 
 
+@pytest.fixture(scope="session")
+def forbid(whyrss):
+    """forbid(ACTION, CALL...) -> words before a command that refuse it, and all that it starts, these system calls:
+    ACTION is eperm, enosys or kill. Skips where nobody may install a seccomp filter."""
+    program = pathlib.Path(os.environ.get("WHYRSS_BUILD", whyrss.program.parents[1])) / "tests/programs/forbid_calls"
+    tried = subprocess.run([program, "eperm", "perf_event_open", "true"], capture_output=True, text=True, check=False)
+    if tried.returncode == 3:
+        pytest.skip(tried.stderr.strip())
+    assert tried.returncode == 0, tried.stderr
+    return lambda action, *calls: [str(program), action, ",".join(calls)]
+
+
 @pytest.fixture
 def recording(tmp_path):
     return tmp_path / "recording.whyrss"

@@ -34,6 +34,7 @@ class Process:
     def __init__(self):
         self.python, self.codes, self.stacks, self.events, self.notes = None, {}, {}, [], []
         self.touches, self.touch_states, self.moments = [], [], []
+        self.mapped = []  # address, size, how many touches there were before
         self.attached = False
         self.earlier = None  # the image that this one replaced by exec: ids are of one image
         self.tables, self.inherited = None, None  # whose ids these are, and whose they were before a fork
@@ -235,6 +236,7 @@ def take_record(process, kind, data):
     elif kind == MAP:
         address, size, _, _, _, _, origin, stack_id, tid = struct.unpack_from("<3Q2Ii3I", data, 16)
         process.events.append(Event(kind, address, size, stack_id, tid, origin))
+        process.mapped.append((address, size, len(process.touches)))
     elif kind == TOUCH:
         process.touches.append(Touch(*struct.unpack_from("<Q4I", data, 16)))
     elif kind == TOUCH_STATE:
