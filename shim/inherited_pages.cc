@@ -96,6 +96,55 @@ std::uint64_t take_hex(std::string_view& text) noexcept {
   return number;
 }
 
+struct Mapping {
+  std::uint64_t start, end;
+  bool is_private, has_file;
+};
+
+// The lines of /proc/self/maps, one after the other.
+class MapsReader {
+ public:
+  explicit operator bool() const noexcept { return static_cast<bool>(file_); }
+
+  bool next(Mapping& mapping) noexcept {
+    std::size_t line_end = text_.find('\n');
+    while (line_end == std::string_view::npos) {
+      if (!read_on()) return false;
+      line_end = text_.find('\n');
+    }
+    mapping = parse(text_.substr(0, line_end));
+    text_.remove_prefix(line_end + 1);
+    return true;
+  }
+
+ private:
+  // "start-end rwxp offset device inode path"
+  static Mapping parse(std::string_view line) noexcept {
+    Mapping mapping{};
+    mapping.start = take_hex(line);
+    if (!line.empty()) line.remove_prefix(1);
+    mapping.end = take_hex(line);
+    mapping.is_private = line.size() > 4 && line[4] == 'p';
+    for (int field = 0; field < 4 && !line.empty(); ++field)
+      line.remove_prefix(std::min(line.find(' '), line.size() - 1) + 1);
+    mapping.has_file = !line.starts_with('0');
+    return mapping;
+  }
+
+  // Behind the start of a line whose end was not read yet.
+  bool read_on() noexcept {
+    const std::size_t kept = text_.size() < g_maps_text.size() ? text_.size() : 0;
+    std::memmove(g_maps_text.data(), text_.data(), kept);
+    const long got = raw_syscall(SYS_read, file_.number(), as_long(g_maps_text.data() + kept),
+                                 static_cast<long>(g_maps_text.size() - kept));
+    text_ = {g_maps_text.data(), kept + (got > 0 ? static_cast<std::size_t>(got) : 0)};
+    return got > 0;
+  }
+
+  RawFile file_{"/proc/self/maps", O_RDONLY};
+  std::string_view text_;
+};
+
 void scan_range(const RawFile& pagemap, std::uint64_t start, std::uint64_t end, TakeRun take, void* context) noexcept {
   for (std::uint64_t at = start; at < end;) {
     const std::uint64_t pages = std::min<std::uint64_t>((end - at) / kPageBytes, g_entries.size());
@@ -109,20 +158,27 @@ void scan_range(const RawFile& pagemap, std::uint64_t start, std::uint64_t end, 
   }
 }
 
-}  // namespace
+// Neighbouring mappings that are scanned alike.
+struct Stretch {
+  std::uint64_t start, end;
+  bool is_anonymous;  // no page of a file can lie there
+};
 
-bool scan_by_ioctl(TakeRun take, void* context) noexcept {
-  const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
-  if (!pagemap) return false;
+// To tell pages of files the kernel looks at the struct page of each, which is most of the cost: in memory where there
+// are none it is not asked. In small mappings that is not worth a call of their own.
+constexpr std::uint64_t kWorthBytes = 256 * 1024;
+
+bool scan_stretch(const RawFile& pagemap, const Stretch& stretch, TakeRun take, void* context) noexcept {
   ScanArgument argument{};
   argument.size = sizeof(argument);
-  argument.end = kUserEnd;
+  argument.start = stretch.start;
+  argument.end = stretch.end;
   argument.vec = reinterpret_cast<std::uintptr_t>(g_regions.data());
   argument.vec_len = g_regions.size();
-  argument.category_mask = kPagePresent | kPageFile | kPageZero;
-  argument.category_inverted = kPageFile | kPageZero;
+  argument.category_inverted = kPageZero | (stretch.is_anonymous ? 0 : kPageFile);
+  argument.category_mask = kPagePresent | argument.category_inverted;
   argument.return_mask = kPagePresent;
-  while (argument.start < kUserEnd) {
+  while (argument.start < stretch.end) {
     const long found = raw_syscall(SYS_ioctl, pagemap.number(), static_cast<long>(kPagemapScan), as_long(&argument));
     if (is_raw_error(found)) return false;
     for (std::size_t index = 0; index < static_cast<std::size_t>(found); ++index)
@@ -134,28 +190,31 @@ bool scan_by_ioctl(TakeRun take, void* context) noexcept {
   return true;
 }
 
+}  // namespace
+
+bool scan_by_ioctl(TakeRun take, void* context) noexcept {
+  const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
+  MapsReader maps;
+  if (!pagemap || !maps) return false;
+  Stretch stretch{};
+  for (Mapping mapping{}; maps.next(mapping) && mapping.end <= kUserEnd;) {
+    const bool is_anonymous = mapping.is_private && !mapping.has_file && mapping.end - mapping.start >= kWorthBytes;
+    if (is_anonymous != stretch.is_anonymous) {
+      if (!scan_stretch(pagemap, stretch, take, context)) return false;
+      stretch = {.start = mapping.start, .end = mapping.start, .is_anonymous = is_anonymous};
+    }
+    stretch.end = mapping.end;
+  }
+  return scan_stretch(pagemap, stretch, take, context);
+}
+
 bool scan_by_pagemap(TakeRun take, void* context) noexcept {
   const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
-  const RawFile maps("/proc/self/maps", O_RDONLY);
+  MapsReader maps;
   if (!pagemap || !maps) return false;
-  std::size_t kept = 0;  // the start of a line whose end was not read yet
-  while (true) {
-    const long got = raw_syscall(SYS_read, maps.number(), as_long(g_maps_text.data() + kept),
-                                 static_cast<long>(g_maps_text.size() - kept));
-    if (got <= 0) return true;
-    std::string_view text(g_maps_text.data(), kept + static_cast<std::size_t>(got));
-    for (std::size_t line_end = text.find('\n'); line_end != std::string_view::npos; line_end = text.find('\n')) {
-      std::string_view line(text.data(), line_end);
-      const std::uint64_t start = take_hex(line);
-      if (!line.empty()) line.remove_prefix(1);
-      const std::uint64_t end = take_hex(line);
-      const bool is_private = line.size() > 4 && line[4] == 'p';
-      if (is_private && end <= kUserEnd) scan_range(pagemap, start, end, take, context);
-      text.remove_prefix(line_end + 1);
-    }
-    kept = text.size() < g_maps_text.size() ? text.size() : 0;
-    std::memmove(g_maps_text.data(), text.data(), kept);
-  }
+  for (Mapping mapping{}; maps.next(mapping);)
+    if (mapping.is_private && mapping.end <= kUserEnd) scan_range(pagemap, mapping.start, mapping.end, take, context);
+  return true;
 }
 
 void report_inherited_pages(ThreadState& thread) noexcept {
