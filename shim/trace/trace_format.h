@@ -295,12 +295,14 @@ struct TouchRecord {
   std::uint32_t stack_id, tid;
 };
 
-// What page-fault events of user mode do not see: a large read into fresh memory, MAP_POPULATE, mlock, MADV_POPULATE_*.
-// By the difference of ru_minflt of the thread around the call (getrusage(2), RUSAGE_THREAD).
+// What page-fault events of user mode do not see: a read into fresh memory, MAP_POPULATE, mlock, MADV_POPULATE_*.
+// By the difference of ru_minflt of the thread around the call (getrusage(2), RUSAGE_THREAD). Reads are measured at
+// random, small ones less often: one that is recorded stands for `weight_calls` like it, so that sums are unbiased.
 struct KernelFaultsRecord {
   RecordHeader header;
-  std::uint64_t address, size_bytes;  // the memory that the call was about
-  std::uint64_t faults;
+  std::uint64_t address, size_bytes;  // what a read filled, or the range of the call (mlockall: 0, 2^47)
+  std::uint32_t faults;               // of this call; at most the pages of the range
+  std::uint32_t weight_calls;         // 1: all such calls are measured
   std::uint32_t stack_id, tid;
 };
 
