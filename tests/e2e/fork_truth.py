@@ -1,0 +1,82 @@
+"""What a forked process itself knows of the pages that it copied, for programs that a test records."""
+import array
+import json
+import mmap
+import os
+import resource
+import time
+
+import whyrss
+
+PAGE = mmap.PAGESIZE
+SNAPSHOT_S = 0.045  # snapshot() gives up after 0.05 s: one that took less has been served
+
+
+def look():
+    """Returns when the pages of this process have been looked at, after the call."""
+    while True:
+        begun = time.monotonic()
+        whyrss.snapshot()
+        if time.monotonic() - begun < SNAPSHOT_S:
+            return
+
+
+def minor_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def say(path, **entry):
+    log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    os.write(log, (json.dumps(entry) + "\n").encode())
+    os.close(log)
+
+
+# Which physical page was where when this process was forked; empty where the kernel does not tell them.
+frames_at_fork = {}
+FRAME, PRESENT, FILE = (1 << 55) - 1, 1 << 63, 1 << 61
+
+
+def private_ranges():
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            span, access = line.split(None, 2)[:2]
+            start, end = (int(number, 16) for number in span.split("-"))
+            if access[3] == "p" and start < 1 << 47:
+                yield start, end
+
+
+def physical_frames(pagemap, start, end):
+    frames = array.array("Q")
+    frames.frombytes(os.pread(pagemap, (end - start) // PAGE * 8, start // PAGE * 8))
+    return frames
+
+
+def remember_frames():
+    """Before a fork: what the child will inherit."""
+    frames_at_fork.clear()
+    pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
+    for start, end in list(private_ranges()):
+        frames_at_fork[start, end] = physical_frames(pagemap, start, end)
+    os.close(pagemap)
+
+
+def copied_pages():
+    """Inherited pages that are other physical pages now; None where that is not known."""
+    copied = known = 0
+    pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
+    for (start, end), before in frames_at_fork.items():
+        for old, new in zip(before, physical_frames(pagemap, start, end)):
+            if old & new & PRESENT and not (old | new) & FILE:
+                known += old & FRAME != 0
+                copied += (old ^ new) & FRAME != 0
+    os.close(pagemap)
+    return copied if known else None
+
+
+def settle():
+    """Has this process looked at, and returns what it has copied so far: counting and looking copy a little as well."""
+    look()
+    copied_pages()
+    copied = copied_pages()
+    look()
+    return copied

@@ -1,0 +1,218 @@
+"""What multiprocessing's start methods cost for data in several storages: copied by reading, shared, built anew.
+
+The truth comes from the workers themselves: the physical pages that they have instead of inherited ones, where the
+kernel tells them, else their page faults while they read.
+"""
+import os
+
+import pytest
+
+from conftest import assert_conserved, cause
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, bytes_by_line, has_module, line_of, lines_of, main_of,
+                       process_of, verdicts)
+from fork_scenarios_import import ROWS
+from fork_scenarios_work import BUFFER_BYTES, LIST_BUFFERS, LIST_ITEMS, WORKERS
+from interpreters import CASES, DEBIAN
+
+WORK, IMPORT = "fork_scenarios_work.py", "fork_scenarios_import.py"
+METHODS = ["fork", "spawn", "forkserver", "preload"]
+SENT = METHODS[1:]  # those by which a worker gets its data pickled
+ITEM_BYTES = 160  # of a bytes object of 127 characters in pymalloc
+LIST_BYTES = LIST_ITEMS * ITEM_BYTES + LIST_BUFFERS * MIB
+TABLE_BYTES = ROWS * ITEM_BYTES
+LITTLE = 1 * MIB  # what a process copies and allocates by the way, in one phase
+EXACT = 0.01      # of what is counted in pages
+ARENAS = 0.05     # of what stands under the line that made an arena of up to 1 MiB grow
+
+
+def each(methods):
+    """Every method with every CPython; forkserver by itself, which differs from preload in the import only, with Debian's."""
+    return pytest.mark.parametrize("python,method", [
+        pytest.param(*case.values, method, id=f"{case.id}-{method}", marks=case.marks) for method in methods
+        for case in CASES if method != "forkserver" or case.values == (DEBIAN,)])
+
+
+def storage_of(line):
+    return line_of(WORK, line)
+
+
+@pytest.fixture(scope="module")
+def runs(whyrss, tmp_path_factory):
+    """runs(PYTHON, METHOD, STORAGE...) -> the recorded run, made once."""
+    made = {}
+
+    def run(python, method, *storages):
+        key = (python, method, storages)
+        if key not in made:
+            made[key] = Run(whyrss, tmp_path_factory.mktemp(method), [python, HERE / WORK, "LOG", method, *storages])
+        return made[key]
+    return run
+
+
+@pytest.fixture
+def plain(runs):
+    """A run with what needs no package."""
+    return lambda python, method: runs(python, method, "list", "shared_memory", "import")
+
+
+@pytest.fixture
+def arrays(runs):
+    """A run with the arrays of the packages that are there."""
+    def run(method, storage):
+        if not has_module(DEBIAN, storage):
+            pytest.skip(f"{DEBIAN} has no {storage}")
+        return runs(DEBIAN, method, *(name for name in ("numpy", "torch") if has_module(DEBIAN, name)))
+    return run
+
+
+def copied_truth(entry):
+    """Bytes of inherited pages that a worker copied while it read."""
+    return (entry["copied"] - entry["copied_before"]) * PAGE if entry["copied"] is not None else entry["faults"] * PAGE
+
+
+def readers(run, storage):
+    """(what it said, its process in the phase, its process in the whole) of each worker."""
+    said = run.of(storage=storage)
+    assert len(said) == WORKERS
+    phase = run.phase(storage)
+    assert_conserved(phase)
+    return [(entry, process_of(phase, entry["pid"]), process_of(run.report, entry["pid"])) for entry in said]
+
+
+def grown(process, slug):
+    return cause(process, slug)["growth"]["rss"]
+
+
+def is_unpickled(site):
+    """Whether it was made while the arguments of a spawned process were read."""
+    frame = next((frame for frame in site["stack"] if frame["kind"] == "python"), None)
+    return frame is not None and (os.path.basename(frame["file"]), frame["function"]) == ("spawn.py", "_main")
+
+
+def assert_nothing_copied(process):
+    assert process["cow"]["copied"] <= LITTLE
+    assert grown(process, "fork_cow") <= LITTLE
+
+
+@each(METHODS)
+def test_every_process_is_told_and_conserved(plain, python, method):
+    run = plain(python, method)
+    assert_conserved(run.report)
+    assert run.report["recording"]["lost"]["events"] == 0
+    born = {"fork": "fork", "spawn": "exec", "forkserver": "fork", "preload": "fork"}[method]
+    parents = set()
+    for pid in {entry["pid"] for entry in run.said}:
+        worker = process_of(run.report, pid)
+        assert (worker["traced"], worker["born"]) == ("full", born)
+        parents.add(worker["parent"])
+    (parent,) = parents
+    if method in ("fork", "spawn"):
+        assert parent == main_of(run.report)["pid"]
+    else:
+        assert process_of(run.report, parent)["parent"] == main_of(run.report)["pid"]
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_reading_a_list_after_fork_copies_its_objects(plain, python):
+    run = plain(python, "fork")
+    copied = []
+    for said, worker, _ in readers(run, "list"):
+        truth = copied_truth(said)
+        assert LIST_ITEMS * ITEM_BYTES * 0.95 <= truth <= LIST_BYTES
+        copied.append(worker["cow"]["copied"])
+        assert_close(copied[-1], truth, EXACT)
+        assert_close(grown(worker, "fork_cow"), truth, EXACT)
+        assert_close(-grown(worker, "fork_shared"), truth, 2 * EXACT)
+        # RSS does not show it.
+        assert abs(worker["rss"]["last"] - worker["rss"]["first"]) <= LITTLE
+        # The insides of large objects stay shared.
+        buffers = bytes_by_line(cause(worker, "fork_shared")["sites"], "resident", storage_of("builds buffers"))
+        assert_close(buffers, LIST_BUFFERS * MIB, EXACT, LIST_BUFFERS * PAGE)
+        made = bytes_by_line(worker["cow"]["sites"], "copied", storage_of("builds list"), "allocated_at")
+        assert_close(made, LIST_ITEMS * ITEM_BYTES, ARENAS)
+    (verdict,) = verdicts(run.report, "fork-cow-refcount")
+    assert verdict["severity"] == "warning"
+    assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == {entry["pid"] for entry in run.said}
+    assert verdict["bytes"] >= sum(copied)
+    name, line = storage_of("builds list")
+    assert f"{name}:{line}" in verdict["headline"]
+
+
+@each(SENT)
+def test_a_list_that_is_sent_is_built_anew(plain, python, method):
+    run = plain(python, method)
+    for _, worker, whole in readers(run, "list"):
+        assert_nothing_copied(worker)
+        live = cause(whole, "heap_live")
+        assert LIST_BYTES <= live["rss"]["peak"]
+        unpickled = sum(site["resident"] for site in live["sites"] if is_unpickled(site))
+        assert_close(unpickled, LIST_BYTES, ARENAS)
+    assert verdicts(run.report, "fork-cow-refcount") == []
+
+
+@each(METHODS)
+def test_shared_memory_is_shared(plain, python, method):
+    run = plain(python, method)
+    line = storage_of("maps shared_memory") if method == "fork" else None
+    for said, worker, _ in readers(run, "shared_memory"):
+        assert_nothing_copied(worker)
+        assert said["faults"] * PAGE < BUFFER_BYTES / 4  # the kernel maps several at once
+        shared = cause(worker, "shared_memory")
+        assert_close(shared["growth"]["rss"], BUFFER_BYTES, EXACT)
+        assert shared["growth"]["uss"] == 0
+        site = max(shared["sites"], key=lambda site: site["growth"])
+        assert site["mapping"].startswith("/dev/shm/psm_")
+        assert line is None or line in lines_of(site["stack"])
+        assert any(name == "shared_memory.py" for name, _ in lines_of(site["stack"]))
+        assert abs(grown(worker, "heap_live")) <= LITTLE
+
+
+@each(METHODS)
+def test_an_import_is_shared_where_it_was_preloaded(plain, python, method):
+    run = plain(python, method)
+    for _, worker, whole in readers(run, "import"):
+        built = bytes_by_line(cause(whole, "heap_live")["sites"], "resident", line_of(IMPORT, "builds import"))
+        inherited = bytes_by_line(cause(whole, "fork_shared")["sites"], "resident", line_of(IMPORT, "builds import"))
+        if method == "preload":
+            assert grown(worker, "heap_live") <= LITTLE
+            assert built <= LITTLE  # beside what the import left of the last arena
+            assert_close(inherited, TABLE_BYTES, ARENAS, LITTLE)
+        else:
+            assert_close(grown(worker, "heap_live"), TABLE_BYTES, ARENAS, LITTLE)
+            assert_close(built, TABLE_BYTES, ARENAS, LITTLE)
+            assert inherited == 0
+
+
+@pytest.mark.parametrize("storage", ["numpy", "torch"])
+def test_reading_an_array_after_fork_copies_nothing(arrays, storage):
+    run = arrays("fork", storage)
+    for said, worker, _ in readers(run, storage):
+        assert copied_truth(said) <= LITTLE
+        assert_nothing_copied(worker)
+        shared = cause(worker, "fork_shared")
+        assert_close(bytes_by_line(shared["sites"], "resident", storage_of(f"builds {storage}")), BUFFER_BYTES, EXACT)
+        assert_conserved(run.report)
+    assert verdicts(run.report, "fork-cow-refcount") == []
+
+
+@pytest.mark.parametrize("method", SENT)
+def test_a_numpy_array_that_is_sent_is_built_anew(arrays, method):
+    run = arrays(method, "numpy")
+    for _, worker, whole in readers(run, "numpy"):
+        assert_nothing_copied(worker)
+        live = cause(whole, "heap_live")
+        assert_close(sum(site["resident"] for site in live["sites"] if is_unpickled(site)), BUFFER_BYTES, EXACT, LITTLE)
+
+
+@pytest.mark.parametrize("method", SENT)
+def test_a_torch_tensor_that_is_sent_is_shared(arrays, method):
+    run = arrays(method, "torch")
+    for _, worker, whole in readers(run, "torch"):
+        assert_nothing_copied(worker)
+        site = max(cause(whole, "shared_memory")["sites"], key=lambda site: site["resident"])
+        assert_close(site["resident"], BUFFER_BYTES, EXACT)
+        assert site["mapping"].startswith("/dev/shm/torch_")
+        assert "reductions.py" in {name for name, _ in lines_of(site["stack"])}
+    imported = cause(process_of(run.report, run.said[0]["pid"]), "heap_live")["rss"]["peak"] - BUFFER_BYTES
+    # What `import torch` makes is in every process that imports it itself.
+    assert imported <= 8 * MIB if method == "preload" else imported >= 60 * MIB
