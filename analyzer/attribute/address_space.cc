@@ -27,6 +27,7 @@ AddressSpace AddressSpace::forked() const {
   child.ancestor_owned_ = owned_;
   child.owned_ = owned_;
   child.inheritance_ = Inheritance{};
+  child.touched_.begin_as_fork_child();
   child.last_released_.clear();
   child.threads_.clear();  // only the forking thread lives on; the others' stacks are inherited memory
   return child;
@@ -51,6 +52,7 @@ void AddressSpace::forget_pages(std::uint64_t start, std::uint64_t end) {
   erase_blocks(start, end);
   held_.erase(start, end);
   inheritance_.drop(start, end);
+  touched_.drop(start, end);
   threads_.erase(threads_.lower_bound(start), threads_.lower_bound(end));
   owned_.reset();
 }
@@ -78,6 +80,7 @@ void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, 
                            moved.push_back({start - from.start, end - from.start, info.owner, info.stack});
                          });
   const std::vector<ForkRange> inherited = inheritance_.within(from.start, from.start + kept_bytes);
+  const TouchedPages::Part touched = touched_.within(from.start, from.start + kept_bytes);
   unmap(from.start, from.end - from.start);
   if (to.start != from.start) unmap(to.start, to.end - to.start);
   for (const OwnedRange& range : moved)
@@ -85,6 +88,7 @@ void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, 
   for (const ForkRange& range : inherited)
     inheritance_.restore(
         {to.start + (range.start - from.start), to.start + (range.end - from.start), range.fork_class});
+  touched_.restore(touched, to.start);
   mappings_.assign(to.start + kept_bytes, to.end, {Owner::program, stack});
 }
 
@@ -98,6 +102,7 @@ void AddressSpace::move_break(std::uint64_t old_break, std::uint64_t new_break, 
 
 void AddressSpace::drop_pages(std::uint64_t start, std::uint64_t size_bytes) {
   inheritance_.drop(start, end_of(start, size_bytes));
+  touched_.drop(start, end_of(start, size_bytes));
 }
 
 void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack) {
@@ -126,11 +131,13 @@ void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return;
   Released& released = last_released_[tid];
-  released = {address, found->second, {}};
+  released = {address, found->second, {}, {}};
   if (is_own_mapping_of_glibc(address, found->second.size_bytes)) {
     const Range pages = pages_around(address, found->second.size_bytes);
     released.inherited = inheritance_.within(pages.start, pages.end);
     inheritance_.drop(pages.start, pages.end);
+    released.touched = touched_.within(pages.start, pages.end);
+    touched_.drop(pages.start, pages.end);
     held_.erase(pages.start, pages.end);
   }
   blocks_.erase(found);
@@ -144,6 +151,20 @@ void AddressSpace::undo_release(std::uint64_t address, std::uint32_t tid) {
   last_released_.erase(found);
   allocate(address, released.block.size_bytes, released.block.stack);
   for (const ForkRange& range : released.inherited) inheritance_.restore(range);
+  touched_.restore(released.touched, released.touched.start);
+}
+
+// Where no call that mapped it was seen none will be seen that gives pages back: glibc's trimming, its thread stacks.
+void AddressSpace::touch(const TouchSample& sample) {
+  const std::vector<ForkRange> inherited = inheritance_.within(sample.page, sample.page + 1);
+  const bool shared = !inherited.empty() && inherited.front().fork_class == ForkClass::shared;
+  touched_.add(sample, shared, mappings_.find(sample.page) != mappings_.end());
+}
+
+void AddressSpace::touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,
+                                   std::uint64_t time_ns) {
+  const Range pages = pages_around(start, size_bytes);
+  touched_.add({.start = pages.start, .end = pages.end, .faults = faults, .stack = stack, .time_ns = time_ns});
 }
 
 void AddressSpace::start_thread(std::uint64_t stack_pointer, std::uint64_t thread_pointer, StackId stack) {

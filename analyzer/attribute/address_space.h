@@ -11,6 +11,7 @@
 #include "attribute/evidence.h"
 #include "attribute/inheritance.h"
 #include "attribute/interval_map.h"
+#include "attribute/touched_pages.h"
 
 namespace whyrss {
 
@@ -24,7 +25,7 @@ class AddressSpace {
  public:
   // `glibc_heap`: malloc is glibc's, whose mmap and munmap of single large blocks no hook can see.
   explicit AddressSpace(std::uint64_t page_bytes = 4096, bool glibc_heap = false)
-      : page_bytes_(page_bytes), glibc_heap_(glibc_heap) {}
+      : page_bytes_(page_bytes), glibc_heap_(glibc_heap), touched_(page_bytes) {}
 
   // The picture that a fork child begins with. What it inherited is not known yet.
   [[nodiscard]] AddressSpace forked() const;
@@ -47,6 +48,13 @@ class AddressSpace {
   void inherit(std::uint64_t start, std::uint64_t end) { inheritance_.add(start, end); }
   Inheritance& inheritance() { return inheritance_; }
   [[nodiscard]] const Inheritance& inheritance() const { return inheritance_; }
+
+  // A sampled page fault, and a call in which the kernel took faults.
+  void touch(const TouchSample& sample);
+  void touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,
+                       std::uint64_t time_ns);
+  TouchedPages& touched() { return touched_; }
+  [[nodiscard]] const TouchedPages& touched() const { return touched_; }
 
   // Tells what the last walk saw, so that blocks inside [heap] are not taken for mappings of their own.
   void see_heap(Range heap) { heap_ = heap; }
@@ -73,6 +81,7 @@ class AddressSpace {
     std::uint64_t address = 0;
     Block block;
     std::vector<ForkRange> inherited;
+    TouchedPages::Part touched;
   };
 
   [[nodiscard]] Range pages_around(std::uint64_t start, std::uint64_t size_bytes) const;
@@ -88,6 +97,7 @@ class AddressSpace {
   std::map<std::uint64_t, Thread> threads_;  // by stack pointer
   std::map<std::uint32_t, Released> last_released_;
   Inheritance inheritance_;
+  TouchedPages touched_;
   Range heap_;
   std::shared_ptr<const std::vector<OwnedRange>> ancestor_owned_;
   mutable std::shared_ptr<const std::vector<OwnedRange>> owned_;  // nullptr: to be made again

@@ -33,6 +33,7 @@ struct ResidentRun {
   std::uint64_t start = 0, end = 0;
   bool file = false;       // of the page cache or shmem
   bool exclusive = false;  // mapped once
+  bool huge = false;       // mapped 2 MiB at a time
   friend bool operator==(const ResidentRun&, const ResidentRun&) = default;
 };
 
@@ -95,10 +96,11 @@ struct LivePages {
   [[nodiscard]] std::uint64_t end() const { return start + pages.size() * kLivePageBytes; }
 };
 
-// What one sampled page fault, or one call that faulted in the kernel, brought in, as far as it is still there.
+// What one sampled page fault, or one call that faulted in the kernel, brought in: what of the range is resident. Those
+// of sampled faults may overlap, and are at most 2 MiB; those of the kernel are disjoint.
 struct TouchedRange {
   std::uint64_t start = 0, end = 0;  // whole pages
-  double weight = 1;                 // this many ranges of this size are like it
+  double weight = 1;                 // so many ranges like it were brought in; by_kernel: so much of it, at most 1
   StackId stack = kEmptyStack;
   bool by_kernel = false;
   friend bool operator==(const TouchedRange&, const TouchedRange&) = default;

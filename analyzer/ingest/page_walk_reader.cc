@@ -23,13 +23,14 @@ void add_run(WalkedPages& walk, const Vma& vma, std::uint64_t start, std::uint64
   const bool counted = is_counted(bits);
   const bool exclusive = (bits & PageBits::exclusive) != 0;
   if (counted) {
-    const bool file = (bits & PageBits::file) != 0;
+    const bool file = (bits & PageBits::file) != 0, huge = (bits & PageBits::huge) != 0;
     const bool joins = !walk.runs.empty() && walk.runs.back().end == start && start != vma.start &&
-                       walk.runs.back().file == file && walk.runs.back().exclusive == exclusive;
+                       walk.runs.back().file == file && walk.runs.back().exclusive == exclusive &&
+                       walk.runs.back().huge == huge;
     if (joins)
       walk.runs.back().end = end;
     else
-      walk.runs.push_back({start, end, file, exclusive});
+      walk.runs.push_back({start, end, file, exclusive, huge});
   }
   const bool swapped = (bits & PageBits::swapped) != 0 && (bits & PageBits::guard) == 0;
   if (!is_private_anonymous(vma) || (!counted && !swapped)) return;

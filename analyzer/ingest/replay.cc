@@ -172,6 +172,7 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   process.fork_snapshot.reset();
   process.fork_small.reset();
   process.needs_inheritance_from_walk = by_fork;
+  process.attached_ns = record.time_ns;
   // Threads of the program before are gone, whatever the clocks say.
   if (process.merge && !by_fork) process.merge->skip_before_lease(record.lease);
   process.image = &image;
@@ -209,6 +210,7 @@ void Replay::on_fork(Process& process, const EventRecord& record) {
     if (child == nullptr || candidate->attach_ns < child->attach_ns) child = candidate.get();
   }
   if (child == nullptr) return;
+  process.space.touched().note_fork(record.time_ns);
   child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
   child->fork_small = std::make_unique<LiveSet>();
   if (child->shows_inherited_blocks()) *child->fork_small = process.small.live();
@@ -256,8 +258,10 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       on_text(process, record);
       break;
     case RecordKind::touch:
+    case RecordKind::kernel_faults:
     case RecordKind::touch_state:
       count_touch(record, process.account->touch);
+      if (process.image != nullptr) take_touch(record, *process.image, process.space);
       break;
     case RecordKind::allocator_stats:
       take_allocator_stats(record, seconds_since(settings_.origin_ns, record.time_ns),

@@ -38,6 +38,7 @@ struct Replay::Process {
   Process* parent = nullptr;
   std::vector<Process*> children;
   std::uint64_t attach_ns = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t attached_ns = 0;  // the image of now
   std::uint64_t page_bytes = 4096;
   bool attached = false, needs_inheritance_from_walk = false, exec_pending = false;
 

@@ -114,7 +114,9 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       bool complete = false;
       const bool whole = visit_inherited(record, process.page_bytes, complete,
                                          [&](std::uint64_t start, std::uint64_t end) { space.inherit(start, end); });
-      if (whole && complete) process.needs_inheritance_from_walk = false;
+      if (!whole || !complete) return;
+      process.needs_inheritance_from_walk = false;
+      space.touched().keep_inherited(space.inheritance().ranges(), process.attached_ns);
       return;
     }
     case RecordKind::thread: {
@@ -166,6 +168,9 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     evidence.thread_stacks = space.thread_stacks(evidence.vmas);
     if (!pages->smaps_only) evidence.inherited = space.inheritance().ranges();
     if (!evidence.inherited.empty()) evidence.ancestor_owned = space.ancestor_owned();
+    if (!pages->smaps_only && !pages->partial)
+      evidence.touched = space.touched().observe(
+          {.begin_ns = pages->begin_ns, .vmas = evidence.vmas, .runs = evidence.runs, .inherited = evidence.inherited});
     take_liveness(process, walk.time_ns, evidence);
     take_views(process, walk.time_ns, time_s);
   }

@@ -16,6 +16,11 @@ void count_touch(const EventRecord& record, TouchFigures& touch) {
     touch.missed += sample.missed_faults;
     return;
   }
+  if (record.kind == trace::RecordKind::kernel_faults) {
+    trace::KernelFaultsRecord call{};
+    if (reader.take(call)) touch.counted_kernel_faults += call.faults;
+    return;
+  }
   trace::TextRecord state{};
   if (!reader.take(state)) return;
   const std::string why = reader.take_text(state.text_bytes);
@@ -23,6 +28,22 @@ void count_touch(const EventRecord& record, TouchFigures& touch) {
   const bool armed = state.argument == static_cast<std::uint32_t>(trace::TouchState::armed);
   touch.armed = touch.armed || armed;
   touch.off_reason = armed ? "" : why;
+}
+
+void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& space) {
+  ByteReader reader(record.bytes);
+  if (record.kind == trace::RecordKind::touch) {
+    trace::TouchRecord sample{};
+    if (!reader.take(sample)) return;
+    space.touch({.page = sample.address,
+                 .time_ns = record.time_ns,
+                 .weight = sample.weight_faults,
+                 .stack = image.resolve(sample.stack_id).id});
+  } else if (record.kind == trace::RecordKind::kernel_faults) {
+    trace::KernelFaultsRecord call{};
+    if (!reader.take(call)) return;
+    space.touch_by_kernel(call.address, call.size_bytes, call.faults, image.resolve(call.stack_id).id, record.time_ns);
+  }
 }
 
 }  // namespace whyrss

@@ -1,12 +1,16 @@
-// Records about sampled page faults: how many there were, and why there are none.
+// Records about page faults: how many there were, why there are none, and whose pages they brought in.
 #pragma once
 
+#include "attribute/address_space.h"
 #include "ingest/event_stream.h"
+#include "ingest/image_tables.h"
 #include "model/account.h"
 
 namespace whyrss {
 
-// A touch or touch_state record of one process. Malformed ones count nothing.
+// A touch, kernel_faults or touch_state record of one process. Malformed ones count nothing.
 void count_touch(const EventRecord& record, TouchFigures& touch);
+// The same record; touch_state changes nothing here.
+void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& space);
 
 }  // namespace whyrss

@@ -100,6 +100,7 @@ struct TouchFigures {
   bool armed = false;      // at some time, in some thread
   std::string off_reason;  // "" while armed, or when nothing is known
   std::uint64_t samples = 0, faults = 0, missed = 0;
+  std::uint64_t counted_kernel_faults = 0;  // by calls that were watched; not among `faults`
 };
 
 // What the process's allocator said about itself.

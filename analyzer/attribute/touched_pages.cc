@@ -1,0 +1,252 @@
+#include "attribute/touched_pages.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "attribute/range_cursor.h"
+
+namespace whyrss {
+namespace {
+
+// A fault on a page of a file maps what the page cache holds around it: fault_around_bytes, 64 KiB unless set otherwise
+// (/sys/kernel/debug/fault_around_bytes, mm/memory.c), within the aligned window.
+constexpr std::uint64_t kFaultAroundBytes = 64ULL * 1024;
+constexpr std::uint64_t kHugeBytes = TouchSamples::kStretchBytes;
+
+// A call with fewer faults than this per page of its memory found most of it there: earlier ones keep it.
+constexpr double kMostlyAbsent = 0.5;
+
+Range block_around(std::uint64_t page, std::uint64_t block_bytes, const Vma& vma) {
+  const std::uint64_t start = page & ~(block_bytes - 1);
+  return {std::max(start, vma.start), vma.end - start > block_bytes ? start + block_bytes : vma.end};
+}
+
+// The pages of files around `run`'s `page` within the window; holes do not matter, private copies end it.
+Range fault_around(std::uint64_t page, const ResidentRun* run, const WalkView& walk, const Vma& vma) {
+  const Range window = block_around(page, kFaultAroundBytes, vma);
+  const ResidentRun* const first = walk.runs.data();
+  const ResidentRun* const end = first + walk.runs.size();
+  Range range{std::max(run->start, window.start), std::min(run->end, window.end)};
+  for (const ResidentRun* at = run; at != first && (at - 1)->end > window.start && (at - 1)->file; --at)
+    range.start = std::max((at - 1)->start, window.start);
+  for (const ResidentRun* at = run + 1; at != end && at->start < window.end && at->file; ++at)
+    range.end = std::min(at->end, window.end);
+  return range;
+}
+
+TouchExtent extent_of(const ResidentRun& run, bool alone) {
+  if (run.huge && alone) return TouchExtent::huge_page;
+  return run.file ? TouchExtent::fault_around : TouchExtent::page;
+}
+
+// How much of the resident bytes of [start, end) `faults` faults bring in at most: 2 MiB, 64 KiB or a page each.
+double part_brought_in(Range range, double faults, const std::vector<ResidentRun>& runs, std::uint64_t page_bytes) {
+  double huge_bytes = 0, file_bytes = 0, page_sized_bytes = 0;
+  auto run = std::ranges::upper_bound(runs, range.start, {}, &ResidentRun::end);
+  for (; run != runs.end() && run->start < range.end; ++run) {
+    const auto bytes = static_cast<double>(std::min(run->end, range.end) - std::max(run->start, range.start));
+    (run->huge ? huge_bytes : run->file ? file_bytes : page_sized_bytes) += bytes;
+  }
+  const double resident_bytes = huge_bytes + file_bytes + page_sized_bytes;
+  double brought_bytes = 0;
+  const auto bring = [&](double bytes, std::uint64_t bytes_per_fault) {
+    const double used = std::min(faults, bytes / static_cast<double>(bytes_per_fault));
+    brought_bytes += used * static_cast<double>(bytes_per_fault);
+    faults -= used;
+  };
+  bring(huge_bytes, kHugeBytes);
+  bring(file_bytes, std::max(kFaultAroundBytes, page_bytes));
+  bring(page_sized_bytes, page_bytes);
+  return resident_bytes > 0 ? std::min(1.0, brought_bytes / resident_bytes) : 0;
+}
+
+}  // namespace
+
+const ResidentRun* TouchedPages::run_at_last_walk(std::uint64_t page) {
+  const auto run = std::ranges::upper_bound(last_runs_, page, {}, &ResidentRun::end);
+  if (run == last_runs_.end() || run->start > page || gone_.find(page) != gone_.end()) return nullptr;
+  return &*run;
+}
+
+void TouchedPages::add(const TouchSample& sample, bool shared, bool watched) {
+  used_ = true;
+  TouchSample fault = sample;
+  fault.page &= ~(page_bytes_ - 1);
+  fault.extent = TouchExtent::unsettled;
+  const TouchSample* before = samples_.find(fault.page);
+  const ResidentRun* run = run_at_last_walk(fault.page);
+  if (run != nullptr && run->file) return candidates_.put(fault);
+  const bool shared_at_walk = run != nullptr && !run->exclusive;
+  const bool there_at_fork =
+      before != nullptr ? before->time_ns < fork_ns_ : run != nullptr && last_begin_ns_ < fork_ns_;
+  if (shared || shared_at_walk || there_at_fork) return candidates_.put(fault);
+  const bool seen_there = run != nullptr || (before != nullptr && before->extent != TouchExtent::unsettled);
+  if (watched && seen_there) return;
+  samples_.put(fault);
+}
+
+void TouchedPages::add(const KernelTouch& touch) {
+  if (touch.start >= touch.end || touch.faults == 0) return;
+  used_ = true;
+  const auto pages = static_cast<double>(touch.end - touch.start) / static_cast<double>(page_bytes_);
+  const KernelPart part{
+      .stack = touch.stack, .time_ns = touch.time_ns, .faults_per_page = static_cast<double>(touch.faults) / pages};
+  if (part.faults_per_page >= kMostlyAbsent) return kernel_.assign(touch.start, touch.end, part);
+  std::vector<Range> gaps;
+  std::uint64_t at = touch.start;
+  kernel_.visit_within(touch.start, touch.end, [&](std::uint64_t start, std::uint64_t end, const KernelPart&) {
+    if (start > at) gaps.push_back({at, start});
+    at = end;
+  });
+  if (at < touch.end) gaps.push_back({at, touch.end});
+  for (const Range& gap : gaps) kernel_.assign(gap.start, gap.end, part);
+}
+
+void TouchedPages::drop(std::uint64_t start, std::uint64_t end) {
+  if (!used_) return;
+  samples_.erase(start, end);
+  kernel_.erase(start, end);
+  if (!last_runs_.empty()) gone_.assign(start, end, true);
+}
+
+TouchedPages::Part TouchedPages::within(std::uint64_t start, std::uint64_t end) const {
+  Part part{.start = start, .end = end, .samples = {}, .kernel = {}};
+  if (!used_) return part;
+  samples_.visit_within(start, end, [&](const TouchSample& sample) { part.samples.push_back(sample); });
+  kernel_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const KernelPart& kernel) {
+    part.kernel.assign(from, to, kernel);
+  });
+  return part;
+}
+
+void TouchedPages::restore(const Part& part, std::uint64_t new_start) {
+  for (TouchSample sample : part.samples) {
+    sample.page = sample.page - part.start + new_start;
+    samples_.put(sample);
+  }
+  for (const auto& [from, interval] : part.kernel.intervals())
+    kernel_.assign(from - part.start + new_start, interval.end - part.start + new_start, interval.value);
+  if (part.start == new_start) gone_.erase(part.start, part.end);  // nothing moved
+}
+
+void TouchedPages::begin_as_fork_child() {
+  candidates_.clear();
+  last_runs_.clear();
+  gone_.clear();
+  fork_ns_ = last_begin_ns_ = 0;
+}
+
+void TouchedPages::note_fork(std::uint64_t time_ns) { fork_ns_ = std::max(fork_ns_, time_ns); }
+
+void TouchedPages::keep_inherited(const std::vector<ForkRange>& inherited, std::uint64_t fork_ns) {
+  RangeCursor inherited_at(inherited);
+  samples_.for_each_stretch([&](TouchSamples::Stretch& stretch) {
+    std::erase_if(stretch, [&](const TouchSample& sample) {
+      return inherited_at.at(sample.page) == nullptr && sample.time_ns < fork_ns;
+    });
+  });
+  IntervalMap<KernelPart> kept;
+  for (const auto& [start, interval] : kernel_.intervals())
+    if (interval.value.time_ns >= fork_ns) kept.assign(start, interval.end, interval.value);
+  for (const ForkRange& range : inherited)
+    kernel_.visit_within(range.start, range.end, [&](std::uint64_t start, std::uint64_t end, const KernelPart& part) {
+      kept.assign(start, end, part);
+    });
+  kernel_ = std::move(kept);
+}
+
+// A private copy that the walk found: the write that made it is who touched the page now.
+void TouchedPages::take_copies(const WalkView& walk) {
+  RangeCursor runs(walk.runs);
+  RangeCursor vmas(walk.vmas);
+  RangeCursor inherited(walk.inherited);
+  candidates_.for_each_stretch([&](TouchSamples::Stretch& stretch) {
+    std::erase_if(stretch, [&](const TouchSample& sample) { return sample.time_ns < last_begin_ns_; });
+    for (TouchSample sample : stretch) {
+      const ResidentRun* run = runs.at(sample.page);
+      const Vma* vma = vmas.at(sample.page);
+      if (run == nullptr || run->file || vma == nullptr) continue;
+      const ForkRange* fork = inherited.at(sample.page);
+      const bool copied = fork != nullptr && fork->fork_class == ForkClass::copied;
+      if (!copied && is_private_anonymous(*vma)) continue;
+      sample.extent = TouchExtent::page;
+      samples_.put(sample);
+    }
+  });
+}
+
+void TouchedPages::settle_samples(const WalkView& walk, std::vector<TouchedRange>& ranges) {
+  RangeCursor runs(walk.runs);
+  RangeCursor vmas(walk.vmas);
+  samples_.for_each_stretch([&](TouchSamples::Stretch& stretch) {
+    // A huge page is one fault: where there were more, they came before the kernel put small pages together.
+    const bool alone = std::ranges::count(stretch, TouchExtent::unsettled, &TouchSample::extent) == 1;
+    std::size_t kept = 0;
+    for (TouchSample sample : stretch) {
+      const ResidentRun* run = runs.at(sample.page);
+      const Vma* vma = vmas.at(sample.page);
+      const bool there = run != nullptr && vma != nullptr;
+      if (!there && sample.time_ns < walk.begin_ns) continue;
+      if (there) {
+        if (sample.extent == TouchExtent::unsettled) sample.extent = extent_of(*run, alone);
+        Range range{sample.page, sample.page + page_bytes_};
+        if (sample.extent == TouchExtent::huge_page) range = block_around(sample.page, kHugeBytes, *vma);
+        if (sample.extent == TouchExtent::fault_around && run->file) range = fault_around(sample.page, run, walk, *vma);
+        ranges.push_back({.start = range.start,
+                          .end = range.end,
+                          .weight = static_cast<double>(std::max<std::uint32_t>(sample.weight, 1)),
+                          .stack = sample.stack});
+      }
+      stretch[kept++] = sample;
+    }
+    stretch.resize(kept);
+  });
+}
+
+void TouchedPages::settle_kernel(const WalkView& walk, std::vector<TouchedRange>& ranges) {
+  IntervalMap<KernelPart> kept;
+  RangeCursor runs(walk.runs);
+  for (const auto& [start, interval] : kernel_.intervals()) {
+    KernelPart part = interval.value;
+    if (part.part < 0) {
+      const auto pages = static_cast<double>(interval.end - start) / static_cast<double>(page_bytes_);
+      part.part = part_brought_in({start, interval.end}, part.faults_per_page * pages, walk.runs, page_bytes_);
+    }
+    for (std::uint64_t at = start; at < interval.end;) {
+      const ResidentRun* run = runs.at(at);
+      const std::uint64_t end = std::min(interval.end, runs.boundary(at));
+      if (run != nullptr && part.part > 0) {
+        kept.assign(at, end, part);
+        ranges.push_back({.start = at, .end = end, .weight = part.part, .stack = part.stack, .by_kernel = true});
+      } else if (part.time_ns >= walk.begin_ns) {
+        kept.assign(at, end, interval.value);
+      }
+      at = end;
+    }
+  }
+  kernel_ = std::move(kept);
+}
+
+std::vector<TouchedRange> TouchedPages::observe(const WalkView& walk) {
+  std::vector<TouchedRange> ranges;
+  if (!used_) return ranges;
+  take_copies(walk);
+  settle_samples(walk, ranges);
+  settle_kernel(walk, ranges);
+  std::ranges::stable_sort(ranges, {}, &TouchedRange::start);
+  last_runs_ = walk.runs;
+  gone_.clear();
+  last_begin_ns_ = walk.begin_ns;
+  return ranges;
+}
+
+std::vector<TouchSample> TouchedPages::copy_candidates(std::uint64_t start, std::uint64_t end, std::uint64_t from_ns,
+                                                       std::uint64_t to_ns) const {
+  std::vector<TouchSample> found;
+  candidates_.visit_within(start, end, [&](const TouchSample& sample) {
+    if (sample.time_ns >= from_ns && sample.time_ns < to_ns) found.push_back(sample);
+  });
+  return found;
+}
+
+}  // namespace whyrss
