@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "attribute/heap_owner.h"
 #include "attribute/heap_pages.h"
 #include "attribute/heap_shares.h"
+#include "attribute/heap_touch.h"
 
 namespace whyrss {
 namespace {
@@ -37,7 +39,8 @@ class HeapBooks {
     add_pages();
   }
 
-  HeapSummary book(Ledger& ledger) const {
+  HeapSummary book(Ledger& ledger, const std::vector<Fragment>& heap) const {
+    const HeapTouch touch(evidence_, pages_, by_arena_, ledger.touch(), heap);
     HeapSummary summary{.exact = true, .pymalloc = {}};
     for (std::size_t i = 0; i < books_.size(); ++i) {
       const HeapStratum& stratum = pages_.strata()[i];
@@ -50,10 +53,14 @@ class HeapBooks {
       }
       Samples samples = evidence_.exact_blocks ? Samples::complete : Samples::scaled;
       if (!pages_.knows(stratum)) samples = Samples::estimated;
-      book(ledger, Cause::heap_live, stratum, books.live.share_out(books.live_bytes, samples));
-      book(ledger, Cause::heap_slack, stratum, books.slack.share_out(books.slack_bytes, samples));
-      book(ledger, Cause::heap_retained, stratum, books.retained.share_out(books.retained_bytes, samples));
-      book(ledger, Cause::heap_metadata, stratum, {{kEmptyStack, books.metadata_bytes, 0}});
+      const auto share_out = [&](Cause cause, const std::vector<HeapShares::Share>& shares) {
+        book(ledger, cause, stratum, shares);
+        book_touch(ledger, cause, stratum, shares, touch.parts(static_cast<std::uint32_t>(i), cause));
+      };
+      share_out(Cause::heap_live, books.live.share_out(books.live_bytes, samples));
+      share_out(Cause::heap_slack, books.slack.share_out(books.slack_bytes, samples));
+      share_out(Cause::heap_retained, books.retained.share_out(books.retained_bytes, samples));
+      share_out(Cause::heap_metadata, {{kEmptyStack, books.metadata_bytes, 0}});
     }
     return summary;
   }
@@ -83,14 +90,14 @@ class HeapBooks {
 
   void add_pages() {
     std::vector<RetainedTold> told(books_.size());
-    std::vector<bool> has_blocks;
-    for (const StratumBooks& books : books_) has_blocks.push_back(books.live.has_samples());
+    for (std::size_t i = 0; i < books_.size(); ++i)
+      by_arena_.push_back(pages_.strata()[i].pymalloc && !books_[i].live.has_samples());
     std::vector<std::int64_t> unknown_bytes(books_.size());
     for (const HeapPage& page : pages_.pages()) {
       const HeapStratum& stratum = pages_.strata()[page.stratum];
       StratumBooks& books = books_[page.stratum];
       books.live_bytes += page.small_bytes;
-      const bool by_arena = stratum.pymalloc && !has_blocks[page.stratum];
+      const bool by_arena = by_arena_[page.stratum];
       if (by_arena) books.live.add_known(page.mapped_stack, page.small_bytes);
       if (!pages_.knows(stratum)) {
         unknown_bytes[page.stratum] += page.free_bytes();
@@ -126,13 +133,10 @@ class HeapBooks {
   };
 
   void tell_retained(const HeapPage& page, const HeapStratum& stratum, StratumBooks& books, RetainedTold& told) const {
-    const StackId last =
-        evidence_.small_blocks == nullptr ? kEmptyStack : evidence_.small_blocks->last_on_page(page.start);
-    if (last == kEmptyStack && (stratum.pymalloc || page.held_stack != kEmptyStack)) {
-      books.retained.add_known(stratum.pymalloc ? page.mapped_stack : page.held_stack, page.heap_bytes);
-      return;
-    }
-    if (evidence_.exact_blocks) {
+    const StackId last = last_holder(evidence_, page, stratum);
+    const bool sampled =
+        evidence_.small_blocks != nullptr && evidence_.small_blocks->last_on_page(page.start) != kEmptyStack;
+    if (evidence_.exact_blocks || (!sampled && (stratum.pymalloc || last != kEmptyStack))) {
       books.retained.add_known(last, page.heap_bytes);
       return;
     }
@@ -162,20 +166,29 @@ class HeapBooks {
                    .variance = share.variance});
   }
 
+  // Sites whose bytes are told by samples alone may be missing: their touch goes to the bytes that nobody explains.
+  static void book_touch(Ledger& ledger, Cause cause, const HeapStratum& stratum,
+                         const std::vector<HeapShares::Share>& shares, std::span<const HeapTouchPart> parts) {
+    const auto largest = std::ranges::max_element(shares, {}, &HeapShares::Share::bytes);
+    if (largest == shares.end() || largest->bytes == 0) return;
+    const StackId otherwise = shares.front().stack == kEmptyStack ? kEmptyStack : largest->stack;
+    for (const HeapTouchPart& part : parts) {
+      const bool booked = std::ranges::binary_search(shares, part.site, {}, &HeapShares::Share::stack);
+      ledger.book_touch(cause, {booked ? part.site : otherwise, stratum.mapping}, part.part);
+    }
+  }
+
   const Evidence& evidence_;
   const HeapPages& pages_;
   std::vector<StratumBooks> books_;  // as HeapPages::strata()
+  std::vector<bool> by_arena_;       // of them those whose live bytes stand under the call that mapped the page
 };
 
 // No heap that was recorded, or one of over 128 GiB in small blocks: told as one.
 HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap) {
   for (const Fragment& fragment : heap) {
     if (fragment.owned_by(Owner::block)) continue;
-    const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
-    ledger.book({.cause = Cause::heap_live,
-                 .claim = {kEmptyStack, fragment.vma->path},
-                 .bytes = bytes,
-                 .exclusive_bytes = fragment.exclusive ? bytes : 0});
+    ledger.book(Cause::heap_live, {kEmptyStack, fragment.vma->path}, fragment);
   }
   return {};
 }
@@ -186,17 +199,12 @@ HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
   const HeapOwner owner(evidence);
   const std::vector<Fragment> heap = ledger.take(
       [&](const Fragment& fragment) { return is_private_anonymous(*fragment.vma) && owner.owns(fragment); });
-  for (const Fragment& fragment : heap) {
-    if (!fragment.owned_by(Owner::block)) continue;
-    const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
-    ledger.book({.cause = Cause::heap_live,
-                 .claim = {fragment.owned->stack, fragment.vma->path},
-                 .bytes = bytes,
-                 .exclusive_bytes = fragment.exclusive ? bytes : 0});
-  }
+  for (const Fragment& fragment : heap)
+    if (fragment.owned_by(Owner::block))
+      ledger.book(Cause::heap_live, {fragment.owned->stack, fragment.vma->path}, fragment);
   if (HeapPages::most_pages(heap) > kMostPages) return book_as_live(ledger, heap);
   const HeapPages pages(evidence, heap);
-  return HeapBooks(evidence, pages).book(ledger);
+  return HeapBooks(evidence, pages).book(ledger, heap);
 }
 
 }  // namespace whyrss

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -69,9 +70,20 @@ class HeapPages {
     return place == kNowhere ? Spot{} : spots_[place];
   }
 
+  // nullptr: as kNone above.
+  [[nodiscard]] const HeapPage* page(std::uint64_t address) const {
+    const std::size_t place = place_of(address);
+    return place == kNowhere || index_[place] == kNone ? nullptr : &pages_[index_[place]];
+  }
+
   [[nodiscard]] const std::vector<HeapPage>& pages() const { return pages_; }
   [[nodiscard]] const std::vector<HeapStratum>& strata() const { return strata_; }
   [[nodiscard]] const std::vector<LargePart>& large_parts() const { return large_parts_; }
+  [[nodiscard]] std::span<const LargePart> large_parts_on(const HeapPage& page) const {
+    const auto number = static_cast<std::uint32_t>(&page - pages_.data());
+    const auto found = std::ranges::equal_range(large_parts_, number, {}, &LargePart::page);
+    return {found.begin(), found.end()};
+  }
 
   // Whether it is known what is live on the pages of this kind. Where nothing tells of pymalloc's pools, or of small
   // blocks at all, the pages count as full.

@@ -77,7 +77,8 @@ Ledger::Ledger(const Evidence& evidence)
     : evidence_(evidence),
       unclaimed_(cut_into_fragments(evidence)),
       resident_bytes_(evidence.vmas.size()),
-      claimed_bytes_(evidence.vmas.size()) {
+      claimed_bytes_(evidence.vmas.size()),
+      touch_(evidence.touched) {
   for (const Fragment& fragment : unclaimed_) {
     resident_bytes_[fragment.vma_index] += length(fragment.start, fragment.end);
     rss_bytes_ += length(fragment.start, fragment.end);
@@ -98,15 +99,34 @@ std::uint32_t Ledger::mapping_index(std::string_view mapping) {
   return last_mapping_index_;
 }
 
-void Ledger::add(const Booking& booking) {
-  const SiteKey key{booking.cause, booking.claim.stack, mapping_index(booking.claim.mapping)};
+Ledger::Sum& Ledger::sum_of(Cause cause, const Claim& claim) {
+  const SiteKey key{cause, claim.stack, mapping_index(claim.mapping)};
   if (last_sum_ == nullptr || !(key == last_key_)) {
-    last_sum_ = &sums_[key];  // stays where it is: unordered_map never moves its elements
+    Sum fresh;
+    fresh.number = static_cast<std::uint32_t>(sums_.size());
+    last_sum_ = &sums_.try_emplace(key, fresh).first->second;  // stays there: unordered_map never moves its elements
     last_key_ = key;
   }
-  last_sum_->bytes += booking.bytes;
-  last_sum_->exclusive_bytes += booking.exclusive_bytes;
-  last_sum_->variance += booking.variance;
+  return *last_sum_;
+}
+
+void Ledger::add(const Booking& booking) {
+  Sum& sum = sum_of(booking.cause, booking.claim);
+  sum.bytes += booking.bytes;
+  sum.exclusive_bytes += booking.exclusive_bytes;
+  sum.variance += booking.variance;
+}
+
+void Ledger::book(Cause cause, const Claim& claim, const Fragment& fragment) {
+  const std::int64_t bytes = length(fragment.start, fragment.end);
+  book({.cause = cause, .claim = claim, .bytes = bytes, .exclusive_bytes = fragment.exclusive ? bytes : 0});
+  touch_.add(last_sum_->number, fragment.start, fragment.end);
+}
+
+void Ledger::book_touch(Cause cause, const Claim& claim, TouchPart part) {
+  const Sum& sum = sum_of(cause, claim);
+  require(sum.bytes > 0, "a site was touched that has no bytes");
+  touch_.add(sum.number, part);
 }
 
 void Ledger::book(const Booking& booking) {
@@ -137,7 +157,8 @@ Account Ledger::close() {
     account.slices.push_back({.site = {.cause = key.cause, .stack = key.stack, .mapping = mappings_[key.mapping]},
                               .bytes = sum.bytes,
                               .exclusive_bytes = sum.exclusive_bytes,
-                              .variance = sum.variance});
+                              .variance = sum.variance,
+                              .touched = touch_.shares(sum.number, sum.bytes)});
   }
   require(total_bytes == rss_bytes_, "the causes do not sum to RSS");
   std::ranges::sort(account.slices, [](const Slice& a, const Slice& b) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "attribute/evidence.h"
+#include "attribute/touch_books.h"
 #include "model/account.h"
 
 namespace whyrss {
@@ -60,6 +61,7 @@ class Ledger {
       if (!wanted) return false;
       const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
       add({cause, *wanted, bytes, fragment.exclusive ? bytes : 0});
+      touch_.add(last_sum_->number, fragment.start, fragment.end);
       return true;
     });
   }
@@ -80,6 +82,12 @@ class Ledger {
     return taken;
   }
   void book(const Booking& booking);
+  // The same for a whole fragment that was taken.
+  void book(Cause cause, const Claim& claim, const Fragment& fragment);
+
+  // Of what was taken: who touched it. `claim` must have been booked for that cause.
+  void book_touch(Cause cause, const Claim& claim, TouchPart part);
+  [[nodiscard]] const TouchBooks& touch() const { return touch_; }
 
   [[nodiscard]] const std::vector<Fragment>& unclaimed() const { return unclaimed_; }
 
@@ -99,6 +107,7 @@ class Ledger {
   struct Sum {
     std::int64_t bytes = 0, exclusive_bytes = 0;
     double variance = 0;
+    std::uint32_t number = 0;
   };
 
   // Removes the unclaimed fragments that `claimed(fragment)`, and checks the books.
@@ -121,6 +130,7 @@ class Ledger {
   }
 
   void add(const Booking& booking);
+  Sum& sum_of(Cause cause, const Claim& claim);
   std::uint32_t mapping_index(std::string_view mapping);
   void check() const;
 
@@ -136,6 +146,7 @@ class Ledger {
   std::uint32_t last_mapping_index_ = 0;
   std::map<std::string, std::uint32_t, std::less<>> mapping_indices_;
   std::vector<std::string> mappings_;
+  TouchBooks touch_;
 };
 
 }  // namespace whyrss

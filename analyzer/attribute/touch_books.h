@@ -1,0 +1,82 @@
+// Who made the bytes of each site resident, added up from what was touched on its fragments.
+//
+// A sample that stands for w faults was chosen with probability 1 / w, and speaks for w times the bytes that it brought
+// in to the site: unbiased one by one. Sampling takes every w-th fault from a random start on, which spreads better
+// than chance: the variance of independent samples, (1 - 1/w) (w bytes)^2 each, is an upper bound. Calls in which the
+// kernel took faults were counted, and come first. What samples say of a site is fitted to it: down to its bytes where
+// it is more (a fault that did not bring in all that it could have), up to them where it falls short by no more than
+// three standard errors. What falls short by more stays open: the kernel made it resident in a way that was not
+// counted, or it is older than the samples.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "attribute/evidence.h"
+#include "model/account.h"
+
+namespace whyrss {
+
+// Bytes that a range of Evidence::touched has on something.
+struct TouchPart {
+  std::uint32_t range = 0;  // its index there
+  double bytes = 0;
+};
+
+class TouchBooks {
+ public:
+  // `touched`: sorted by start; must outlive the books.
+  explicit TouchBooks(const std::vector<TouchedRange>& touched);
+
+  [[nodiscard]] bool empty() const { return touched_.empty(); }
+
+  // Calls visit(range index, from, to) for what was touched of [start, end), in order.
+  template <typename Visit>
+  void visit_within(std::uint64_t start, std::uint64_t end, Visit visit) const {
+    const std::uint64_t reach = start - (start < longest_bytes_ ? start : longest_bytes_);
+    visit_list(sampled_, first_from(sampled_, reach), start, end, visit);
+    if (!counted_.empty()) visit_list(counted_, first_counted(start), start, end, visit);
+  }
+
+  // To the site of that number: all that was touched of [start, end), which is resident.
+  void add(std::uint32_t site, std::uint64_t start, std::uint64_t end);
+  // Parts of one range must come one after the other for the errors to be right.
+  void add(std::uint32_t site, TouchPart part);
+
+  // Largest first, at most `site_bytes` together.
+  [[nodiscard]] std::vector<TouchShare> shares(std::uint32_t site, std::int64_t site_bytes) const;
+
+ private:
+  using Indices = std::vector<std::uint32_t>;  // of touched_, sorted by start
+  [[nodiscard]] std::size_t first_from(const Indices& indices, std::uint64_t start) const;
+  [[nodiscard]] std::size_t first_counted(std::uint64_t start) const;
+
+  template <typename Visit>
+  void visit_list(const Indices& indices, std::size_t first, std::uint64_t start, std::uint64_t end,
+                  Visit visit) const {
+    for (std::size_t i = first; i < indices.size() && touched_[indices[i]].start < end; ++i) {
+      const TouchedRange& range = touched_[indices[i]];
+      if (range.end > start)
+        visit(indices[i], range.start > start ? range.start : start, range.end < end ? range.end : end);
+    }
+  }
+
+  struct Toucher {
+    StackId stack = kEmptyStack;
+    bool by_kernel = false;
+    friend auto operator<=>(const Toucher&, const Toucher&) = default;
+  };
+  struct Sum {
+    double bytes = 0, variance = 0;
+    TouchPart last;  // the parts of the last range, which was one sample
+  };
+  using Sums = std::map<Toucher, Sum>;
+
+  const std::vector<TouchedRange>& touched_;
+  Indices sampled_, counted_;
+  std::uint64_t longest_bytes_ = 0;  // of the sampled ones
+  std::vector<Sums> sites_;          // by number
+};
+
+}  // namespace whyrss
