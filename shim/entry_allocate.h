@@ -12,6 +12,7 @@
 #include "shim/live_blocks.h"
 #include "shim/liveness.h"
 #include "shim/observe.h"
+#include "shim/quick_events.h"
 #include "shim/stack_capture.h"
 #include "shim/thread_state.h"
 
@@ -59,7 +60,8 @@ class HeapCall {
       return;
     }
   }
-  observe_allocate(caller_here(), block, requested);
+  const Caller caller = caller_here();
+  if (!observe_allocate_quickly(thread, caller, block, requested)) observe_allocate(caller, block, requested);
 }
 
 // Runs the real allocation and counts its block, unless an entry inside of it did.

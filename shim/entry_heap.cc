@@ -136,8 +136,10 @@ template <class Resize>
 }  // namespace
 
 bool begin_slow_release(const void* block) noexcept {
+  ThreadState& thread = thread_state();
+  if (block != nullptr && block != thread.releasing && observe_release_quickly(thread, block)) return true;
   if (is_bootstrap(block)) return false;
-  if (block != nullptr && block != thread_state().releasing) observe_release(block);
+  if (block != nullptr && block != thread.releasing) observe_release(block);
   return true;
 }
 

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <sys/syscall.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "shim/raw_io.h"
@@ -49,6 +50,29 @@ class Busy {
 
   ThreadState& thread_;
   bool taken_ = false;
+};
+
+// The same where the guard is known to be free, for a few instructions that call nothing. A signal's frame is larger
+// than kBelow, so that a guard of its handler lies lower; that of a later call of ours from here does not.
+class BusyBriefly {
+ public:
+  [[gnu::always_inline]] explicit BusyBriefly(ThreadState& thread) noexcept : thread_(thread) {
+    std::uintptr_t here = 0;
+    __asm__("mov %%rsp, %0" : "=r"(here));
+    thread.busy_sp = here - kBelow;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+  BusyBriefly(const BusyBriefly&) = delete;
+  BusyBriefly& operator=(const BusyBriefly&) = delete;
+  [[gnu::always_inline]] ~BusyBriefly() {
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+    thread_.busy_sp = 0;
+  }
+
+ private:
+  static constexpr std::uintptr_t kBelow = 512;
+
+  ThreadState& thread_;
 };
 
 }  // namespace whyrss::shim

@@ -11,23 +11,14 @@
 #include "shim/liveness.h"
 #include "shim/observation.h"
 #include "shim/observe.h"
+#include "shim/outermost_caller.h"
+#include "shim/quick_events.h"
 #include "shim/real.h"
 
 namespace whyrss::shim {
 namespace {
 
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
-
-// The caller of the entry within which the one called by `caller` runs, or `caller` itself. An operator new that threw
-// has left its mark behind: then the inner call is not within the few frames that an allocator's operator new takes,
-// or the slot of its return address holds another value.
-const Caller& outermost(const ThreadState& thread, const Caller& caller, Caller& outer) noexcept {
-  constexpr std::uintptr_t kNestedBytes = 4096;
-  const bool near = thread.outer_sp > caller.sp && thread.outer_sp - caller.sp < kNestedBytes;
-  if (!near || *thread.outer_return_slot != thread.outer_return) return caller;
-  outer = {.ip = thread.outer_return, .sp = number_of(thread.outer_return_slot + 1), .bp = thread.outer_bp};
-  return outer;
-}
 
 std::uint32_t stack_of(Observation& event, const Caller& caller) noexcept {
   Caller outer{};
@@ -96,7 +87,9 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
   if (heap().exact) {
     ++thread.small_allocations;
     thread.small_allocated_bytes += usable;
-    return emit_compact_allocate(thread, number_of(block), usable, stack_of(event, caller));
+    const std::uint32_t stack_id = stack_of(event, caller);
+    emit_compact_allocate(thread, number_of(block), usable, stack_id);
+    return allow_quick_events(thread);
   }
   const bool by_usable = heap().directory.load(std::memory_order_relaxed) != nullptr;
   const std::uint64_t counted = by_usable ? std::max<std::size_t>(usable, 1) : counted_request(requested);

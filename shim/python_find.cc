@@ -152,6 +152,7 @@ void start(const Library& library, bool is_late, const trace::Writer& writer, tr
     if (map_code_table()) {
       wrap_dealloc(g_python.code_type, g_python.code_dealloc, deallocate_code);
       g_python.usable.store(true, std::memory_order_release);
+      outdate_stacks();
     } else {
       emit_text(thread_state(), trace::RecordKind::note, 0, "python: no frames, no memory for the code table");
     }
@@ -171,8 +172,10 @@ void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept {
 }
 
 void python_may_be_in(const LoadedImage& image) noexcept {
-  if (g_python.record.runtime_start == 0 && is_python_library(image.path))
+  if (g_python.record.runtime_start == 0 && is_python_library(image.path)) {
     g_late_image.store(image.start, std::memory_order_release);
+    outdate_stacks();
+  }
 }
 
 bool may_have_python() noexcept {

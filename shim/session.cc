@@ -72,6 +72,7 @@ void end_thread(void*) noexcept {
     touch_leave_thread(thread);
     trace::seal(thread.lease);
     thread.ended = true;
+    thread.quick = false;
     flush_counts(thread);
   }
   errno = saved_errno;

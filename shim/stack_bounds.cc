@@ -36,6 +36,7 @@ bool is_own_stack(std::uint64_t sp, std::uint64_t thread_block, KnownStack& know
 
 void StackBounds::enter(std::uint64_t sp) noexcept {
   sp_ = sp;
+  lasting_ = true;
   if (sp < g_main_stack_end && g_main_stack_end - sp < kStackSpan) {
     end_ = limit_ = g_main_stack_end & ~std::uint64_t{7};
     return;
@@ -47,6 +48,7 @@ void StackBounds::enter(std::uint64_t sp) noexcept {
     return;
   }
   // An alternate signal stack, a coroutine.
+  lasting_ = false;
   end_ = page_of(sp);
   limit_ = sp <= UINT64_MAX - kStackSpan ? sp + kStackSpan : sp;
 }

@@ -27,6 +27,9 @@ class StackBounds {
     return address < end_ || extend(address);
   }
 
+  // Whether what lies between can be read as long as the thread runs.
+  [[nodiscard]] bool is_lasting() const noexcept { return lasting_; }
+
   // What is known now: words between the sp entered last and this can be read.
   [[nodiscard]] std::uint64_t end() const noexcept { return end_; }
 
@@ -36,6 +39,7 @@ class StackBounds {
   KnownStack& known_;
   std::uint64_t sp_ = 0, end_ = 0;  // what lies between can be read
   std::uint64_t limit_ = 0;         // nothing at or above this is
+  bool lasting_ = false;
 };
 
 // Remembers the main thread's stack; called on it.

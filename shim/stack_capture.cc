@@ -157,6 +157,7 @@ bool name_tables(TablesName inherited, const trace::Writer& writer, trace::Lease
 void forget_stacks() noexcept {
   g_epoch.fetch_add(1, std::memory_order_relaxed);
   if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
+  outdate_stacks();
 }
 
 }  // namespace
@@ -179,11 +180,33 @@ void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease&
     emit_text(thread_state(), trace::RecordKind::note, 0, "libunwind.so.8 was not found: own unwinder used");
 }
 
-std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
-                             StackScratch& scratch) noexcept {
+constinit std::atomic<std::uint64_t> g_stack_changes{1};
+
+namespace {
+
+// `changes`: before the walk.
+void remember_same(const Caller& caller, const NativeWalk& walk, std::uint64_t changes, std::uint32_t id,
+                   StackScratch& scratch) noexcept {
+  if (caller.interrupted || !walk.lasting || !scratch.memo.can_be_verified() || scratch.python.hash() != 0 ||
+      may_have_python())
+    return;
+  SameStack& same = scratch.same;
+  const std::uint64_t* bp = scratch.memo.needed_bp();
+  same.sp = caller.sp;
+  same.bp = bp != nullptr ? *bp : 0;
+  same.bp_mask = bp != nullptr ? ~std::uint64_t{0} : 0;
+  same.changes = changes;
+  same.id = id;
+  std::atomic_signal_fence(std::memory_order_seq_cst);
+  same.ip = caller.ip;
+}
+
+std::uint32_t take_stack(const Caller& caller, NativeWalk& native, const trace::Writer& writer, trace::Lease& lease,
+                         StackScratch& scratch) noexcept {
   Frames frames;
   frames.native =
       g_libunwind_backtrace != nullptr ? walk_with_libunwind(caller, scratch) : walk_native(caller, scratch);
+  native = frames.native;
   // The commonest case of a program without Python. What was taken last is in the memos.
   const std::uint32_t known_epoch = g_epoch.load(std::memory_order_relaxed);
   if (frames.native.again && !may_have_python() && scratch.python.hash() == 0 && scratch.last_epoch == known_epoch &&
@@ -212,6 +235,17 @@ std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, 
   return id;
 }
 
+}  // namespace
+
+std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
+                             StackScratch& scratch) noexcept {
+  const std::uint64_t changes = g_stack_changes.load(std::memory_order_acquire);
+  NativeWalk native;
+  const std::uint32_t id = take_stack(caller, native, writer, lease, scratch);
+  if (id != trace::kNoStack) remember_same(caller, native, changes, id, scratch);
+  return id;
+}
+
 void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease) noexcept {
   const bool code_may_be_gone = unwind_walk_after_fork_in_child();
   const TablesName inherited = code_may_be_gone ? TablesName{} : g_tables;
@@ -226,6 +260,7 @@ void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease
 void stacks_before_dlclose() noexcept {
   python_before_dlclose();
   begin_code_removal();
+  outdate_stacks();
 }
 
 void stacks_after_dlclose() noexcept {

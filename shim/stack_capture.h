@@ -7,6 +7,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "shim/stack_bounds.h"
@@ -32,6 +33,19 @@ struct Caller {
   return {.ip = frame[1], .sp = reinterpret_cast<std::uint64_t>(frame) + 16, .bp = frame[0]};
 }
 
+// The stack that was described last, to be recognised by a few compares. Not where Python frames may be on it.
+struct SameStack {
+  std::uint64_t ip = 0, sp = 0;       // of its caller; 0: none is known
+  std::uint64_t bp = 0, bp_mask = 0;  // which bits of RBP matter: all or none
+  std::uint64_t changes = 0;          // g_stack_changes before it was taken
+  std::uint32_t id = 0;
+
+  void forget() noexcept {
+    ip = 0;
+    std::atomic_signal_fence(std::memory_order_seq_cst);
+  }
+};
+
 // Per thread, zero-filled, too large for foreign stacks. Survives between calls.
 struct StackScratch {
   std::array<std::uint64_t, trace::kMaxNativeFrames> addresses;  // of libunwind
@@ -39,6 +53,7 @@ struct StackScratch {
   KnownStack known_stack;
   std::uint64_t last_hash;
   std::uint32_t last_id, last_epoch;
+  SameStack same;
   union {  // one after the other
     std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
     std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
@@ -57,6 +72,19 @@ void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease&
 // know yet: ModuleRecord, CodeRecord, StackRecord.
 std::uint32_t describe_stack(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
                              StackScratch& scratch) noexcept;
+
+// Counts up when a stack with the same words may have another id: code was unloaded, ids start anew, Python appeared.
+extern constinit std::atomic<std::uint64_t> g_stack_changes;
+inline void outdate_stacks() noexcept { g_stack_changes.fetch_add(1, std::memory_order_acq_rel); }
+
+// The id that describe_stack would return, where the stack is the one it took last; kNoStack: take it.
+[[gnu::always_inline]] inline std::uint32_t same_stack(const Caller& caller, const StackScratch& scratch) noexcept {
+  const SameStack& last = scratch.same;
+  const std::uint64_t difference = (caller.ip ^ last.ip) | (caller.sp ^ last.sp) |
+                                   ((caller.bp ^ last.bp) & last.bp_mask) |
+                                   (g_stack_changes.load(std::memory_order_acquire) ^ last.changes);
+  return difference == 0 && scratch.memo.still_holds() ? last.id : trace::kNoStack;
+}
 
 // The child goes on with its copy of the tables and ids, and tells the reader whose they were. It describes
 // everything again when that cannot be said.

@@ -51,6 +51,7 @@ struct ThreadState {
   TouchThread* touch = nullptr;                             // mapped; nullptr: no page-fault event in this thread
   trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
   std::uint32_t unstamped = 0;                              // events of exact mode (exact_events.h)
+  bool quick = false;                                       // may try quick_events.h: what does not change is so
   std::uint32_t exit_rounds = 0;                            // of the pthread key destructor
   bool ended = false;                                       // sealed for good; later events seal at once
   bool resolving = false;                                   // dlsym runs: the bootstrap arena serves malloc

@@ -37,6 +37,7 @@ bool StackMemo::holds(std::size_t candidate, StackBounds& stack) noexcept {
 
 void StackMemo::find_unchanged(std::size_t candidate) noexcept {
   std::size_t unchanged = candidate + 1;
+#pragma GCC unroll 4
   for (std::size_t i = candidate + 1; i < kEnd; ++i)
     if (load(frames_[i].sp - 8) != frames_[i].ip) unchanged = i;
   for (std::size_t i = 0; i < link(candidate).word_count; ++i)

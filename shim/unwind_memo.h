@@ -71,6 +71,32 @@ class StackMemo {
     return false;
   }
 
+  // Whether the whole stack is one that still_holds() can verify, on a stack that lasts as long as its thread.
+  [[nodiscard]] bool can_be_verified() const noexcept {
+    return settled_ && known_ == first_ && first_ < kEnd && (!cut_off_ || first_ == 0);
+  }
+  // Its first frame has the registers that it had: whether the rest is the remembered one too. The frames that change
+  // most are looked at first.
+  [[nodiscard, gnu::always_inline]] bool still_holds() const noexcept {
+    const auto differs = [](const Frame& frame) {
+      return *reinterpret_cast<const std::uint64_t*>(frame.sp - 8) ^ frame.ip;
+    };
+    const Frame* frame = &frames_[first_ + 1];
+    const Frame* end = &frames_[kEnd];
+    for (; end - frame >= 4; frame += 4)
+      if ((differs(frame[0]) | differs(frame[1]) | differs(frame[2]) | differs(frame[3])) != 0) return false;
+    for (; frame != end; ++frame)
+      if (differs(*frame) != 0) return false;
+    const std::size_t words = link(first_).word_count;
+    for (std::size_t i = 0; i < words; ++i)
+      if (*reinterpret_cast<const std::uint64_t*>(words_[i].place) != words_[i].value) return false;
+    return true;
+  }
+  // RBP of the first frame, where a frame further out is found by it; nullptr: by none.
+  [[nodiscard]] const std::uint64_t* needed_bp() const noexcept {
+    return link(first_).needs_bp ? &link(first_).bp : nullptr;
+  }
+
   // How a walk ended that did not meet the memo.
   enum class Ending : std::uint8_t {
     by_rule,  // whatever the stack holds

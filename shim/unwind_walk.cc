@@ -260,6 +260,7 @@ bool unwind_walk_after_fork_in_child() noexcept {
 
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   StackMemo& memo = scratch.memo;
+  scratch.same.forget();
   const Code program = current_code();
   const Registers registers{.ip = caller.ip + (caller.interrupted ? 1 : 0), .sp = caller.sp, .bp = caller.bp};
   StackBounds stack(scratch.known_stack);
@@ -269,9 +270,12 @@ NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   if (memo.meets(candidate, 0, registers.ip, registers.sp, registers.bp, stack) && candidate == memo.first()) {
     NativeWalk result = result_of(memo);
     result.again = true;
+    result.lasting = stack.is_lasting();
     return result;
   }
-  return walk_on(registers, program, candidate, stack, scratch);
+  NativeWalk result = walk_on(registers, program, candidate, stack, scratch);
+  result.lasting = stack.is_lasting();
+  return result;
 }
 
 bool has_signal_frame(const StackScratch& scratch) noexcept {

@@ -31,6 +31,7 @@ struct NativeWalk {
   bool truncated = false;   // more frames than room
   bool incomplete = false;  // stopped before the thread's start
   bool again = false;       // the same as the one before, to the last word
+  bool lasting = false;     // on a stack that can be read as long as the thread runs
 };
 
 // The caller (first) and everything that called it, left in scratch.memo from first() on.

@@ -1,0 +1,22 @@
+// Exact mode: the commonest events by the shortest way. A small block comes or goes in a thread that was entered,
+// outside of our own code, and the lease has room. What can change without this thread's doing is looked at each time
+// (fork, unloaded code); whatever else is special is left to the general functions (observe.h), which then do all of
+// it. Nothing here touches errno or calls into the kernel.
+#pragma once
+
+#include <cstddef>
+
+#include "shim/stack_capture.h"
+#include "shim/thread_state.h"
+
+namespace whyrss::shim {
+
+// After a slow event of exact mode: whether the thread may try.
+void allow_quick_events(ThreadState& thread) noexcept;
+
+// As observe_allocate and observe_release. False: not done, nothing has happened.
+bool observe_allocate_quickly(ThreadState& thread, const Caller& caller, const void* block,
+                              std::size_t requested) noexcept;
+bool observe_release_quickly(ThreadState& thread, const void* block) noexcept;
+
+}  // namespace whyrss::shim
