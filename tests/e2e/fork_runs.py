@@ -4,6 +4,8 @@ import os
 import pathlib
 import subprocess
 
+from conftest import cause
+
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE, MIB = 4096, 1 << 20
 
@@ -35,15 +37,22 @@ class Run:
         assert result.returncode == 0, result.stderr
         self.said = [json.loads(line) for line in log.read_text().splitlines()]
         self.report = whyrss.finished_report(self.recording)
-        self.phases = {}
+        self.parts = {}
+
+    def part(self, *options):
+        if options not in self.parts:
+            result = self.whyrss.run("report", self.recording, "--format", "json", *options)
+            assert result.returncode == 0, result.stderr
+            self.parts[options] = json.loads(result.stdout)
+        return self.parts[options]
 
     def phase(self, name):
         """The report of what happened within a phase."""
-        if name not in self.phases:
-            result = self.whyrss.run("report", self.recording, "--format", "json", "--from", name, "--to", name)
-            assert result.returncode == 0, result.stderr
-            self.phases[name] = json.loads(result.stdout)
-        return self.phases[name]
+        return self.part("--from", name, "--to", name)
+
+    def until(self, name):
+        """The report of all that happened until a phase ended."""
+        return self.part("--to", name)
 
     def of(self, **wanted):
         """What the processes said, as far as it has these values."""
@@ -52,6 +61,16 @@ class Run:
 
 def process_of(report, pid):
     return next(process for process in report["processes"] if process["pid"] == pid)
+
+
+def grown(process, slug):
+    return cause(process, slug)["growth"]["rss"]
+
+
+def copied_truth(entry):
+    """Bytes of inherited pages that a process says it copied, by physical pages where those are told, else by faults."""
+    pages = entry["copied"] - entry["copied_before"] if entry["copied"] is not None else entry["faults"]
+    return pages * PAGE
 
 
 def main_of(report):

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from conftest import assert_conserved, cause
-from fork_runs import (HERE, MIB, PAGE, Run, assert_close, bytes_by_line, has_module, line_of, lines_of, main_of,
-                       process_of, verdicts)
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, bytes_by_line, copied_truth, grown, has_module, line_of,
+                       lines_of, main_of, process_of, verdicts)
 from fork_scenarios_import import ROWS
 from fork_scenarios_work import BUFFER_BYTES, LIST_BUFFERS, LIST_ITEMS, WORKERS
 from interpreters import CASES, DEBIAN
@@ -65,11 +65,6 @@ def arrays(runs):
     return run
 
 
-def copied_truth(entry):
-    """Bytes of inherited pages that a worker copied while it read."""
-    return (entry["copied"] - entry["copied_before"]) * PAGE if entry["copied"] is not None else entry["faults"] * PAGE
-
-
 def readers(run, storage):
     """(what it said, its process in the phase, its process in the whole) of each worker."""
     said = run.of(storage=storage)
@@ -77,10 +72,6 @@ def readers(run, storage):
     phase = run.phase(storage)
     assert_conserved(phase)
     return [(entry, process_of(phase, entry["pid"]), process_of(run.report, entry["pid"])) for entry in said]
-
-
-def grown(process, slug):
-    return cause(process, slug)["growth"]["rss"]
 
 
 def is_unpickled(site):

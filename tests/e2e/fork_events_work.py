@@ -1,0 +1,252 @@
+"""What becomes of memory that a fork made shared, one scenario at a time: fork_events_work.py LOG SCENARIO.
+
+Every scenario has phases; each process is looked at at their ends. LOG gets what the processes themselves know.
+"""
+import array
+import json
+import mmap
+import multiprocessing
+import os
+import pickle
+import sys
+
+import whyrss
+from fork_truth import PAGE, look, minor_faults, remember_frames, say, settle
+
+MIB = 1 << 20
+BUFFER_BYTES = 24 * MIB
+WRITTEN_BYTES = 8 * MIB
+COLUMNS, COLUMN_BYTES = 8, 3 * MIB
+RECORDS, FLOATS = 13_000, 24  # of 32 bytes each in pymalloc
+TEXTS, TEXT_LENGTH = 90_000, 60
+
+
+class Child:
+    """A forked process that does the next of its steps when it is told to."""
+
+    def __init__(self, name, *steps):
+        self.ask, self.answer = os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            for step in steps:
+                settle()
+                os.write(self.answer[1], b"+")
+                os.read(self.ask[0], 1)
+                before, faults = settle(), minor_faults()
+                step()
+                faults = minor_faults() - faults
+                say(LOG, pid=os.getpid(), who=name, step=step.__name__, faults=faults, copied_before=before, copied=settle())
+            os.write(self.answer[1], b"+")
+            os.read(self.ask[0], 1)
+            os._exit(0)
+        os.read(self.answer[0], 1)
+
+    def step(self):
+        os.write(self.ask[1], b"+")
+        os.read(self.answer[0], 1)
+
+    def end(self):
+        os.write(self.ask[1], b"+")
+        status = os.waitpid(self.pid, 0)[1]
+        if status != 0:
+            sys.exit("a child failed")
+
+
+def build():
+    return bytearray(BUFFER_BYTES)  # builds buffer
+
+
+def fill(buffer):
+    for at in range(0, len(buffer), PAGE):
+        buffer[at] = 1  # fills buffer
+    return buffer
+
+
+def write(buffer, value):
+    for at in range(0, WRITTEN_BYTES, PAGE):
+        buffer[at] = value  # writes buffer
+
+
+def idle():
+    pass
+
+
+def parent_writes():
+    """The parent writes to a part of what it shares with its child; then the child does."""
+    buffer = fill(build())
+
+    def child_writes():
+        write(buffer, 2)
+    child = Child("child", idle, child_writes)
+    before = settle()
+    with whyrss.phase("parent writes"):
+        faults = minor_faults()
+        write(buffer, 3)
+        faults = minor_faults() - faults
+        look()
+        child.step()
+    say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=faults, copied_before=before)
+    with whyrss.phase("child writes"):
+        child.step()
+        look()
+    child.end()
+
+
+def sibling_ends():
+    """A child ends: what it shared is its parent's alone again, and nobody has copied it."""
+    buffer = fill(build())
+    child = Child("child", idle)
+    look()
+    with whyrss.phase("child ends"):
+        child.step()
+        child.end()
+        look()
+    with whyrss.phase("parent writes"):
+        faults = minor_faults()
+        write(buffer, 3)
+        say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=minor_faults() - faults)
+        look()
+
+
+def make_columns():
+    return [b"%d" % number * COLUMN_BYTES for number in range(COLUMNS)]  # builds columns
+
+
+TASKS = []  # that this worker has done
+
+
+def use(column):
+    """A task; where there is a meeting, both workers have one at the same time."""
+    if not TASKS:
+        if MEETING is not None:
+            MEETING.wait()
+        with whyrss.phase("first task of %d" % os.getpid()):
+            look()
+        say(LOG, pid=os.getpid(), who="worker")
+    TASKS.append(column.count(b"0"))
+    return TASKS[-1]
+
+
+def use_index(index):
+    return use(FRAME[index])
+
+
+def run_pool(task, arguments, chunk):
+    with multiprocessing.get_context("fork").Pool(2) as pool:  # makes pool
+        with whyrss.phase("tasks"):
+            pool.map(task, arguments, chunk)
+
+
+def pool_arguments():
+    """What workers work on is sent to them."""
+    columns = make_columns()
+    run_pool(use, columns, COLUMNS // 2)
+
+
+def pool_global():
+    """What workers work on is there when they are forked, and only its index is sent."""
+    global FRAME
+    FRAME = make_columns()
+    run_pool(use_index, range(COLUMNS), COLUMNS // 2)
+
+
+def pool_first():
+    """The workers are older than the data: nothing is inherited, all is sent."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:  # makes first pool
+        columns = make_columns()
+        with whyrss.phase("tasks"):
+            pool.map(use, columns, COLUMNS // 2)
+
+
+def pool_recycled():
+    """Each worker ends after one task."""
+    global MEETING
+    MEETING = None
+    columns = make_columns()
+    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:  # makes recycled pool
+        with whyrss.phase("tasks"):
+            for _ in pool.imap(use, columns, 2):
+                pass
+
+
+def by_index(data):
+    for number in range(len(data)):
+        data[number]
+
+
+def by_pickle(data):
+    for record in data:
+        pickle.dumps(record)
+
+
+def by_json(data):
+    for record in data:
+        json.dumps(record)
+
+
+def by_walk(data):
+    for record in data:
+        for value in record.values():
+            repr(value)
+
+
+def ways_to_read():
+    """What counts as reading: which of these write to the objects is a matter of the version of CPython."""
+    keys = ["key %d" % number for number in range(FLOATS)]
+    data = [dict(zip(keys, [number + part / 64 for part in range(FLOATS)])) for number in range(RECORDS)]  # builds records
+    read_all((way.__name__, lambda way=way: way(data)) for way in (by_index, by_pickle, by_json, by_walk))
+
+
+def read_all(ways):
+    """Each in a child of its own and a phase of its name."""
+    for name, read in ways:
+        read.__name__ = name
+        child = Child("child", read)
+        with whyrss.phase(name):
+            child.step()
+        child.end()
+
+
+def texts():
+    """The same texts in several containers."""
+    import numpy
+    kept = ["%0*d" % (TEXT_LENGTH, number) for number in range(TEXTS)]  # builds texts
+    packed, ends = "".join(kept).encode(), array.array("Q", range(0, TEXTS * TEXT_LENGTH + 1, TEXT_LENGTH))
+    containers = {"list": kept, "numpy object": numpy.array(kept, dtype=object), "numpy U": numpy.array(kept),
+                  "numpy S": numpy.array(kept, dtype="S")}
+
+    def unpack():
+        for number in range(TEXTS):
+            packed[ends[number]:ends[number + 1]].decode()
+    ways = {name: lambda container=container: by_index(container) for name, container in containers.items()}
+    read_all([*ways.items(), ("packed", unpack)])
+
+
+def mapped_file():
+    """A file that was mapped before the fork, and is read after it."""
+    with open(LOG + ".data", "wb") as file:
+        file.write(b"x" * BUFFER_BYTES)
+        file.flush()
+        os.fsync(file.fileno())
+    with open(LOG + ".data", "rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # maps file
+
+    def read():
+        for at in range(0, BUFFER_BYTES, PAGE):
+            data[at]  # reads file
+    children = [Child("child", read) for _ in range(2)]
+    with whyrss.phase("read"):
+        for child in children:
+            child.step()
+    for child in children:
+        child.end()
+
+
+SCENARIOS = {function.__name__: function for function in (
+    parent_writes, sibling_ends, pool_arguments, pool_global, pool_first, pool_recycled, ways_to_read, texts, mapped_file)}
+
+if __name__ == "__main__":
+    LOG, scenario = sys.argv[1:]
+    MEETING = multiprocessing.get_context("fork").Barrier(2)
+    os.register_at_fork(before=remember_frames)
+    SCENARIOS[scenario]()

@@ -1,0 +1,244 @@
+"""What becomes of memory that a fork made shared: the parent writes, a child ends, a pool works on it, it is read in
+several ways; and memory that was freed before the fork and is used again after it.
+"""
+import re
+
+import pytest
+
+from conftest import assert_conserved, cause
+from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, RECORDS, TEXT_LENGTH, TEXTS, WRITTEN_BYTES)
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, bytes_by_line, copied_truth, grown, has_module, line_of,
+                       lines_of, main_of, process_of, verdicts)
+from interpreters import CASES, DEBIAN, version_of
+
+WORK = "fork_events_work.py"
+LITTLE = 1 * MIB  # what a process copies and allocates by the way, in one phase
+EXACT = 0.01      # of what is counted in pages
+
+
+@pytest.fixture
+def run(whyrss, tmp_path):
+    """run(SCENARIO, python=...) -> the recorded run."""
+    return lambda scenario, python=DEBIAN: Run(whyrss, tmp_path, [python, HERE / WORK, "LOG", scenario])
+
+
+def told(run, phase, pid):
+    """A process in a phase."""
+    report = run.phase(phase)
+    assert_conserved(report)
+    return process_of(report, pid)
+
+
+def test_what_the_parent_writes_is_its_copy(run):
+    found = run("parent_writes")
+    (parent,), (child,) = found.of(who="parent"), found.of(who="child", step="child_writes")
+    assert parent["faults"] * PAGE >= WRITTEN_BYTES
+
+    writing = told(found, "parent writes", parent["pid"])
+    assert_close(writing["cow"]["copied"], parent["faults"] * PAGE, EXACT)
+    assert_close(bytes_by_line(writing["cow"]["sites"], "copied", line_of(WORK, "builds buffer"), "allocated_at"),
+                 WRITTEN_BYTES, EXACT)
+    assert grown(writing, "heap_live") <= LITTLE  # it stays what it was
+    assert_close(cause(writing, "heap_live")["growth"]["uss"], WRITTEN_BYTES, 0.05)
+    waiting = told(found, "parent writes", child["pid"])
+    assert waiting["cow"]["copied"] <= LITTLE and abs(grown(waiting, "fork_shared")) <= LITTLE
+    assert_close(cause(waiting, "fork_shared")["growth"]["uss"], WRITTEN_BYTES, 0.05)  # its own, and not copied
+
+    # The same pages, once they are the child's alone: a fault each, and no copy.
+    assert child["faults"] * PAGE >= WRITTEN_BYTES
+    if child["copied"] is not None:
+        assert copied_truth(child) <= LITTLE
+    again = told(found, "child writes", child["pid"])
+    assert again["cow"]["copied"] <= LITTLE and grown(again, "fork_cow") <= LITTLE
+    assert verdicts(found.report, "fork-cow-refcount") == []
+
+
+def test_what_a_child_leaves_is_no_copy(run):
+    found = run("sibling_ends")
+    (parent,) = found.of(who="parent")
+    ending = told(found, "child ends", parent["pid"])
+    assert ending["cow"]["copied"] <= LITTLE
+    assert cause(ending, "heap_live")["growth"]["uss"] >= BUFFER_BYTES
+    assert ending["uss"]["last"] - ending["uss"]["first"] >= BUFFER_BYTES
+    assert abs(ending["rss"]["last"] - ending["rss"]["first"]) <= LITTLE
+    # Each write is a fault, and none a copy.
+    assert parent["faults"] * PAGE >= WRITTEN_BYTES
+    assert told(found, "parent writes", parent["pid"])["cow"]["copied"] <= LITTLE
+
+
+def workers_of(found, count):
+    """The workers of a pool while each had its first task."""
+    pids = {entry["pid"] for entry in found.of(who="worker")}
+    assert len(pids) == count
+    return [process_of(found.until(f"first task of {pid}"), pid) for pid in pids]
+
+
+def inherited_columns(worker):
+    return bytes_by_line(cause(worker, "fork_shared")["sites"], "resident", line_of(WORK, "builds columns"))
+
+
+@pytest.mark.parametrize("scenario,line", [("pool_arguments", "makes pool"), ("pool_first", "makes first pool")])
+def test_arguments_of_a_pool_are_built_anew(run, scenario, line):
+    found = run(scenario)
+    assert_conserved(found.report)
+    for worker in workers_of(found, 2):
+        chunk = COLUMNS // 2 * COLUMN_BYTES
+        live = cause(worker, "heap_live")
+        assert_close(live["rss"]["last"], chunk, EXACT, LITTLE)
+        received = max(live["sites"], key=lambda site: site["resident"])
+        assert_close(received["resident"], chunk, EXACT)
+        lines = lines_of(received["stack"])
+        assert lines[0][0] == "queues.py" and line_of(WORK, line) in lines
+        assert grown(worker, "fork_cow") <= 4 * MIB
+        inherited = inherited_columns(worker)
+        assert inherited == 0 if scenario == "pool_first" else abs(inherited - COLUMNS * COLUMN_BYTES) <= LITTLE
+
+
+def test_a_global_of_a_pool_is_shared(run):
+    found = run("pool_global")
+    assert_conserved(found.report)
+    for worker in workers_of(found, 2):
+        assert cause(worker, "heap_live")["rss"]["last"] <= LITTLE
+        assert grown(worker, "fork_cow") <= 4 * MIB
+        assert_close(inherited_columns(worker), COLUMNS * COLUMN_BYTES, EXACT)
+    assert verdicts(found.report, "fork-cow-refcount") == []
+
+
+def test_workers_of_one_task_each(run):
+    found = run("pool_recycled")
+    assert_conserved(found.report)
+    for worker in workers_of(found, 4):
+        assert_close(cause(worker, "heap_live")["rss"]["last"], 2 * COLUMN_BYTES, EXACT, LITTLE)
+
+
+# Which ways of reading write to the floats of a dictionary: json takes them by a list of pairs up to 3.11.
+WRITES = {"by_index": lambda _: False, "by_pickle": lambda minor: minor >= 10, "by_json": lambda minor: minor <= 11,
+          "by_walk": lambda _: True}
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_what_reading_copies_is_a_matter_of_the_version(run, python):
+    found = run("ways_to_read", python)
+    floats = RECORDS * FLOATS * 32
+    for way, writes in WRITES.items():
+        (said,) = found.of(step=way)
+        worker = told(found, way, said["pid"])
+        truth = copied_truth(said)
+        assert_close(worker["cow"]["copied"], truth, EXACT, 32 * PAGE)
+        if writes(version_of(python)):
+            assert floats * 0.95 <= truth <= floats * 1.3, way
+            assert_close(bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, "builds records"), "allocated_at"),
+                         truth, 0.2)
+        else:
+            assert truth <= floats * 0.25, way
+    (verdict,) = verdicts(found.report, "fork-cow-refcount")
+    writers = {found.of(step=way)[0]["pid"] for way, writes in WRITES.items() if writes(version_of(python))}
+    assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == writers
+
+
+def test_which_containers_of_texts_are_copied(run):
+    if not has_module(DEBIAN, "numpy"):
+        pytest.skip(f"{DEBIAN} has no numpy")
+    found = run("texts")
+    objects = TEXTS * ((TEXT_LENGTH + 49 + 15) // 16 * 16)
+    for container in ("list", "numpy object", "numpy U", "numpy S", "packed"):
+        (said,) = found.of(step=container)
+        worker = told(found, container, said["pid"])
+        truth = copied_truth(said)
+        assert_close(worker["cow"]["copied"], truth, EXACT, 32 * PAGE)
+        assert truth >= 0.95 * objects if container in ("list", "numpy object") else truth <= 0.25 * MIB, (container, truth)
+    (verdict,) = verdicts(found.report, "fork-cow-refcount")
+    assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == {
+        found.of(step=container)[0]["pid"] for container in ("list", "numpy object")}
+    name, line = line_of(WORK, "builds texts")
+    assert f"{name}:{line}" in verdict["headline"]
+
+
+def test_a_mapped_file_is_page_cache_in_every_process(run):
+    found = run("mapped_file")
+    assert_conserved(found.report)
+    readers = found.of(who="child")
+    assert len(readers) == 2
+    for said in readers:
+        worker = process_of(found.report, said["pid"])
+        (site,) = [site for site in cause(worker, "file_cache")["sites"] if (site["mapping"] or "").endswith("log.data")]
+        assert site["resident"] == BUFFER_BYTES
+        assert line_of(WORK, "maps file") in lines_of(site["stack"])
+        assert grown(worker, "fork_cow") <= 2 * MIB
+    assert all(verdict["severity"] == "ok" for verdict in found.report["verdicts"] if verdict["pid"] in
+               {said["pid"] for said in readers})
+
+
+REUSE = r"""
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include <whyrss.h>
+enum { kBlocks = 40000, kBlock = 1000, kReused = 12000 };
+static char *blocks[kBlocks], *reused[kReused];
+static long faults(void) { struct rusage usage; getrusage(RUSAGE_SELF, &usage); return usage.ru_minflt; }
+static double now(void) { struct timespec time; clock_gettime(CLOCK_MONOTONIC, &time); return time.tv_sec + time.tv_nsec / 1e9; }
+static void look(void) {  /* a snapshot that took less than it may take was served */
+  double begun;
+  do { begun = now(); WHYRSS_SNAPSHOT(); } while (now() - begun >= 0.045);
+}
+static void fill(void) {
+  for (int i = 0; i < kBlocks; ++i) { blocks[i] = malloc(kBlock); memset(blocks[i], 1, kBlock); }
+  for (int i = 0; i < kBlocks; ++i) if (i % 100 != 99) free(blocks[i]);
+}
+static void use_again(void) {
+  for (int i = 0; i < kReused; ++i) {
+    reused[i] = malloc(kBlock);  /* allocates again */
+    memset(reused[i], 2, kBlock);  /* writes again */
+  }
+}
+int main(int count, char **arguments) {
+  fill();
+  if (count > 1) malloc_trim(0);
+  pid_t child = fork();
+  if (child == 0) {
+    look();
+    WHYRSS_PHASE_BEGIN("use again");
+    long before = faults();
+    use_again();
+    printf("%d %ld\n", getpid(), faults() - before);
+    look();
+    WHYRSS_PHASE_END("use again");
+    fflush(stdout);
+    _exit(arguments[0] == NULL);
+  }
+  waitpid(child, NULL, 0);
+  return 0;
+}
+"""
+REUSED_BYTES = 12000 * 1008
+
+
+@pytest.mark.parametrize("trimmed", [False, True], ids=["kept", "trimmed"])
+def test_freed_heap_that_is_used_again_after_a_fork(whyrss, tmp_path, compile_c, trimmed):
+    program = compile_c(REUSE, "-I", str(whyrss.program.parents[1] / "include"), "-I", str(HERE.parents[1] / "shim"),
+                        name="reuse")
+    recording = tmp_path / "recording.whyrss"
+    result = whyrss.record(recording, [program, *(["trim"] if trimmed else [])])
+    assert result.returncode == 0, result.stderr
+    ((pid, faults),) = re.findall(r"^(\d+) (\d+)$", result.stdout, re.M)
+    truth = int(faults) * PAGE  # malloc also writes to the heads of the free chunks that it passes
+    assert REUSED_BYTES <= truth <= 1.25 * REUSED_BYTES
+    report = whyrss.finished_report(recording)
+    assert_conserved(report)
+    child = process_of(report, int(pid))
+    if trimmed:
+        assert cause(child, "heap_live")["rss"]["last"] >= 0.9 * REUSED_BYTES
+        assert_close(child["cow"]["copied"], truth - cause(child, "heap_live")["rss"]["last"], 0.1, LITTLE)
+    else:
+        # Dead memory, copied all the same.
+        assert_close(child["cow"]["copied"], truth, 2 * EXACT)
+        assert_close(cause(child, "fork_cow")["rss"]["last"], truth, EXACT, LITTLE)
+        assert cause(child, "heap_live")["rss"]["last"] <= LITTLE
+    assert verdicts(report, "fork-cow-refcount") == []
+    assert child["rss"]["last"] <= main_of(report)["rss"]["peak"] + (REUSED_BYTES if trimmed else 0) + LITTLE
