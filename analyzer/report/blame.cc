@@ -28,6 +28,12 @@ Origin origin(const std::string& file) {
   return in_python_library(file) ? Origin::standard_library : Origin::user;
 }
 
+// The `python -c` line with which multiprocessing starts a process: it stands for no line of the program.
+bool is_launch_line(const Frame& frame, const Frame* inner) {
+  return frame.file == "<string>" && inner != nullptr && contains(inner->file, "/multiprocessing/") &&
+         in_python_library(inner->file);
+}
+
 // Libraries that serve or pass on memory for others; naming them would not help anyone.
 bool serves_others(const std::string& module_path) {
   static constexpr std::array<std::string_view, 13> kPrefixes{
@@ -72,6 +78,7 @@ std::string base_name(const std::string& path) {
 
 const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
   std::array<const Frame*, 4> python{};  // innermost of each Origin
+  const Frame* inner = nullptr;
   const Frame* own = nullptr;
   const Frame* outside = nullptr;
   const Frame* named = nullptr;
@@ -79,7 +86,8 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
     const Frame& frame = stacks[id];
     if (frame.kind == FrameKind::python) {
       const Frame*& place = python.at(static_cast<std::size_t>(origin(frame.file)));
-      if (place == nullptr) place = &frame;
+      if (place == nullptr && !is_launch_line(frame, inner)) place = &frame;
+      inner = &frame;
     } else if (!frame.function.empty()) {
       const std::string& module = stacks[frame.module].path;
       if (named == nullptr) named = &frame;

@@ -244,6 +244,10 @@ TEST(Blame, InnermostLineThatTheReaderCanChange) {
             "/usr/lib/python3/dist-packages/pandas/io.py");
   EXPECT_EQ(blamed({"<frozen importlib._bootstrap>", "/usr/lib/python3.11/runpy.py"}), "/usr/lib/python3.11/runpy.py");
   EXPECT_EQ(blamed({"<frozen importlib._bootstrap>", "<string>"}), "<string>");
+  const std::string spawn = "/usr/lib/python3.11/multiprocessing/spawn.py";
+  EXPECT_EQ(blamed({spawn, "<string>"}), spawn);
+  EXPECT_EQ(blamed({"/home/u/a.py", spawn, "<string>"}), "/home/u/a.py");
+  EXPECT_EQ(blamed({"/usr/lib/python3.11/json/decoder.py", "<string>"}), "<string>");
   EXPECT_EQ(blamed({"/home/u/lib/pythonic/a.py", "/home/u/b.py"}), "/home/u/lib/pythonic/a.py");
   EXPECT_EQ(blamed_frame(stacks, kEmptyStack), nullptr);
 }
