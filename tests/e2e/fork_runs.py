@@ -8,6 +8,7 @@ from conftest import cause
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE, MIB = 4096, 1 << 20
+COPIED = 0.06  # of what was copied, while pages are looked at
 
 
 def line_of(script, marker):
