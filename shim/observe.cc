@@ -17,6 +17,7 @@
 #include "shim/raw_io.h"
 #include "shim/session.h"
 #include "shim/touch_event.h"
+#include "shim/write_tracking.h"
 
 namespace whyrss::shim {
 namespace {
@@ -134,6 +135,7 @@ void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t p
   Observation event;
   if (!event) return;
   const std::uint32_t stack_id = event.stack(caller);
+  if (kind == trace::RecordKind::fork && !is_borrowed_image()) hand_over_memory(event.thread());
   emit(event.thread(), kind,
        trace::ProcessRecord{
            .header = {}, .pid = pid, .status = 0, .stack_id = stack_id, .tid = event.thread().writer.tid});

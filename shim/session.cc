@@ -28,6 +28,7 @@
 #include "shim/own_memory.h"
 #include "shim/real.h"
 #include "shim/touch_event.h"
+#include "shim/write_tracking.h"
 
 namespace whyrss::shim {
 
@@ -215,6 +216,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   attach_process(thread, trace::Born::fork);
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
+  hand_over_memory(thread);
   touch_enter_fork_child(thread);
   trace::ring_doorbell(g_session.pool);
 }

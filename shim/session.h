@@ -23,7 +23,8 @@ namespace whyrss::shim {
 struct Control {
   std::atomic<std::uint64_t> generation;  // 0: not attached (yet, or a fresh fork child)
   std::atomic<std::uint32_t> attaching;
-  trace::Writer writer;  // tid 0; threads copy it
+  std::atomic<std::uint32_t> memory_handed_over;  // or it was tried (write_tracking.h)
+  trace::Writer writer;                           // tid 0; threads copy it
 };
 
 enum class Phase : std::uint32_t { unknown, starting, live, off };

@@ -71,6 +71,21 @@ Manifest describe_recording(const CollectOptions& options, trace::SessionId sess
   return manifest;
 }
 
+// Where writes can be tracked across fork, and nobody has switched it off.
+void open_handover(Collector::Setup& setup) {
+  std::string& capability = setup.manifest.capabilities["write_tracking"];
+  const auto wanted = setup.manifest.options.find("write_tracking");
+  if (wanted != setup.manifest.options.end() && wanted->second == "off") capability = "switched off";
+  if (capability != "yes") return;
+  auto socket = HandoverSocket::open(setup.pool.path(), setup.directory.path);
+  if (!socket) {
+    capability = socket.error();
+    return;
+  }
+  setup.handover = std::move(*socket);
+  setup.handover.announce(setup.pool.view());
+}
+
 // The job has ended and nobody waits: but a collector that goes on for long would surprise.
 void end_soon() {
   constexpr rlim_t kCpuSecondsLeft = 2;
@@ -114,6 +129,7 @@ int run_collect(const CollectOptions& options) {
   setup.manifest.pool_path = setup.pool.path();
   setup.target = options.target;
   setup.control_fd = options.control_fd;
+  open_handover(setup);
   const Status written =
       write_file_atomically(setup.directory.path + "/manifest.json", render_manifest(setup.manifest));
   if (!written) return refuse(options.ready_fd, written.error());

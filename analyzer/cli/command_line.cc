@@ -82,7 +82,7 @@ std::optional<CommandLine> parse_into(CLI::App& app, Words words, int usage_stat
 
 CommandLine parse_record(const Words& words) {
   RecordOptions options;
-  std::string sample_bytes = "64KiB", liveness = "on";
+  std::string sample_bytes = "64KiB", liveness = "on", write_tracking = "on";
   CLI::App app("Runs CMD, and says why its memory grew: whyrss record [options] -- CMD ARGS...", "record");
   app.add_option("-o,--output", options.output,
                  "directory of the recording (default whyrss-<program>-<pid>; %p pid, %h host, %j job, %r rank)");
@@ -91,6 +91,8 @@ CommandLine parse_record(const Words& words) {
   app.add_option("--sample-bytes", sample_bytes, "mean distance of malloc samples (default 64KiB)");
   app.add_option("--touch", options.touch, "sample each Nth page fault: a number, auto or off");
   app.add_option("--liveness", liveness, "live bytes per page: on or off")->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--write-tracking", write_tracking, "writes of fork families to shared pages: on or off")
+      ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--unwinder", options.unwinder, "auto or libunwind")->check(CLI::IsMember({"auto", "libunwind"}));
   app.add_option("--preload", options.preload, "an allocator's library, loaded behind ours");
   app.add_option("--memory-max", options.memory_max, "run under a memory limit of this size");
@@ -105,6 +107,7 @@ CommandLine parse_record(const Words& words) {
                       kCannotRecord};
   options.sample_bytes = static_cast<std::uint64_t>(*distance);
   options.liveness = liveness == "on";
+  options.write_tracking = write_tracking == "on";
   const bool number = !options.touch.empty() && options.touch.size() <= 9 &&
                       options.touch.find_first_not_of("0123456789") == std::string::npos &&
                       options.touch.find_first_not_of('0') != std::string::npos;

@@ -44,9 +44,9 @@ std::string shim_library() {
 }
 
 std::string option_text(const RecordOptions& options) {
-  std::string text =
-      fmt::format("mode={},sample_bytes={},touch={},liveness={},unwinder={}", options.mode, options.sample_bytes,
-                  options.touch, options.liveness ? "on" : "off", options.unwinder);
+  std::string text = fmt::format("mode={},sample_bytes={},touch={},liveness={},unwinder={},write_tracking={}",
+                                 options.mode, options.sample_bytes, options.touch, options.liveness ? "on" : "off",
+                                 options.unwinder, options.write_tracking ? "on" : "off");
   if (!options.exe.empty()) text += ",exe=" + options.exe;
   if (!options.at_end.empty()) text += ",at_end=" + options.at_end;
   return text;

@@ -15,6 +15,7 @@ struct RecordOptions {
   std::uint64_t sample_bytes = 64 * 1024;
   std::string touch = "auto";  // auto, off, or a number
   bool liveness = true;
+  bool write_tracking = true;
   std::string unwinder = "auto";  // auto, libunwind
   std::string preload;            // an allocator that is loaded behind the shim
   std::string memory_max;         // --memory-max as given

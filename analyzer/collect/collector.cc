@@ -74,6 +74,7 @@ void Collector::run() {
     handle_happenings();
     find_new_slots();
     follow_target();
+    take_handed_memory();
     serve_looks();
     if (now_ns >= next_tick_ns_) tick(now_ns);
     budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns - context_.exact_cpu_ns);
@@ -92,6 +93,7 @@ void Collector::wait(std::int64_t deadline_ns) {
   std::vector<pollfd> entries{{.fd = doorbell_.fd(), .events = POLLIN, .revents = 0}};
   if (setup_.control_fd >= 0 && !control_.at_end())
     entries.push_back({.fd = setup_.control_fd, .events = POLLIN, .revents = 0});
+  if (setup_.handover.fd() >= 0) entries.push_back({.fd = setup_.handover.fd(), .events = POLLIN, .revents = 0});
   for (const auto& [key, followed] : followed_)
     if (!followed.has_ended && followed.process->pidfd() >= 0)
       entries.push_back({.fd = followed.process->pidfd(), .events = POLLIN, .revents = 0});
@@ -147,6 +149,10 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, const Followed
   const bool forked = parent != nullptr && parent->process->start_stack() == fresh.start_stack() &&
                       parent->process->start_code() == fresh.start_code();
   followed.family = forked ? parent->family : next_family_++;
+  if (forked && setup_.handover.is_open()) {
+    followed.forked_from = parent->process->key();
+    followed.track_at_ns = followed.image_seen_ns + kTrackAfterNs;
+  }
   const trace::PoolView pool = setup_.pool.view();
   const std::set<ProcessKey> names = names_.names_of(key);
   for (std::uint32_t slot = 0; slot < pool.header->slot_count; ++slot)
@@ -169,6 +175,9 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, const Followed
 
 void Collector::exec_seen(Followed& followed) {
   followed.family = next_family_++;
+  followed.forked_from = {};
+  followed.track_at_ns = 0;
+  followed.process->set_write_tracker(std::nullopt);
   followed.process->write_process(followed.slot != trace::kNoSlot);
   followed.image_seen_ns = monotonic_ns();
   followed.process->policy().forget();

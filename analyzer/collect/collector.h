@@ -13,6 +13,7 @@
 #include "collect/control.h"
 #include "collect/doorbell.h"
 #include "collect/drain.h"
+#include "collect/handover_socket.h"
 #include "collect/pool_file.h"
 #include "collect/process_follow.h"
 #include "collect/process_names.h"
@@ -27,6 +28,7 @@ class Collector {
     RecordingDirectory directory;
     trace::SessionId session;
     PoolFile pool;
+    HandoverSocket handover;  // closed: writes are not tracked
     Manifest manifest;
     pid_t target = 0;
     int control_fd = -1;  // -1: not started by record, the target runs already
@@ -45,7 +47,9 @@ class Collector {
   struct Followed {
     std::unique_ptr<ProcessFollow> process;
     std::uint32_t slot = trace::kNoSlot;
-    int family = 0;                           // forked from each other without an exec
+    int family = 0;                // forked from each other without an exec
+    ProcessKey forked_from{};      // if it was, and has run no other program since
+    std::int64_t track_at_ns = 0;  // when its writes, and its parent's, are to be tracked; 0: they are, or never
     std::optional<std::int32_t> exit_status;  // from its exit record
     std::int64_t teardown_ns = 0;             // when its teardown record was seen
     std::int64_t image_seen_ns = 0;           // first sight of the program that it runs
@@ -55,6 +59,9 @@ class Collector {
     bool has_ended = false;
     std::int64_t ended_ns = 0;
   };
+
+  // A fork child that lives on after so long has most likely not been made for an exec.
+  static constexpr std::int64_t kTrackAfterNs = 50'000'000;
 
   // A look that is owed to a family.
   struct Due {
@@ -74,6 +81,10 @@ class Collector {
   void note_other_cgroup(ProcessFollow& process);
   void owe_look(int family, trace::WalkTrigger trigger);
   void walk_families();
+  void take_handed_memory();
+  void track_writes(Followed& followed, WriteTracker::Huge huge);
+  void track_family(const std::vector<Followed*>& members, std::int64_t now_ns);
+  [[nodiscard]] static std::int64_t next_tracking(const std::vector<Followed*>& members);
   [[nodiscard]] static bool is_leaving(const Followed& followed);
   [[nodiscard]] bool has_relatives(const Followed& followed) const;
   void finish_ended();
@@ -102,6 +113,7 @@ class Collector {
   std::map<pid_t, ProcessKey> by_pid_;
   std::set<ProcessKey> ended_;  // their files are closed: late segments have no home
   std::map<int, Due> due_families_;
+  std::map<ProcessKey, WriteTracker> handed_;  // of processes that are not followed yet
   int next_family_ = 1;
   bool started_ = false;  // the target's own image runs
   bool target_sought_ = false;

@@ -117,7 +117,8 @@ void Collector::owe_look(int family, WalkTrigger trigger) {
                  .first->second;
   if (!of_family(trigger)) return;
   due.trigger = trigger;
-  due.at_ns = std::min(now_ns + kGatherNs, due.latest_ns);
+  const bool tracks = trigger == WalkTrigger::fork && setup_.handover.is_open();
+  due.at_ns = std::min(now_ns + (tracks ? kTrackAfterNs : kGatherNs), due.latest_ns);
 }
 
 void Collector::walk_families() {
@@ -139,6 +140,7 @@ void Collector::walk_families() {
     const WalkTrigger trigger = due->second.trigger;
     const bool allowed = must_happen(trigger) ? budget_.allows_overdraft(now_ns) : budget_.allows(now_ns, expected_ns);
     if (allowed) {
+      track_family(members, now_ns);
       std::int64_t together_ns = 0;
       for (Followed* member : members) {
         look_at(*member, trigger);
@@ -148,7 +150,10 @@ void Collector::walk_families() {
     }
     // What must happen waits for its turn; all else comes up again at the next poll.
     if (allowed || members.empty() || !must_happen(trigger)) {
+      const int family = due->first;
       due = due_families_.erase(due);
+      if (const std::int64_t next_ns = next_tracking(members); next_ns != 0)
+        due_families_[family] = {.trigger = WalkTrigger::fork, .at_ns = next_ns, .latest_ns = next_ns};
     } else {
       due++->second.at_ns = now_ns + kAskAgainNs;
     }

@@ -96,20 +96,6 @@ class VmaCursor {
   RunBuilder runs_{none_, 0};
 };
 
-// Entries of [start, start + entries.size() pages); false at the end of the address space's life.
-bool read_entries(int fd, std::uint64_t start, std::span<std::uint64_t> entries) {
-  auto bytes = std::as_writable_bytes(entries);
-  std::uint64_t offset = start / kPageBytes * sizeof(std::uint64_t);
-  while (!bytes.empty()) {
-    const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
-}
-
 std::uint64_t pages_of(const ScanRegion& region) { return (region.end - region.start) / kPageBytes; }
 
 bool is_whole_huge(const ScanRegion& region) {
@@ -270,6 +256,19 @@ void RunBuilder::add(std::uint32_t bits, std::uint64_t page_count) {
     runs_->back().page_count += taken;
     page_count -= taken;
   }
+}
+
+bool read_entries(int fd, std::uint64_t start, std::span<std::uint64_t> entries) {
+  auto bytes = std::as_writable_bytes(entries);
+  std::uint64_t offset = start / kPageBytes * sizeof(std::uint64_t);
+  while (!bytes.empty()) {
+    const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
 }
 
 bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,

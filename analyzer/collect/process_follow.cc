@@ -143,6 +143,18 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   return cost_ns;
 }
 
+std::int64_t ProcessFollow::track_writes(WriteTracker::Huge huge) {
+  if (!write_tracker_) return 0;
+  const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
+  const std::int64_t begin_ns = monotonic_ns();
+  const auto runs = write_tracker_->protect_shared(pid_, context_->methods, *context_->resolver, huge);
+  if (runs)
+    append(FrameKind::tracked, encode_tracked(begin_ns, monotonic_ns(), *runs));
+  else
+    write_tracker_.reset();
+  return thread_cpu_ns() - context_->exact_cpu_ns - begin_cpu_ns;
+}
+
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
   const TargetMemory memory(pid_);

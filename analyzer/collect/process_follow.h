@@ -14,6 +14,7 @@
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
 #include "collect/walk_policy.h"
+#include "collect/write_tracker.h"
 #include "recording/frame_file.h"
 #include "shim/trace/pool.h"
 #include "support/file.h"
@@ -59,12 +60,17 @@ class ProcessFollow {
   // than at the last poll.
   bool poll(std::int64_t now_ns, bool& exec_seen);
   [[nodiscard]] PollPoint poll_point() const { return last_poll_; }
+  // From now on its writes can be tracked, until it runs another program.
+  void set_write_tracker(std::optional<WriteTracker> tracker) { write_tracker_ = std::move(tracker); }
+  [[nodiscard]] bool has_write_tracker() const { return write_tracker_.has_value(); }
   // What its slot says; counts from the next poll or walk on.
   void set_live_bytes(std::int64_t live_bytes) { live_bytes_ = live_bytes; }
 
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
   std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness);
+  // Protects what it shares with relatives and stores which pages that are; a walk should follow at once.
+  std::int64_t track_writes(WriteTracker::Huge huge);
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
   void write_status(trace::WalkTrigger moment);
@@ -101,6 +107,7 @@ class ProcessFollow {
   pid_t pid_;
   Fd pidfd_;
   FrameWriter events_, pages_;
+  std::optional<WriteTracker> write_tracker_;
   WalkPolicy policy_;
   PollPoint last_poll_;
   std::int64_t live_bytes_ = 0;

@@ -68,12 +68,13 @@ TEST(CommandLine, CompareAllocators) {
 }
 
 TEST(CommandLine, RecordValues) {
-  const auto options =
-      parsed<RecordOptions>({"record", "--sample-bytes", "2MiB", "--touch", "61", "--liveness", "off", "--unwinder",
-                             "libunwind", "--preload", "/x.so", "--memory-max", "1GiB", "--exe", "py*", "prog"});
+  const auto options = parsed<RecordOptions>({"record", "--sample-bytes", "2MiB", "--touch", "61", "--liveness", "off",
+                                              "--unwinder", "libunwind", "--write-tracking", "off", "--preload",
+                                              "/x.so", "--memory-max", "1GiB", "--exe", "py*", "prog"});
   EXPECT_EQ(options.sample_bytes, 2U << 20);
   EXPECT_EQ(options.touch, "61");
   EXPECT_FALSE(options.liveness);
+  EXPECT_FALSE(options.write_tracking);
   EXPECT_EQ(options.unwinder, "libunwind");
   EXPECT_EQ(options.preload, "/x.so");
   EXPECT_EQ(options.memory_max, "1GiB");
@@ -82,6 +83,7 @@ TEST(CommandLine, RecordValues) {
   EXPECT_EQ(defaults.sample_bytes, 64U << 10);
   EXPECT_EQ(defaults.touch, "auto");
   EXPECT_TRUE(defaults.liveness);
+  EXPECT_TRUE(defaults.write_tracking);
 }
 
 TEST(CommandLine, RecordFaultsLeaveTheCommandsStatusesAlone) {

@@ -1,0 +1,49 @@
+// Where the processes of the tree hand over their userfaultfd (PoolHeader::handover_path).
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "shim/trace/pool.h"
+#include "support/file.h"
+
+namespace whyrss {
+
+struct HandedMemory {
+  pid_t pid = 0;  // here; who connected, by the kernel's word
+  std::uint64_t start_ticks = 0;
+  Fd descriptor;
+};
+
+// Listens; only processes of the same user reach it. Removes its file when it goes.
+class HandoverSocket {
+ public:
+  HandoverSocket() = default;
+  // Beside the pool's file; else, where that has none or a name too long for a socket, in `recording_directory`.
+  static Result<HandoverSocket> open(const std::string& pool_path, const std::string& recording_directory);
+  HandoverSocket(HandoverSocket&& other) noexcept;
+  HandoverSocket& operator=(HandoverSocket&& other) noexcept;
+  HandoverSocket(const HandoverSocket&) = delete;
+  HandoverSocket& operator=(const HandoverSocket&) = delete;
+  ~HandoverSocket();
+
+  // Tells the processes of the pool.
+  void announce(trace::PoolView pool) const;
+
+  [[nodiscard]] bool is_open() const { return static_cast<bool>(listener_); }
+  // To wait for; -1: there is none, or no descriptor is left for what would come.
+  [[nodiscard]] int fd() const { return out_of_descriptors_ ? -1 : listener_.get(); }
+  // What has come since the last call; never waits.
+  std::vector<HandedMemory> take();
+
+ private:
+  Fd listener_;
+  std::vector<Fd> connections_;  // whose message has not come yet
+  std::string path_;
+  bool out_of_descriptors_ = false;
+};
+
+}  // namespace whyrss

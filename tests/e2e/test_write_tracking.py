@@ -1,0 +1,117 @@
+"""Writes to pages that a fork shares, as the kernel tells them: which pages are protected, and which have been written."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+
+import pytest
+
+import conftest
+import frame_reader
+
+PROGRAMS = conftest.ROOT / "tests/programs"
+PAGES = 400
+LONG_MS = 60_000
+
+
+def compiled(folder, name):
+    if not conftest.shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    program = folder / name
+    subprocess.run(["gcc", "-O1", "-g", "-pthread", f"-I{conftest.ROOT}", "-o", program, PROGRAMS / f"{name}.c"], check=True)
+    return program
+
+
+def capability(recording):
+    return json.loads((recording / "manifest.json").read_text())["capabilities"]["write_tracking"]
+
+
+class CowRun:
+    """A recorded run of cow_pages."""
+
+    def __init__(self, recording, output):
+        if capability(recording) != "yes":
+            pytest.skip(f"no write tracking here: {capability(recording)}")
+        self.told = dict(re.findall(r"(?m)^(\w+) (\w+)", output))
+        self.start = int(self.told["pages"], 16)
+        self.looks = {name: frame_reader.looks(recording, self.told[name]) for name in ("parent", "child")}
+
+    def walks(self, name):
+        """The bits of the pages in each walk that saw them tracked, or later."""
+        bits = [frame_reader.bits_between(look, self.start, PAGES) for look in self.looks[name]
+                if isinstance(look, frame_reader.Walk)]
+        first = next(index for index, walk in enumerate(bits) if walk[-1] & frame_reader.WRITE_TRACKED)
+        return bits[first:]
+
+    def protected(self, name):
+        """The pages that are listed as protected, of the region."""
+        return {page for look in self.looks[name] if isinstance(look, frame_reader.Tracked)
+                for start, count in look.runs for page in range((start - self.start) // 4096,
+                                                                (start - self.start) // 4096 + count)
+                if 0 <= page < PAGES}
+
+
+def pages_without(walk, bit):
+    return [page for page, bits in enumerate(walk) if not bits & bit]
+
+
+def pages_with(walk, bit):
+    return [page for page, bits in enumerate(walk) if bits & bit]
+
+
+AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may use; those of pytest are closed to other users."""
+    with tempfile.TemporaryDirectory(prefix="whyrss-test-") as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o777)
+        yield folder
+
+
+def as_nobody(whyrss):
+    """What runs a command as another user without any privilege."""
+    if os.geteuid() != 0 or not conftest.shutil.which("setpriv"):
+        pytest.skip("needs root and setpriv")
+    if subprocess.run([*AS_NOBODY, whyrss.program, "--version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("other users cannot run this build of whyrss")
+    return AS_NOBODY
+
+
+@pytest.mark.parametrize("user", ["same", "nobody"])
+def test_exactly_the_written_pages_lose_their_protection(whyrss, open_folder, user):
+    recording = open_folder / "recording.whyrss"
+    program = compiled(open_folder, "cow_pages")
+    prefix = as_nobody(whyrss) if user == "nobody" else []
+    command = [*prefix, whyrss.program, "record", "-q", "-o", recording, "--", program, str(LONG_MS)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=conftest.PATIENCE_S)
+    assert result.returncode == 0, result.stderr
+    run = CowRun(recording, result.stdout)
+    assert run.told["tracked"] == "1"
+    for name in ("parent", "child"):
+        assert run.protected(name) == set(range(PAGES))
+        first = run.walks(name)[0]
+        assert not pages_without(first, frame_reader.WRITE_TRACKED) and not pages_with(first, frame_reader.EXCLUSIVE)
+
+    child, parent = run.walks("child")[-1], run.walks("parent")[-1]
+    assert pages_without(child, frame_reader.WRITE_TRACKED) == list(range(130))  # 100 copied, 30 reused
+    assert pages_with(child, frame_reader.EXCLUSIVE) == list(range(150))
+    assert pages_without(parent, frame_reader.WRITE_TRACKED) == [*range(20), *range(100, 150)]
+    assert pages_with(parent, frame_reader.EXCLUSIVE) == list(range(PAGES))  # the child has ended
+    before_end = next(walk for walk in reversed(run.walks("parent")) if not walk[-1] & frame_reader.EXCLUSIVE)
+    assert pages_with(before_end, frame_reader.EXCLUSIVE) == list(range(150))
+
+
+def test_switched_off_nothing_is_protected(whyrss, recording, tmp_path):
+    program = compiled(tmp_path, "cow_pages")
+    result = whyrss.record(recording, [program, "300"], "--write-tracking", "off")
+    assert result.returncode == 0, result.stderr
+    told = dict(re.findall(r"(?m)^(\w+) (\w+)", result.stdout))
+    assert told["tracked"] == "0" and capability(recording) == "switched off"
+    for pid in (told["parent"], told["child"]):
+        looks = frame_reader.looks(recording, pid)
+        assert looks and not any(isinstance(look, frame_reader.Tracked) for look in looks)

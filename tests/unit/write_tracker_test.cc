@@ -1,0 +1,256 @@
+// A userfaultfd handed over by another process, and what protecting its shared pages tells. Skipped where the kernel or
+// the sandbox has none.
+#include "collect/write_tracker.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <vector>
+
+#include "collect/capabilities.h"
+#include "collect/handover_socket.h"
+#include "collect/page_runs.h"
+#include "procfs/page_scan.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::size_t kPages = 64;
+
+bool is_possible() {
+  for (const Capability& capability : probe_capabilities())
+    if (capability.name == "write_tracking") return capability.works;
+  return false;
+}
+
+class Folder {
+ public:
+  Folder() { path_ = mkdtemp(name_.data()); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder() { std::filesystem::remove_all(path_); }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string name_ = "/tmp/whyrss-test-XXXXXX", path_;
+};
+
+Fd connect_to(const std::string& path) {
+  Fd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path, path.c_str(), path.size());
+  if (connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return Fd();
+  return connection;
+}
+
+// As the shim does it, but for the size of the message and the number of descriptors.
+bool send(const Fd& connection, std::size_t bytes, const std::vector<int>& descriptors) {
+  std::array<std::uint64_t, 4> words{7};
+  iovec part{.iov_base = words.data(), .iov_len = bytes};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  if (!descriptors.empty()) {
+    message.msg_control = control.data();
+    message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), descriptors.data(), descriptors.size() * sizeof(int));
+  }
+  return sendmsg(connection.get(), &message, MSG_NOSIGNAL) >= 0;
+}
+
+Fd new_userfaultfd() {
+  return Fd(static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY)));
+}
+
+std::size_t open_descriptors() {
+  return static_cast<std::size_t>(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+}
+
+// A child that has forked pages from us, has handed its userfaultfd over and stands still.
+class SharingChild {
+ public:
+  SharingChild(const std::string& socket, void (*work)()) {
+    pid_ = fork();
+    if (pid_ == 0) {
+      work();
+      const Fd memory = new_userfaultfd();
+      if (!send(connect_to(socket), sizeof(std::uint64_t), {memory.get()})) _exit(1);
+      while (true) pause();
+    }
+  }
+  SharingChild(const SharingChild&) = delete;
+  SharingChild& operator=(const SharingChild&) = delete;
+  ~SharingChild() { end(); }
+  void end() {
+    if (ended_) return;
+    ended_ = true;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+  [[nodiscard]] pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+  bool ended_ = false;
+};
+
+std::vector<HandedMemory> wait_and_take(HandoverSocket& socket) {
+  for (int round = 0; round < 1000; ++round) {
+    pollfd entry{.fd = socket.fd(), .events = POLLIN, .revents = 0};
+    poll(&entry, 1, 10);
+    if (auto handed = socket.take(); !handed.empty()) return handed;
+  }
+  return {};
+}
+
+std::vector<std::uint64_t> entries_of(pid_t pid, const void* pages) {
+  const Fd pagemap(open(("/proc/" + std::to_string(pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC));
+  std::vector<std::uint64_t> entries(kPages);
+  if (!read_entries(pagemap.get(), reinterpret_cast<std::uint64_t>(pages), entries)) return {};
+  return entries;
+}
+
+bool covers(const std::vector<trace::PageRun>& runs, const char* page) {
+  const auto address = reinterpret_cast<std::uint64_t>(page);
+  return std::ranges::any_of(
+      runs, [&](const auto& run) { return run.start <= address && address < run.start + run.page_count * kPageBytes; });
+}
+
+char* g_pages = nullptr;
+
+char* map_written() {
+  void* pages = mmap(nullptr, kPages * kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  madvise(pages, kPages * kPageBytes, MADV_NOHUGEPAGE);
+  std::memset(pages, 1, kPages * kPageBytes);
+  return static_cast<char*>(pages);
+}
+
+TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
+  if (!is_possible()) GTEST_SKIP() << "no userfaultfd with WP_ASYNC here";
+  const Folder folder;
+  auto socket = HandoverSocket::open(folder.path() + "/pool", folder.path());
+  ASSERT_TRUE(socket) << socket.error();
+  g_pages = map_written();
+  SharingChild child(folder.path() + "/pool.memory", [] {
+    g_pages[0] = 2;  // its own copy
+    munmap(g_pages + 8 * kPageBytes, kPageBytes);
+  });
+  auto handed = wait_and_take(*socket);
+  ASSERT_EQ(handed.size(), 1U);
+  EXPECT_EQ(handed[0].pid, child.pid());
+  EXPECT_EQ(handed[0].start_ticks, 7U);
+  const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
+  ASSERT_TRUE(tracker);
+  BackingResolver resolver;
+  const WalkMethods methods = probe_walk_methods();
+  const auto runs = tracker->protect_shared(child.pid(), methods, resolver, WriteTracker::Huge::mark);
+  ASSERT_TRUE(runs);
+  const std::vector<std::uint64_t> entries = entries_of(child.pid(), g_pages);
+  ASSERT_EQ(entries.size(), kPages);
+  for (std::size_t page = 0; page < kPages; ++page) {
+    const bool shared = page != 0 && page != 8;
+    EXPECT_EQ(covers(*runs, g_pages + page * kPageBytes), shared) << page;
+    EXPECT_EQ((entries[page] & PagemapBit::write_protected) != 0, shared) << page;
+  }
+  EXPECT_EQ(tracker->protect_shared(child.pid(), methods, resolver, WriteTracker::Huge::mark)->size(), runs->size());
+  // Ours are not touched, and a copy that we make leaves the child's page protected.
+  EXPECT_EQ(entries_of(getpid(), g_pages)[1] & PagemapBit::write_protected, 0U);
+  g_pages[kPageBytes] = 3;
+  EXPECT_EQ(entries_of(child.pid(), g_pages)[1] & (PagemapBit::write_protected | PagemapBit::exclusive),
+            PagemapBit::write_protected | PagemapBit::exclusive);
+  child.end();
+  EXPECT_FALSE(tracker->protect_shared(child.pid(), methods, resolver, WriteTracker::Huge::mark));
+  const SharingChild other(folder.path() + "/pool.memory", [] {});
+  EXPECT_FALSE(tracker->protect_shared(other.pid(), methods, resolver, WriteTracker::Huge::mark));
+  munmap(g_pages, kPages * kPageBytes);
+}
+
+TEST(WriteTracker, LeavesTheProgramsOwnUserfaultfdAlone) {
+  if (!is_possible()) GTEST_SKIP() << "no userfaultfd with WP_ASYNC here";
+  const Folder folder;
+  auto socket = HandoverSocket::open(folder.path() + "/pool", folder.path());
+  ASSERT_TRUE(socket) << socket.error();
+  g_pages = map_written();
+  SharingChild child(folder.path() + "/pool.memory", [] {
+    const int own = new_userfaultfd().release();  // stays open
+    uffdio_api api{.api = UFFD_API, .features = 0, .ioctls = 0};
+    uffdio_register all{.range = {.start = reinterpret_cast<std::uint64_t>(g_pages), .len = kPages * kPageBytes},
+                        .mode = UFFDIO_REGISTER_MODE_MISSING,
+                        .ioctls = 0};
+    if (ioctl(own, UFFDIO_API, &api) != 0 || ioctl(own, UFFDIO_REGISTER, &all) != 0) _exit(1);
+  });
+  auto handed = wait_and_take(*socket);
+  ASSERT_EQ(handed.size(), 1U);
+  const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
+  ASSERT_TRUE(tracker);
+  BackingResolver resolver;
+  const auto runs = tracker->protect_shared(child.pid(), probe_walk_methods(), resolver, WriteTracker::Huge::mark);
+  ASSERT_TRUE(runs);
+  EXPECT_FALSE(covers(*runs, g_pages));
+  EXPECT_FALSE(runs->empty());  // but its other memory is protected
+  for (const std::uint64_t entry : entries_of(child.pid(), g_pages)) EXPECT_EQ(entry & PagemapBit::write_protected, 0U);
+  munmap(g_pages, kPages * kPageBytes);
+}
+
+TEST(WriteTracker, AdoptsNothingElse) {
+  EXPECT_FALSE(WriteTracker::adopt(Fd(open("/dev/null", O_RDWR | O_CLOEXEC))));
+  EXPECT_FALSE(WriteTracker::adopt(Fd()));
+}
+
+TEST(HandoverSocket, DropsWhatIsNoHandoverAndKeepsNoDescriptor) {
+  const Folder folder;
+  auto socket = HandoverSocket::open(folder.path() + "/pool", folder.path());
+  ASSERT_TRUE(socket) << socket.error();
+  const std::string path = folder.path() + "/pool.memory";
+  const Fd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const std::size_t before = open_descriptors();
+  EXPECT_TRUE(send(connect_to(path), sizeof(std::uint64_t), {}));
+  EXPECT_TRUE(send(connect_to(path), 3, {null.get()}));
+  EXPECT_TRUE(send(connect_to(path), 4 * sizeof(std::uint64_t), {null.get(), null.get(), null.get()}));
+  connect_to(path).reset();
+  EXPECT_TRUE(socket->take().empty());
+  EXPECT_EQ(open_descriptors(), before);
+  const Fd late = connect_to(path);
+  EXPECT_TRUE(socket->take().empty());
+  EXPECT_TRUE(send(late, sizeof(std::uint64_t), {null.get()}));
+  EXPECT_EQ(socket->take().size(), 1U);
+  EXPECT_EQ(open_descriptors(), before + 1);  // `late`
+}
+
+TEST(HandoverSocket, LiesWhereItsNameFits) {
+  const Folder folder;
+  const std::string long_name(120, 'x');
+  {
+    const auto socket = HandoverSocket::open("/proc/1/fd/" + long_name, folder.path());
+    ASSERT_TRUE(socket) << socket.error();
+    EXPECT_TRUE(std::filesystem::is_socket(folder.path() + "/memory"));
+    EXPECT_EQ(std::filesystem::status(folder.path() + "/memory").permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/memory"));
+  EXPECT_FALSE(HandoverSocket::open("/" + long_name, "/" + long_name));
+}
+
+}  // namespace
+}  // namespace whyrss
