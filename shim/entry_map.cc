@@ -11,6 +11,7 @@
 #include <cstdarg>
 
 #include "shim/entry_allocate.h"
+#include "shim/kernel_faults.h"
 #include "shim/observe.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
@@ -28,16 +29,28 @@ bool gives_or_takes_pages(int advice) noexcept {
          advice == MADV_HUGEPAGE;
 }
 
+std::uint32_t mapping_weight(int flags) noexcept {
+  const bool populates = (flags & (MAP_POPULATE | MAP_LOCKED)) != 0;
+  return populates || g_kernel_faults.future_locked.load(std::memory_order_relaxed) ? populating_weight() : 0;
+}
+
+std::uint32_t advice_weight(int advice) noexcept {
+  return advice == MADV_POPULATE_READ || advice == MADV_POPULATE_WRITE ? populating_weight() : 0;
+}
+
 [[gnu::always_inline]] inline void* map_observed(const Caller& caller, void* address, std::size_t size, int prot,
                                                  int flags, int fd, off_t offset) noexcept {
+  KernelFaults faults(mapping_weight(flags));
   void* mapped = resolve_real() ? real.mmap64(address, size, prot, flags, fd, offset) : MAP_FAILED;
-  if (mapped != MAP_FAILED)
-    observe_map(caller, {.address = mapped,
-                         .size_bytes = size,
-                         .prot = prot,
-                         .flags = flags,
-                         .fd = (flags & MAP_ANONYMOUS) != 0 ? -1 : fd,
-                         .file_offset = static_cast<std::uint64_t>(offset)});
+  if (mapped == MAP_FAILED) return mapped;
+  faults.end();
+  observe_map(caller, {.address = mapped,
+                       .size_bytes = size,
+                       .prot = prot,
+                       .flags = flags,
+                       .fd = (flags & MAP_ANONYMOUS) != 0 ? -1 : fd,
+                       .file_offset = static_cast<std::uint64_t>(offset)});
+  faults.tell(caller, mapped, size);
   return mapped;
 }
 
@@ -100,11 +113,16 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_memory_syscall(long
   const auto size = static_cast<std::size_t>(a2);
   const std::uintptr_t break_before = number == SYS_brk ? current_break() : 0;
   if (number == SYS_munmap) observe_range(caller, RecordKind::unmap, address, size, 0);
+  const std::uint32_t weight = number == SYS_mmap      ? mapping_weight(static_cast<int>(a4))
+                               : number == SYS_madvise ? advice_weight(static_cast<int>(a3))
+                                                       : 0;
+  KernelFaults faults(weight);
   const long result = raw_syscall(number, a1, a2, a3, a4, a5, a6);
   if (is_raw_error(result)) {
     errno = static_cast<int>(-result);
     return -1;
   }
+  faults.end();
   const auto* mapped = reinterpret_cast<const void*>(result);
   switch (number) {
     case SYS_mmap:
@@ -136,6 +154,7 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_memory_syscall(long
     default:
       break;
   }
+  faults.tell(caller, number == SYS_mmap ? mapped : address, size);
   return result;
 }
 
@@ -192,8 +211,11 @@ WHYRSS_ENTRY int mprotect(void* address, std::size_t size, int prot) noexcept {
 
 WHYRSS_ENTRY int madvise(void* address, std::size_t size, int advice) noexcept {
   resolve_real();
+  KernelFaults faults(advice_weight(advice));
   const int result = real.madvise(address, size, advice);
+  faults.end();  // also where it failed: the pages before the hole are there
   if (result == 0) observe_advice(caller_here(), address, size, advice);
+  faults.tell(caller_here(), address, size);
   return result;
 }
 
@@ -243,4 +265,32 @@ WHYRSS_ENTRY int shmdt(const void* address) noexcept {
   if (const std::size_t size = forget_attachment(address); size != 0)
     observe_range(caller_here(), RecordKind::unmap, address, size, 0);
   return real.shmdt(address);
+}
+
+WHYRSS_ENTRY int mlock(const void* address, std::size_t size) noexcept {
+  resolve_real();
+  KernelFaults faults(populating_weight());
+  const int result = real.mlock(address, size);
+  faults.end();
+  faults.tell(caller_here(), address, size);
+  return result;
+}
+
+WHYRSS_ENTRY int mlock2(const void* address, std::size_t size, unsigned flags) noexcept {
+  resolve_real();
+  KernelFaults faults(populating_weight());
+  const int result = real.mlock2(address, size, flags);
+  faults.end();
+  faults.tell(caller_here(), address, size);
+  return result;
+}
+
+WHYRSS_ENTRY int mlockall(int flags) noexcept {
+  resolve_real();
+  KernelFaults faults(populating_weight());
+  const int result = real.mlockall(flags);
+  faults.end();
+  if (result == 0 && (flags & MCL_FUTURE) != 0) g_kernel_faults.future_locked.store(true, std::memory_order_relaxed);
+  faults.tell(caller_here(), nullptr, std::size_t{1} << 47);
+  return result;
 }

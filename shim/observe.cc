@@ -1,6 +1,7 @@
 #include "shim/observe.h"
 
 #include <linux/futex.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -81,6 +82,15 @@ void look_if_moved(ThreadState& thread) noexcept {
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }
 
+// Of an alternate signal stack, if this thread is on one: the capture needs about half of this.
+constexpr std::uintptr_t kCaptureRoomBytes = 8 * 1024;
+
+bool has_room_for_stack() noexcept {
+  stack_t now{};
+  if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now))) || (now.ss_flags & SS_ONSTACK) == 0) return true;
+  return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) - number_of(now.ss_sp) >= kCaptureRoomBytes;
+}
+
 }  // namespace
 
 void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
@@ -129,6 +139,22 @@ void observe_remap(const Caller& caller, const Mapping& before, const Mapping& a
                           .stack_id = stack_id,
                           .tid = event.thread().writer.tid,
                           .reserved = 0});
+}
+
+void observe_kernel_faults(const Caller& caller, const void* address, std::size_t size_bytes, std::uint32_t faults,
+                           std::uint32_t weight_calls) noexcept {
+  Observation event;
+  if (!event) return;
+  // read() may be called in a handler, whose stack may have room for its frame and little more.
+  const std::uint32_t stack_id = has_room_for_stack() ? event.stack(caller) : trace::kNoStack;
+  emit(event.thread(), trace::RecordKind::kernel_faults,
+       trace::KernelFaultsRecord{.header = {},
+                                 .address = number_of(address),
+                                 .size_bytes = size_bytes,
+                                 .faults = faults,
+                                 .weight_calls = weight_calls,
+                                 .stack_id = stack_id,
+                                 .tid = event.thread().writer.tid});
 }
 
 void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept {

@@ -40,6 +40,10 @@ void observe_range(const Caller& caller, trace::RecordKind kind, const void* add
                    std::int64_t argument) noexcept;
 void observe_remap(const Caller& caller, const Mapping& before, const Mapping& after) noexcept;
 
+// The kernel made `faults` pages of the range resident within a call, and in `weight_calls` calls like it.
+void observe_kernel_faults(const Caller& caller, const void* address, std::size_t size_bytes, std::uint32_t faults,
+                           std::uint32_t weight_calls) noexcept;
+
 // In the parent: a child by fork (record kind fork), posix_spawn or vfork (spawn; pid 0 = not known).
 void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept;
 // About to replace the image; everything written so far is handed over.

@@ -8,11 +8,15 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 
 #include <cstddef>
 #include <cstdint>
+
+struct _IO_FILE;  // <stdio.h> calls it FILE
 
 namespace whyrss::shim {
 
@@ -70,6 +74,25 @@ using SignalHandler = void (*)(int);
   X(sbrk, void*, (std::intptr_t))                                                                                   \
   X(shmat, void*, (int, const void*, int))                                                                          \
   X(shmdt, int, (const void*))                                                                                      \
+  X(read, ssize_t, (int, void*, std::size_t))                                                                       \
+  X(pread64, ssize_t, (int, void*, std::size_t, off64_t))                                                           \
+  X(readv, ssize_t, (int, const iovec*, int))                                                                       \
+  X(preadv64, ssize_t, (int, const iovec*, int, off64_t))                                                           \
+  X(preadv64v2, ssize_t, (int, const iovec*, int, off64_t, int))                                                    \
+  X(recv, ssize_t, (int, void*, std::size_t, int))                                                                  \
+  X(recvfrom, ssize_t, (int, void*, std::size_t, int, sockaddr*, socklen_t*))                                       \
+  X(recvmsg, ssize_t, (int, msghdr*, int))                                                                          \
+  X(fread, std::size_t, (void*, std::size_t, std::size_t, _IO_FILE*))                                               \
+  X(fread_unlocked, std::size_t, (void*, std::size_t, std::size_t, _IO_FILE*))                                      \
+  X(__read_chk, ssize_t, (int, void*, std::size_t, std::size_t))                                                    \
+  X(__pread64_chk, ssize_t, (int, void*, std::size_t, off64_t, std::size_t))                                        \
+  X(__recv_chk, ssize_t, (int, void*, std::size_t, std::size_t, int))                                               \
+  X(__recvfrom_chk, ssize_t, (int, void*, std::size_t, std::size_t, int, sockaddr*, socklen_t*))                    \
+  X(__fread_chk, std::size_t, (void*, std::size_t, std::size_t, std::size_t, _IO_FILE*))                            \
+  X(__fread_unlocked_chk, std::size_t, (void*, std::size_t, std::size_t, std::size_t, _IO_FILE*))                   \
+  X(mlock, int, (const void*, std::size_t))                                                                         \
+  X(mlock2, int, (const void*, std::size_t, unsigned))                                                              \
+  X(mlockall, int, (int))                                                                                           \
   X(fork, pid_t, ())                                                                                                \
   X(_Fork, pid_t, ())                                                                                               \
   X(vfork, pid_t, ())                                                                                               \

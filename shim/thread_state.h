@@ -34,6 +34,9 @@ struct ThreadState {
   std::uint64_t armed = 0;                 // what `left` or `request_left` began with
   std::uint64_t gap = 0;                   // from there to the byte that is sampled next
   std::uint64_t random = 0;                // of sampling.h
+  std::uint64_t read_random = 0;           // of kernel_faults.h, as what follows
+  std::uint64_t told_faults = 0;           // minor faults that a record has told
+  std::uint64_t last_vector_bytes = 0;     // that readv or recvmsg filled
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.
   std::uintptr_t busy_sp = 0;

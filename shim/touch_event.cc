@@ -12,9 +12,11 @@
 #include <cerrno>
 
 #include "shim/emit.h"
+#include "shim/kernel_faults.h"
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/raw_io.h"
+#include "shim/sampling.h"
 #include "shim/session.h"
 #include "shim/touch_descriptor.h"
 #include "shim/touch_policy.h"
@@ -53,14 +55,10 @@ std::uint32_t period_due() noexcept {
                                                                                        : kLaterPeriodFaults;
 }
 
-// Uniform in 1..limit (splitmix64).
+// Uniform in 1..limit.
 std::uint32_t random_period(TouchThread& touch, std::uint32_t limit) noexcept {
-  touch.random += 0x9e3779b97f4a7c15ULL;
-  std::uint64_t value = touch.random;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-  value ^= value >> 31;
-  return 1 + static_cast<std::uint32_t>(static_cast<std::uint64_t>(static_cast<std::uint32_t>(value)) * limit >> 32);
+  const auto value = static_cast<std::uint32_t>(next_random(touch.random));
+  return 1 + static_cast<std::uint32_t>(std::uint64_t{value} * limit >> 32);
 }
 
 void drop_event(TouchThread& touch) noexcept {
@@ -170,12 +168,20 @@ long arm(ThreadState& thread) noexcept {
 }  // namespace
 
 void start_touch(ThreadState& thread, const char* const* environment) noexcept {
-  if (session().settings.touch_off) return stop(thread, "switched off by touch=off");
-  if (const std::string_view why = reason_against_touch(environment); !why.empty()) return stop(thread, why);
-  if (!install_trap_handler()) return stop(thread, "the program ignores SIGTRAP");
-  g_touch.wanted.store(true, std::memory_order_release);
-  if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
-  emit_state(thread, trace::TouchState::armed, {});
+  const Settings& settings = session().settings;
+  if (settings.touch_off) return stop(thread, "switched off by touch=off");
+  // What the kernel faults in is counted without a signal: also where one would hurt.
+  std::string_view why = reason_against_touch(environment);
+  if (why.empty() && is_event_deadly()) return stop(thread, "a seccomp filter kills for perf_event_open");
+  if (why.empty() && !install_trap_handler()) why = "the program ignores SIGTRAP";
+  if (why.empty()) {
+    g_touch.wanted.store(true, std::memory_order_release);
+    if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
+    emit_state(thread, trace::TouchState::armed, {});
+  } else {
+    stop(thread, why);
+  }
+  start_kernel_faults(settings.touch_period_faults);
 }
 
 void touch_enter_thread(ThreadState& thread) noexcept {
@@ -186,6 +192,7 @@ void touch_enter_thread(ThreadState& thread) noexcept {
 }
 
 void touch_enter_fork_child(ThreadState& thread) noexcept {
+  thread.read_random = 0;  // not the parent's sequence
   if (!g_touch.wanted.load(std::memory_order_acquire)) {
     if (!g_touch.off_reason.empty()) emit_state(thread, trace::TouchState::off, g_touch.off_reason);
     return;

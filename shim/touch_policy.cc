@@ -139,10 +139,12 @@ std::string_view reason_against_touch(const char* const* environment) noexcept {
   if (is_under_valgrind(environment)) return "the program runs under valgrind";
   if (is_go_program()) return "Go programs handle signals on stacks of their own";
   if (is_managed_program()) return "Java and .NET handle signals in ways of their own";
-  const long seccomp = raw_syscall(SYS_prctl, PR_GET_SECCOMP);
-  g_seccomp_at_start = seccomp;
-  if (seccomp == SECCOMP_MODE_FILTER && is_perf_call_deadly()) return "a seccomp filter kills for perf_event_open";
   return {};
+}
+
+bool is_event_deadly() noexcept {
+  g_seccomp_at_start = raw_syscall(SYS_prctl, PR_GET_SECCOMP);
+  return g_seccomp_at_start == SECCOMP_MODE_FILTER && is_perf_call_deadly();
 }
 
 bool has_new_seccomp_filter() noexcept { return raw_syscall(SYS_prctl, PR_GET_SECCOMP) != g_seccomp_at_start; }

@@ -12,6 +12,8 @@ import time
 
 import pytest
 
+import pool_reader
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))  # tests import constants from programs that import whyrss.py
 PATIENCE_S = 120  # for one command, and for a state to be reached
@@ -74,6 +76,19 @@ def whyrss():
     program = pathlib.Path(os.environ.get("WHYRSS_BIN", ROOT / "build/release/bin/whyrss"))
     assert program.is_file(), f"no whyrss at {program}: build it, or set WHYRSS_BIN"
     return Whyrss(program)
+
+
+@pytest.fixture
+def traced(whyrss, tmp_path):
+    """traced(COMMAND, touch=...) -> finished process, pid -> what it wrote."""
+    def run(command, touch="1", chunks=4096, slots=64, **options):
+        pool = tmp_path / "pool"
+        environment = {**os.environ, **pool_reader.make_pool(pool, chunks, slots), "LD_PRELOAD": str(whyrss.shim),
+                       "WHYRSS_OPTS": f"touch={touch}"}
+        result = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
+                                timeout=PATIENCE_S * 5, check=False, **options)
+        return result, pool
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,8 @@ Slot = collections.namedtuple("Slot", "small_allocations small_allocated_bytes s
                                       "liveness waits")
 Touch = collections.namedtuple("Touch", "address weight_faults missed_faults stack_id tid")
 TouchState = collections.namedtuple("TouchState", "armed why")
-TOUCH, TOUCH_STATE = 25, 26
+KernelFaults = collections.namedtuple("KernelFaults", "address size_bytes faults weight_calls stack_id tid")
+TOUCH, TOUCH_STATE, KERNEL_FAULTS = 25, 26, 32
 RELEASE_UNDONE, CLOCK, COMPACT_ALLOCATE, COMPACT_RELEASE = 8, 28, 29, 30
 
 
@@ -34,6 +35,7 @@ class Process:
     def __init__(self):
         self.python, self.codes, self.stacks, self.events, self.notes = None, {}, {}, [], []
         self.touches, self.touch_states, self.moments = [], [], []
+        self.kernel_faults = []
         self.mapped = []  # address, size, how many touches there were before
         self.attached = False
         self.earlier = None  # the image that this one replaced by exec: ids are of one image
@@ -239,6 +241,8 @@ def take_record(process, kind, data):
         process.mapped.append((address, size, len(process.touches)))
     elif kind == TOUCH:
         process.touches.append(Touch(*struct.unpack_from("<Q4I", data, 16)))
+    elif kind == KERNEL_FAULTS:
+        process.kernel_faults.append(KernelFaults(*struct.unpack_from("<2Q4I", data, 16)))
     elif kind == TOUCH_STATE:
         armed, size = struct.unpack_from("<2I", data, 16)
         process.touch_states.append(TouchState(bool(armed), data[24:24 + size].decode("utf-8", "replace")))

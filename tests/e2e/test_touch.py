@@ -12,25 +12,12 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S, ROOT
+from conftest import PATIENCE_S
+from fault_programs import FUNCTIONS_ON_STACKS, Functions, compiled
 
-PROGRAMS = ROOT / "tests" / "programs"
 PAGE, PAGES = 4096, 64
 # The kernel has page-fault events for us; a machine that lacks them skips what needs them, and says why.
 ARMED = pool_reader.TouchState(True, "")
-
-
-@pytest.fixture
-def traced(whyrss, tmp_path):
-    """traced(COMMAND, touch=...) -> finished process, pid -> what it wrote."""
-    def run(command, touch="1", chunks=4096, slots=64, **options):
-        pool = tmp_path / "pool"
-        environment = {**os.environ, **pool_reader.make_pool(pool, chunks, slots), "LD_PRELOAD": str(whyrss.shim),
-                       "WHYRSS_OPTS": f"touch={touch}"}
-        result = subprocess.run([str(word) for word in command], env=environment, capture_output=True, text=True,
-                                timeout=PATIENCE_S * 5, check=False, **options)
-        return result, pool
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -52,39 +39,14 @@ def touch(traced, why_not):
     return traced
 
 
-def compiled(folder, name, *flags):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    program = folder / name
-    subprocess.run(["gcc", "-O1", "-g", "-pthread", *flags, "-o", program, PROGRAMS / f"{name}.c"], check=True)
-    return program
-
-
 @pytest.fixture(scope="module")
 def faults(tmp_path_factory):
-    # Absolute addresses, so that nm's are those of the running program; and each function on the stack.
-    return compiled(tmp_path_factory.mktemp("programs"), "touch_faults", "-no-pie", "-fno-inline",
-                    "-fno-optimize-sibling-calls")
+    return compiled(tmp_path_factory.mktemp("programs"), "touch_faults", *FUNCTIONS_ON_STACKS)
 
 
 @pytest.fixture(scope="module")
 def signals(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("programs"), "touch_signals")
-
-
-class Functions:
-    """Where the functions of a program lie."""
-
-    def __init__(self, program):
-        listed = subprocess.run(["nm", "-S", str(program)], capture_output=True, text=True, check=True).stdout
-        self.ranges = {name: (int(start, 16), int(start, 16) + int(size, 16))
-                       for start, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", listed, re.M)}
-
-    def names(self, process, stack_id):
-        """The program's functions of a stack, innermost first."""
-        found = [next((name for name, (start, end) in self.ranges.items() if start < address <= end), None)
-                 for address in process.stacks[stack_id].native]
-        return [name for name in found if name is not None]
 
 
 def printed(result, name):
