@@ -17,12 +17,14 @@
 namespace whyrss::shim {
 namespace {
 
+constexpr std::uint64_t kNotKnown = UINT64_MAX;
+
 std::uint64_t seccomp_filters() noexcept {
   static constinit std::array<char, 4096> text{};  // once in a process: no other thread is here
   const std::string_view status = read_file("/proc/self/status", text);
   constexpr std::string_view kKey = "\nSeccomp_filters:\t";  // Linux 5.9
   const std::size_t at = status.find(kKey);
-  if (at == std::string_view::npos) return UINT64_MAX;
+  if (at == std::string_view::npos) return kNotKnown;
   std::string_view number = status.substr(at + kKey.size());
   return take_number(number);
 }
@@ -105,7 +107,9 @@ void hand_over_memory(ThreadState& thread) noexcept {
   const Session& self = session();
   const trace::PoolHeader& pool = *self.pool.header;
   if (pool.handover_path[0] == '\0' || self.control->memory_handed_over.exchange(1) != 0) return;
-  if (seccomp_filters() != pool.seccomp_filters) return note_untracked(thread, "a seccomp filter may forbid it", {});
+  const std::uint64_t filters = seccomp_filters();
+  if (filters == kNotKnown) return note_untracked(thread, "/proc/self/status cannot be read", {});
+  if (filters != pool.seccomp_filters) return note_untracked(thread, "a seccomp filter may forbid it", {});
   std::string_view failed;
   const long error = hand_over(pool, thread.writer.start_ticks, failed);
   if (error != 0) note_untracked(thread, failed, name_of(error));

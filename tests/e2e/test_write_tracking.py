@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import tempfile
 
@@ -115,3 +116,100 @@ def test_switched_off_nothing_is_protected(whyrss, recording, tmp_path):
     for pid in (told["parent"], told["child"]):
         looks = frame_reader.looks(recording, pid)
         assert looks and not any(isinstance(look, frame_reader.Tracked) for look in looks)
+
+
+def tracked_pids(recording):
+    """Of the processes whose shared pages were protected."""
+    return {path.parent.name.rsplit(".", 2)[1] for path in recording.glob("*/pages.zst")
+            if any(kind == frame_reader.TRACKED for kind, _ in frame_reader.frames(path))}
+
+
+def notes(report):
+    return [note for process in report["processes"] for note in process["notes"]]
+
+
+def run_guest(whyrss, recording, folder, *words, **options):
+    program = compiled(folder, "fork_guests")
+    result = whyrss.record(recording, [program, *words], **options)
+    assert result.returncode == 0 and not result.stderr, (words, result)
+    assert result.stdout.endswith(f"{words[0]} 0\n"), result.stdout
+    return result
+
+
+def test_no_descriptor_of_ours_is_ever_there(whyrss, recording, tmp_path):
+    bare = subprocess.run([compiled(tmp_path, "fork_guests"), "descriptors"], capture_output=True, text=True, check=True)
+    recorded = run_guest(whyrss, recording, tmp_path, "descriptors")
+    assert sorted(recorded.stdout.splitlines()) == sorted(bare.stdout.splitlines())
+
+
+@pytest.mark.parametrize("mode", ["close_range", "own_userfaultfd"])
+def test_programs_that_close_all_or_watch_their_own_memory(whyrss, recording, tmp_path, mode):
+    run_guest(whyrss, recording, tmp_path, mode, str(LONG_MS))
+    if capability(recording) == "yes":
+        assert tracked_pids(recording)
+
+
+@pytest.mark.parametrize("mode", ["threads", "signal", "raw"])
+def test_forks_from_anywhere(whyrss, recording, tmp_path, mode):
+    run_guest(whyrss, recording, tmp_path, mode)
+
+
+def test_spawned_programs_share_nothing_that_is_written(whyrss, recording, tmp_path):
+    run_guest(whyrss, recording, tmp_path, "spawn")
+    assert not tracked_pids(recording)
+
+
+def test_says_that_no_descriptor_was_left(whyrss, recording, tmp_path):
+    run_guest(whyrss, recording, tmp_path, "no_descriptors")
+    assert not tracked_pids(recording)
+    if capability(recording) == "yes":
+        assert any("not tracked" in note for note in notes(whyrss.finished_report(recording)))
+
+
+def test_says_that_the_collector_is_out_of_reach(whyrss, recording, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root to chroot")
+    jail = tmp_path / "jail"
+    jail.mkdir()
+    run_guest(whyrss, recording, tmp_path, "chroot", str(jail))
+    assert not tracked_pids(recording)
+    if capability(recording) == "yes":
+        assert any("not tracked" in note for note in notes(whyrss.finished_report(recording)))
+
+
+def test_the_program_goes_on_when_the_collector_is_killed(whyrss, recording, tmp_path):
+    program = compiled(tmp_path, "fork_guests")
+    with subprocess.Popen([program, "outlive", str(LONG_MS)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                          env=whyrss.env_only(recording)) as process:
+        tracked = process.stdout.readline()
+        manifest = json.loads((recording / "manifest.json").read_text())
+        collector = manifest["collector"]["pid"]
+        os.kill(collector, signal.SIGKILL)
+        conftest.wait_until(lambda: not conftest.is_running(collector), "the collector has gone")
+        output, _ = process.communicate("\n", timeout=conftest.PATIENCE_S)
+    for leftover in (pathlib.Path(manifest["pool_path"]), pathlib.Path(manifest["pool_path"] + ".memory")):
+        leftover.unlink(missing_ok=True)
+    assert tracked == ("tracked 1\n" if capability(recording) == "yes" else "tracked 0\n")
+    assert output == "outlive 0\n" and process.returncode == 0
+
+
+@pytest.mark.parametrize("action", ["eperm", "enosys", "kill"])
+def test_a_filter_that_came_later_is_not_put_to_the_test(whyrss, forbid, recording, tmp_path, action):
+    program = compiled(tmp_path, "cow_pages")
+    result = whyrss.record(recording, [*forbid(action, "userfaultfd"), program, "300"])
+    assert result.returncode == 0 and "tracked 0" in result.stdout, (result.stdout, result.stderr)
+    assert not tracked_pids(recording)
+    if capability(recording) == "yes":
+        assert any("seccomp" in note for note in notes(whyrss.finished_report(recording)))
+
+
+@pytest.mark.parametrize("action", ["eperm", "enosys"])
+def test_where_userfaultfd_is_refused_shared_bits_are_all(whyrss, forbid, recording, tmp_path, action):
+    program = compiled(tmp_path, "cow_pages")
+    result = subprocess.run([*forbid(action, "userfaultfd"), whyrss.program, "record", "-q", "-o", recording, "--", program,
+                             "300"], capture_output=True, text=True, check=False, timeout=conftest.PATIENCE_S)
+    assert result.returncode == 0 and "tracked 0" in result.stdout, (result.stdout, result.stderr)
+    assert capability(recording).startswith("userfaultfd") and not tracked_pids(recording)
+    report = whyrss.finished_report(recording)
+    assert report["recording"]["capabilities"]["write_tracking"] is False
+    assert not any("not tracked" in note for note in notes(report))  # said once, of the machine
