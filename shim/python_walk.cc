@@ -3,7 +3,6 @@
 // frame's push or pop: what is read is then checked, and a chain that does not end as it should is said to
 // be torn. In CPython 3.11 and 3.12 that happens within some twenty instructions of a call.
 #include <sys/syscall.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
 #include <utility>
@@ -12,6 +11,7 @@
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
 #include "shim/raw_io.h"
+#include "shim/readable_page.h"
 
 namespace whyrss::shim {
 namespace {
@@ -30,14 +30,12 @@ std::uintptr_t self_thread() noexcept {
   return self;
 }
 
-// Of a state that may belong to a thread that is just leaving: its memory may be gone.
+// Of a state that may belong to a thread that is just leaving: its memory may go at any moment.
 bool is_own_foreign_state(const std::byte* state, std::size_t thread_id_offset) noexcept {
-  std::uintptr_t thread_id = 0;
-  iovec local{.iov_base = &thread_id, .iov_len = sizeof(thread_id)};
-  iovec remote{.iov_base = const_cast<std::byte*>(state) + thread_id_offset, .iov_len = sizeof(thread_id)};
-  const long copied =
-      raw_syscall(SYS_process_vm_readv, raw_syscall(SYS_getpid), as_long(&local), 1, as_long(&remote), 1, 0);
-  return copied == sizeof(thread_id) && thread_id == self_thread();
+  const std::uint64_t self = self_thread();
+  const auto* thread_id = reinterpret_cast<const std::uint32_t*>(state + thread_id_offset);
+  return holds_word(thread_id, static_cast<std::uint32_t>(self)) &&
+         holds_word(thread_id + 1, static_cast<std::uint32_t>(self >> 32));
 }
 
 // This thread's own state is alive and so is its interpreter: both reads are safe.

@@ -1,8 +1,15 @@
 // Reading where a pointer may lead anywhere: what is not there is zero and said, nothing crashes.
 #include "shim/python_access.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
 
 namespace whyrss::shim {
 namespace {
@@ -66,6 +73,52 @@ TEST_F(ProbedReaderTest, AFailureIsRememberedAndReadingGoesOn) {
   EXPECT_EQ(reader_.load<std::uint32_t>(memory_, 0), 0U);
   EXPECT_EQ(reader_.load<std::uint32_t>(page_, 0), 0x5a5a5a5aU);
   EXPECT_TRUE(reader_.failed());
+}
+
+TEST_F(ProbedReaderTest, AWordIsComparedWhereMemoryMayGo) {
+  const auto at = [](std::byte* place) { return reinterpret_cast<std::uint32_t*>(place); };
+  EXPECT_TRUE(holds_word(at(page_ + 8), 0x5a5a5a5aU));
+  EXPECT_FALSE(holds_word(at(page_ + 8), 0x5a5a5a5bU));
+  EXPECT_FALSE(holds_word(at(memory_), 0)) << "PROT_NONE";
+  EXPECT_FALSE(holds_word(at(page_ + kPageBytes), 0)) << "unmapped";
+  EXPECT_FALSE(holds_word(nullptr, 0));
+  EXPECT_EQ(page_[8], std::byte{0x5a});
+}
+
+// Pages of this process that nobody else maps (bit 56 of pagemap).
+std::size_t exclusive_pages(const std::byte* start, std::size_t count) {
+  const int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  std::vector<std::uint64_t> entries(count);
+  const auto offset = static_cast<off_t>(reinterpret_cast<std::uint64_t>(start) / kPageBytes * 8);
+  const ssize_t got = pread(pagemap, entries.data(), count * 8, offset);
+  close(pagemap);
+  if (got != static_cast<ssize_t>(count * 8)) return SIZE_MAX;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(entries, [](std::uint64_t entry) { return (entry >> 56 & 1) != 0; }));
+}
+
+TEST(ReadablePage, ProbesCopyNothingOfWhatAForkShares) {
+  constexpr std::size_t kPages = 64;
+  auto* pages = static_cast<std::byte*>(
+      mmap(nullptr, kPages * kPageBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  madvise(pages, kPages * kPageBytes, MADV_NOHUGEPAGE);
+  std::memset(pages, 7, kPages * kPageBytes);
+  ASSERT_EQ(exclusive_pages(pages, kPages), kPages);
+  const pid_t child = fork();
+  if (child == 0) {
+    bool good = exclusive_pages(pages, kPages) == 0;
+    for (std::size_t i = 0; i < kPages; ++i) {
+      std::byte* page = pages + i * kPageBytes;
+      good = good && is_page_readable(reinterpret_cast<std::uint64_t>(page)) &&
+             holds_word(reinterpret_cast<const std::uint32_t*>(page), 0x07070707U);
+    }
+    _exit(good && exclusive_pages(pages, kPages) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  munmap(pages, kPages * kPageBytes);
 }
 
 }  // namespace
