@@ -14,7 +14,7 @@ constexpr std::int64_t kStoreAfterNs = 1'000'000'000;
 constexpr std::int64_t kOwnerCheckNs = 1'000'000'000;
 // One frame: large enough to compress well, small enough that a damaged one costs little.
 constexpr std::size_t kFramePayloadBytes = 1024 * 1024;
-constexpr std::size_t kBlocksPayloadBytes = 256 * 1024;  // about 50,000 events, 64 chunks
+constexpr std::size_t kBlocksPayloadBytes = 384 * 1024;  // about 70,000 events, 90 chunks
 constexpr std::int64_t kAdviseFree = 8;                  // MADV_FREE
 constexpr std::uint64_t kLargeAdviceBytes = 1024 * 1024;
 

@@ -13,7 +13,7 @@
 #include "collect/array_views.h"
 #include "collect/cgroup.h"
 #include "procfs/process_stat.h"
-#include "recording/block_columns.h"
+#include "recording/block_payload.h"
 #include "support/clock.h"
 #include "support/text.h"
 
@@ -283,7 +283,7 @@ Status ProcessFollow::append_segments(std::int64_t now_ns, std::span<const std::
 }
 
 Status ProcessFollow::append_blocks(std::int64_t now_ns, std::span<const std::byte> payload) {
-  return events_.append(FrameKind::blocks, static_cast<std::uint64_t>(now_ns), payload, runs_bytes(payload));
+  return events_.append(FrameKind::blocks, static_cast<std::uint64_t>(now_ns), payload, payload_parts(payload));
 }
 
 bool ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {

@@ -75,7 +75,7 @@ BlockMerge::OpenFrame& BlockMerge::frame(std::uint32_t number) {
   auto payload = load_payload(stored, fd_.get(), kPayloadSlack);
   if (!payload) return open;
   open.payload = std::move(*payload);
-  open.readable = read_runs(open.payload, open.payload.size() - kPayloadSlack, open.runs, open.places);
+  open.readable = read_runs(open.payload, open.payload.size() - kPayloadSlack, open.runs);
   return open;
 }
 
@@ -90,10 +90,10 @@ bool BlockMerge::open_run(Thread& thread) {
   if (spare_.empty()) spare_.push_back(std::make_unique<Batch>());
   thread.batch = std::move(spare_.back());
   spare_.pop_back();
-  const bool readable = open.readable && run.index < open.runs.size() &&
+  const bool readable = open.readable && run.index < open.runs.runs.size() &&
                         thread.batch->decoder.begin(std::span(open.payload).first(open.payload.size() - kPayloadSlack),
-                                                    open.runs[run.index], open.places[run.index], run.from_offset);
-  if (!readable) unreadable_records_ += run.tag_count;
+                                                    open.runs, run.index, run.from_offset);
+  if (!readable) unreadable_records_ += run.event_count;
   return readable && refill(thread);
 }
 

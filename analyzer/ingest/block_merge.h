@@ -15,6 +15,7 @@
 
 #include "ingest/event_stream.h"
 #include "recording/frame_file.h"
+#include "recording/run_decoder.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -74,8 +75,7 @@ class BlockMerge {
   };
   struct OpenFrame {
     std::vector<std::byte> payload;
-    std::vector<BlockRun> runs;
-    std::vector<RunPlace> places;
+    PayloadRuns runs;
     bool readable = false;
   };
   struct Waiting {

@@ -22,7 +22,7 @@ void BlockRuns::add(const BlockRun& run, std::uint32_t frame, std::uint32_t inde
                    .tid = run.tid,
                    .frame = frame,
                    .index = index,
-                   .tag_count = run.tag_count});
+                   .event_count = run.event_count});
 }
 
 void BlockRuns::sort() {

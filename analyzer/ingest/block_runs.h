@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "recording/block_columns.h"
+#include "recording/block_payload.h"
 
 namespace whyrss {
 
@@ -18,7 +18,7 @@ struct StoredRun {
   std::uint32_t from_offset = 0;        // events before it were in another run
   std::uint32_t tid = 0;
   std::uint32_t frame = 0, index = 0;  // the run's number in its frame
-  std::uint32_t tag_count = 0;         // events, at most
+  std::uint32_t event_count = 0;
 };
 
 // One reading of both clocks.

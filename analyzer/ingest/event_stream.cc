@@ -53,9 +53,9 @@ bool EventStream::add_payload(Bytes payload) {
 }
 
 bool EventStream::add_blocks(std::uint32_t frame, Bytes front, std::size_t payload_bytes) {
-  std::vector<BlockRun> runs;
-  std::vector<RunPlace> places;
-  if (!read_runs(front, payload_bytes, runs, places)) return false;
+  PayloadRuns of_payload;
+  if (!read_runs(front, payload_bytes, of_payload)) return false;
+  const std::vector<BlockRun>& runs = of_payload.runs;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     note_lost(runs[i].lease, runs[i].lost_before);
     runs_.add(runs[i], frame, static_cast<std::uint32_t>(i));

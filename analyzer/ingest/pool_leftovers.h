@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ingest/process_input.h"
+#include "recording/block_columns.h"
 #include "shim/trace/pool.h"
 
 namespace whyrss {

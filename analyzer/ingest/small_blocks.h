@@ -9,7 +9,7 @@
 #include "attribute/address_space.h"
 #include "attribute/live_set.h"
 #include "ingest/image_tables.h"
-#include "recording/block_columns.h"
+#include "recording/run_decoder.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss {

@@ -24,8 +24,14 @@ using trace::FrameHeader;
 using trace::kFrameMagic;
 using trace::kMaxFrameBytes;
 
-// Frames are written while the job runs: level 1 costs about 2 ns per byte and is within 15 % of 3.
-constexpr int kCompressionLevel = 1;
+// Frames are written while the job runs: level 1 costs about 2 ns per byte and is within 15 % of 3. Planes of events
+// are mostly noise of few values, in which a search for repetitions finds many that are too short to be of use: there
+// it looks at few places, for long ones, and values take as few bits as their frequency allows, which zstd would not do
+// at such a level by itself.
+constexpr int kCompressionLevel = 1, kPlanesLevel = -3, kLongRepetition = 7;
+constexpr ZSTD_cParameter kLiteralCompression = ZSTD_c_experimentalParam5;  // ZSTD_c_literalCompressionMode
+
+constexpr std::size_t kKeptBytes = 1024 * 1024;
 
 constexpr std::size_t kFileHashedBytes = offsetof(FileHeader, checksum);
 constexpr std::size_t kFrameHashedBytes = offsetof(FrameHeader, checksum);
@@ -90,30 +96,51 @@ FrameWriter::~FrameWriter() {
   if (fd_ >= 0) close(fd_);
 }
 
+namespace {
+
+// Null where there is no memory.
+ZSTD_CCtx* compressor_for(trace::FrameKind kind) {
+  // Most frames are small: making a context for each would cost more than compressing it.
+  thread_local const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
+  if (!context) return nullptr;
+  ZSTD_CCtx_reset(context.get(), ZSTD_reset_session_and_parameters);
+  ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kCompressionLevel);
+  if (kind == trace::FrameKind::blocks) {
+    ZSTD_CCtx_setParameter(context.get(), ZSTD_c_compressionLevel, kPlanesLevel);
+    ZSTD_CCtx_setParameter(context.get(), ZSTD_c_minMatch, kLongRepetition);
+    ZSTD_CCtx_setParameter(context.get(), kLiteralCompression, 1);  // a library that knows it not stores more bytes
+  }
+  return context.get();
+}
+
+}  // namespace
+
 Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload,
-                           std::size_t front_bytes) {
+                           std::span<const std::size_t> parts) {
+  const std::size_t all = payload.size();
+  if (parts.empty()) parts = std::span(&all, 1);
   if (fd_ < 0) return Error{"cannot append to a recording file that is not open"};
   if (payload.size() > kMaxFrameBytes)
     return Error{fmt::format("cannot append {} bytes to {}: more than a frame holds", payload.size(), path_)};
-  const auto front = payload.first(std::min(front_bytes, payload.size()));
-  const auto rest = payload.subspan(front.size());
-  std::vector<std::byte> bytes(sizeof(FrameHeader) + ZSTD_compressBound(front.size()) +
-                               ZSTD_compressBound(rest.size()));
-  // Most frames are small: making a context for each would cost more than compressing it.
-  thread_local const std::unique_ptr<ZSTD_CCtx, decltype(&ZSTD_freeCCtx)> context(ZSTD_createCCtx(), &ZSTD_freeCCtx);
-  if (!context) return Error{"no memory to compress with"};
-  std::size_t stored = 0;
-  for (const auto part : {front, rest}) {
-    if (part.empty() && !payload.empty()) continue;
-    const auto to = std::span(bytes).subspan(sizeof(FrameHeader) + stored);
-    const std::size_t added =
-        ZSTD_compressCCtx(context.get(), to.data(), to.size(), part.data(), part.size(), kCompressionLevel);
+  std::size_t bound = sizeof(FrameHeader);
+  for (const std::size_t part : parts) bound += ZSTD_compressBound(part);
+  // Kept for the next frame, unless that would be a large one: fresh pages cost as much as compressing into them.
+  thread_local std::vector<std::byte> kept;
+  std::vector<std::byte> large(bound > kKeptBytes ? bound : 0);
+  if (large.empty() && kept.size() < bound) kept.resize(bound);
+  const std::span<std::byte> bytes = large.empty() ? std::span(kept) : std::span(large);
+  ZSTD_CCtx* context = compressor_for(kind);
+  if (context == nullptr) return Error{"no memory to compress with"};
+  std::size_t stored = 0, begin = 0;
+  for (const std::size_t part : parts) {
+    const auto to = bytes.subspan(sizeof(FrameHeader) + stored);
+    const std::size_t added = ZSTD_compress2(context, to.data(), to.size(), payload.data() + begin, part);
     if (ZSTD_isError(added) != 0)
       return Error{fmt::format("cannot compress for {}: {}", path_, ZSTD_getErrorName(added))};
     stored += added;
-    if (payload.empty()) break;
+    begin += part;
   }
-  bytes.resize(sizeof(FrameHeader) + stored);
+  const auto frame = bytes.first(sizeof(FrameHeader) + stored);
   FrameHeader header{.magic = kFrameMagic,
                      .kind = kind,
                      .reserved = 0,
@@ -121,15 +148,15 @@ Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::sp
                      .raw_bytes = static_cast<std::uint32_t>(payload.size()),
                      .time_ns = time_ns,
                      .checksum = 0};
-  header.checksum = frame_checksum(header, std::span(bytes).subspan(sizeof header));
-  std::memcpy(bytes.data(), &header, sizeof header);
-  if (!write_at(fd_, bytes, size_bytes_)) {
+  header.checksum = frame_checksum(header, frame.subspan(sizeof header));
+  std::memcpy(frame.data(), &header, sizeof header);
+  if (!write_at(fd_, frame, size_bytes_)) {
     Error error = system_error("cannot append to", path_);
     // Even if the cut fails, the next frame is written over the torn one.
     if (ftruncate(fd_, static_cast<off_t>(size_bytes_)) != 0) error.message += " (and cannot cut it back)";
     return error;
   }
-  size_bytes_ += bytes.size();
+  size_bytes_ += frame.size();
   return Done{};
 }
 

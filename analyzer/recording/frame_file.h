@@ -34,9 +34,10 @@ class FrameWriter {
   FrameWriter& operator=(const FrameWriter&) = delete;
   ~FrameWriter();
 
-  // The first `front_bytes` of the payload can be read without the rest.
+  // `parts`, when there are any, sum to the payload: each is compressed apart, and the first can be read without the
+  // rest.
   Status append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload,
-                std::size_t front_bytes = 0);
+                std::span<const std::size_t> parts = {});
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
 
  private:

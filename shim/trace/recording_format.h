@@ -50,7 +50,7 @@ enum class FrameKind : std::uint16_t {
   counters = 10,  // JSON object: the process's slot counters at that time
   cgroup = 11,    // JSON object: path, limit_bytes, usage_bytes, peak_bytes, oom_kills
   liveness = 13,  // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
-  blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_columns.h)
+  blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_payload.h)
   views = 15,     // ViewsHeader + RetainingView x n: of the walk before it, where numpy is loaded
   tracked = 16,   // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
   names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)

@@ -54,7 +54,7 @@ class DrainedChunks {
       segments.push_back(segment(lease, other->offset, {other->bytes.begin(), other->bytes.end()}));
   }
 
-  BlockColumns columns;
+  BlockColumns columns{0};
   std::vector<ByteVector> segments;
 };
 

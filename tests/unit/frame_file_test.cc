@@ -150,9 +150,10 @@ TEST_F(FrameFileTest, LeavesBlocksInTheFileButForTheirFront) {
     auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::events});
     ASSERT_TRUE(writer.ok());
     EXPECT_TRUE(writer->append(trace::FrameKind::segment, 1, payload(1000, 1)).ok());
-    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 2, blocks, 1234).ok());
-    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 3, blocks, blocks.size()).ok());
-    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 4, {}, 5).ok());
+    EXPECT_TRUE(
+        writer->append(trace::FrameKind::blocks, 2, blocks, std::vector<std::size_t>{1234, 0, 66, 298'700}).ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 3, blocks, std::vector<std::size_t>{blocks.size()}).ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 4, {}).ok());
   }
   const auto file = read_frame_file(path());
   ASSERT_TRUE(file.ok());

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "recording/block_columns.h"
+#include "recording/block_payload.h"
 #include "recording/frame_file.h"
 #include "recording/manifest.h"
 #include "shim/trace/recording_format.h"
@@ -255,7 +255,7 @@ class TestRecording {
     auto events = FrameWriter::create(base + "/events.zst", identity);
     for (const ByteVector& payload : segments) static_cast<void>(events->append(trace::FrameKind::segment, 1, payload));
     for (const ByteVector& payload : blocks)
-      static_cast<void>(events->append(trace::FrameKind::blocks, 1, payload, runs_bytes(payload)));
+      static_cast<void>(events->append(trace::FrameKind::blocks, 1, payload, payload_parts(payload)));
     identity.kind = trace::FileKind::pages;
     auto others = FrameWriter::create(base + "/pages.zst", identity);
     for (const auto& [kind, payload] : pages) static_cast<void>(others->append(kind, 1, payload));
