@@ -28,6 +28,8 @@ AddressSpace AddressSpace::forked() const {
   child.owned_ = owned_;
   child.inheritance_ = Inheritance{};
   child.touched_.begin_as_fork_child();
+  child.dropped_.clear();
+  child.follows_dropped_ = false;
   child.last_released_.clear();
   child.threads_.clear();  // only the forking thread lives on; the others' stacks are inherited memory
   return child;
@@ -48,10 +50,15 @@ void AddressSpace::erase_blocks(std::uint64_t start, std::uint64_t end) {
   while (at != blocks_.end() && at->first < end) at = blocks_.erase(at);
 }
 
+void AddressSpace::drop_inherited(std::uint64_t start, std::uint64_t end) {
+  inheritance_.drop(start, end);
+  if (follows_dropped_ && start < end) dropped_.push_back({start, end});
+}
+
 void AddressSpace::forget_pages(std::uint64_t start, std::uint64_t end) {
   erase_blocks(start, end);
   held_.erase(start, end);
-  inheritance_.drop(start, end);
+  drop_inherited(start, end);
   touched_.drop(start, end);
   threads_.erase(threads_.lower_bound(start), threads_.lower_bound(end));
   owned_.reset();
@@ -101,7 +108,7 @@ void AddressSpace::move_break(std::uint64_t old_break, std::uint64_t new_break, 
 }
 
 void AddressSpace::drop_pages(std::uint64_t start, std::uint64_t size_bytes) {
-  inheritance_.drop(start, end_of(start, size_bytes));
+  drop_inherited(start, end_of(start, size_bytes));
   touched_.drop(start, end_of(start, size_bytes));
 }
 
@@ -135,7 +142,7 @@ void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
   if (is_own_mapping_of_glibc(address, found->second.size_bytes)) {
     const Range pages = pages_around(address, found->second.size_bytes);
     released.inherited = inheritance_.within(pages.start, pages.end);
-    inheritance_.drop(pages.start, pages.end);
+    drop_inherited(pages.start, pages.end);
     released.touched = touched_.within(pages.start, pages.end);
     touched_.drop(pages.start, pages.end);
     held_.erase(pages.start, pages.end);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "attribute/evidence.h"
@@ -47,6 +48,9 @@ class AddressSpace {
 
   void inherit(std::uint64_t start, std::uint64_t end) { inheritance_.add(start, end); }
   Inheritance& inheritance() { return inheritance_; }
+  // Ranges whose pages were given back since this was asked last: whatever is there later is other memory.
+  std::vector<Range> take_dropped() { return std::exchange(dropped_, {}); }
+  void follow_dropped(bool follow) { follows_dropped_ = follow; }
   [[nodiscard]] const Inheritance& inheritance() const { return inheritance_; }
 
   // A sampled page fault, and a call in which the kernel took faults.
@@ -88,6 +92,7 @@ class AddressSpace {
   [[nodiscard]] bool is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t size_bytes);
   void erase_blocks(std::uint64_t start, std::uint64_t end);
   void forget_pages(std::uint64_t start, std::uint64_t end);
+  void drop_inherited(std::uint64_t start, std::uint64_t end);
 
   std::uint64_t page_bytes_;
   bool glibc_heap_;
@@ -98,6 +103,8 @@ class AddressSpace {
   std::map<std::uint32_t, Released> last_released_;
   Inheritance inheritance_;
   TouchedPages touched_;
+  std::vector<Range> dropped_;
+  bool follows_dropped_ = false;
   Range heap_;
   std::shared_ptr<const std::vector<OwnedRange>> ancestor_owned_;
   mutable std::shared_ptr<const std::vector<OwnedRange>> owned_;  // nullptr: to be made again

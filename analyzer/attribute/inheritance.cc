@@ -21,31 +21,23 @@ std::vector<ForkRange> Inheritance::within(std::uint64_t start, std::uint64_t en
   return ranges;
 }
 
-std::vector<Range> Inheritance::observe(const std::vector<AnonymousRun>& runs, std::uint64_t minor_faults,
-                                        std::uint64_t page_bytes) {
-  std::vector<Range> copied;
-  IntervalMap<ForkClass> seen;
+void Inheritance::keep(const std::vector<AnonymousRun>& runs) {
+  IntervalMap<ForkClass> kept;
   RangeCursor walked(runs);
-  std::uint64_t copies_left = minor_faults;
   for (const auto& [start, interval] : ranges_.intervals()) {
     for (std::uint64_t at = start; at < interval.end;) {
-      const AnonymousRun* run = walked.at(at);
+      const bool there = walked.at(at) != nullptr;
       const std::uint64_t end = std::min(interval.end, walked.boundary(at));
-      if (run != nullptr && interval.value == ForkClass::shared && run->resident && run->exclusive) {
-        const std::uint64_t copies = std::min((end - at) / page_bytes, copies_left);
-        const std::uint64_t copied_end = at + copies * page_bytes;
-        copies_left -= copies;
-        if (copies > 0) copied.push_back({at, copied_end});
-        seen.assign(at, copied_end, ForkClass::copied);
-        seen.assign(copied_end, end, ForkClass::sole);
-      } else if (run != nullptr) {
-        seen.assign(at, end, interval.value);
-      }
+      if (there) kept.assign(at, end, interval.value);
       at = end;
     }
   }
-  ranges_ = std::move(seen);
-  return copied;
+  ranges_ = std::move(kept);
+}
+
+void Inheritance::settle(std::uint64_t start, std::uint64_t end, ForkClass fork_class) {
+  for (const ForkRange& range : within(start, end))
+    if (range.fork_class != ForkClass::copied) ranges_.assign(range.start, range.end, fork_class);
 }
 
 }  // namespace whyrss

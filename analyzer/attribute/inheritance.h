@@ -1,10 +1,5 @@
-// What a fork child inherited, and what became of it from walk to walk.
-//
-// The exclusive bit says "mapped once", not "my own copy": it also turns on when a relative exits or
-// copies. So of the pages that turned exclusive between two walks at most as many count as copied as
-// this process took minor faults; the rest became its own without a copy.
-// Source: tests in the kernel's Documentation/admin-guide/mm/pagemap.rst terms, and measurement: a
-// write to a shared page is exactly one minor fault, an exit of a relative is none.
+// What a fork child inherited, and what became of it from walk to walk. Which pages it copied is decided for its whole
+// family (page_sharing.h).
 #pragma once
 
 #include <cstdint>
@@ -20,6 +15,7 @@ struct AnonymousRun {
   std::uint64_t start = 0, end = 0;
   bool exclusive = false;
   bool resident = false;  // else swapped
+  bool marked = false;    // its next write will be told, and has not been: see PageSharing::mark
 };
 
 class Inheritance {
@@ -33,10 +29,11 @@ class Inheritance {
   [[nodiscard]] std::vector<ForkRange> ranges() const;
   [[nodiscard]] std::vector<ForkRange> within(std::uint64_t start, std::uint64_t end) const;
 
-  // Takes in a walk: `runs` are all private anonymous pages of the process, sorted; pages that are in
-  // none of them are gone. `minor_faults`: taken since the last walk. Returns what was copied since.
-  std::vector<Range> observe(const std::vector<AnonymousRun>& runs, std::uint64_t minor_faults,
-                             std::uint64_t page_bytes);
+  // Takes in a walk: `runs` are all private anonymous pages of the process, sorted; pages that are in none of them are
+  // gone.
+  void keep(const std::vector<AnonymousRun>& runs);
+  // What of [start, end) is inherited, and not copied before, has become `fork_class`.
+  void settle(std::uint64_t start, std::uint64_t end, ForkClass fork_class);
 
  private:
   IntervalMap<ForkClass> ranges_;

@@ -34,12 +34,13 @@ void add_run(WalkedPages& walk, const Vma& vma, std::uint64_t start, std::uint64
   }
   const bool swapped = (bits & PageBits::swapped) != 0 && (bits & PageBits::guard) == 0;
   if (!is_private_anonymous(vma) || (!counted && !swapped)) return;
+  const bool marked = (bits & PageBits::write_tracked) != 0;
   auto& runs = walk.anonymous;
   if (!runs.empty() && runs.back().end == start && runs.back().exclusive == exclusive &&
-      runs.back().resident == counted)
+      runs.back().resident == counted && runs.back().marked == marked)
     runs.back().end = end;
   else
-    runs.push_back({start, end, exclusive, counted});
+    runs.push_back({start, end, exclusive, counted, marked});
 }
 
 // The kernel adds " (deleted)" when a file has lost its last name. It is the same file, and the same line
@@ -81,10 +82,10 @@ bool read_vma(ByteReader& reader, WalkedPages& walk) {
 
 }  // namespace
 
-std::optional<std::uint64_t> walk_end_ns(Bytes payload) {
+std::optional<trace::WalkHeader> read_walk_header(Bytes payload) {
   trace::WalkHeader header{};
   if (!ByteReader(payload).take(header)) return std::nullopt;
-  return header.end_ns;
+  return header;
 }
 
 std::optional<WalkedPages> read_walk(Bytes payload) {

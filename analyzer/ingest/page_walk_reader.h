@@ -8,6 +8,7 @@
 #include "attribute/evidence.h"
 #include "attribute/inheritance.h"
 #include "ingest/bytes.h"
+#include "shim/trace/recording_format.h"
 
 namespace whyrss {
 
@@ -27,7 +28,7 @@ struct WalkedPages {
 // Nothing when the bytes are no walk: overlapping mappings, runs that do not cover their mapping, ...
 std::optional<WalkedPages> read_walk(Bytes payload);
 
-// The time of a walk whose pages are not read yet.
-std::optional<std::uint64_t> walk_end_ns(Bytes payload);
+// Of a walk whose pages are not read yet.
+std::optional<trace::WalkHeader> read_walk_header(Bytes payload);
 
 }  // namespace whyrss

@@ -28,13 +28,15 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   for (const RawFrame& frame : input.pages.frames) {
     if (frame.kind == trace::FrameKind::liveness) process->liveness_frames.push_back(frame.payload);
     if (frame.kind == trace::FrameKind::views) process->views_frames.push_back(frame.payload);
+    if (frame.kind == trace::FrameKind::tracked) add_tracked(*process, frame.payload);
     if (frame.kind != trace::FrameKind::walk) continue;
-    if (const auto time_ns = walk_end_ns(frame.payload))
-      process->walks.push_back({*time_ns, frame.payload});
+    if (const auto header = read_walk_header(frame.payload))
+      process->walks.push_back({header->end_ns, header->begin_ns, header->trigger, frame.payload});
     else
       ++process->damaged_walks;
   }
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
+  std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
   load_records(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
     clock_.add(runs);
@@ -105,7 +107,6 @@ void Replay::run() {
       queue.emplace(process.next_ns(), index);
   }
   for (const auto& process : processes_) {
-    settle_own_copies(*process);
     for (const auto& [name, from_ns] : process->open_phases)
       phases_.push_back({name, seconds_since(settings_.origin_ns, from_ns),
                          process->account->ended_s.value_or(seconds_since(settings_.origin_ns, last_ns_))});
@@ -118,6 +119,7 @@ void Replay::run() {
     if (process->damaged_walks > 0)
       process->account->notes.push_back(fmt::format("{} page walks are damaged", process->damaged_walks));
     std::ranges::stable_sort(process->account->copies, {}, &CowSlice::time_s);
+    std::ranges::stable_sort(process->account->sharing, {}, &SharingChange::time_s);
   }
   std::ranges::stable_sort(phases_, {}, &Phase::from_s);
   std::ranges::stable_sort(marks_, {}, &Mark::at_s);
@@ -147,12 +149,16 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   ImageTables& image = *process.images[process.next_image++];
   const trace::AttachRecord& attach = image.attach();
   process.exec_pending = false;
+  while (process.next_tracked < process.tracked.size() &&
+         process.tracked[process.next_tracked].time_ns <= record.time_ns)
+    ++process.next_tracked;  // of the image before
   const bool by_fork = attach.born == trace::Born::fork;
   const std::uint64_t page_bytes = std::max<std::uint64_t>(attach.page_bytes, 4096);
   const bool usable_page = (page_bytes & (page_bytes - 1)) == 0 && page_bytes <= 64 * 1024;
   process.page_bytes = usable_page ? page_bytes : 4096;
   AddressSpace fresh(process.page_bytes, attach.allocator == trace::Allocator::glibc);
   Process* parent = by_fork ? find_parent(process, attach.parent_pid) : nullptr;
+  leave_family(process, record.time_ns);  // exec gave back what was inherited
   if (by_fork) inherit_tables(image, parent, record.time_ns);
   if (parent != nullptr) {
     if (process.fork_snapshot != nullptr) {
@@ -162,15 +168,13 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
       process.space = parent->space.forked();
       process.small.begin_as(process.shows_inherited_blocks() ? parent->small.live() : LiveSet(), attach.sample_bytes);
     }
-    process.parent = parent;
-    parent->children.push_back(&process);
   } else {
-    note_release_of_family_pages(process);  // exec gave back what was inherited
     process.space = std::move(fresh);
     process.small.begin(attach.sample_bytes);
   }
   process.fork_snapshot.reset();
   process.fork_small.reset();
+  if (by_fork) join_family(process, parent, record.time_ns);
   process.needs_inheritance_from_walk = by_fork;
   process.attached_ns = record.time_ns;
   // Threads of the program before are gone, whatever the clocks say.
@@ -214,10 +218,6 @@ void Replay::on_fork(Process& process, const EventRecord& record) {
   child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
   child->fork_small = std::make_unique<LiveSet>();
   if (child->shows_inherited_blocks()) *child->fork_small = process.small.live();
-}
-
-void Replay::note_release_of_family_pages(const Process& process) {
-  if (process.parent != nullptr) process.parent->family_page_released = true;
 }
 
 void Replay::on_text(Process& process, const EventRecord& record) {
@@ -269,16 +269,17 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       break;
     case RecordKind::exec:
       process.exec_pending = true;
-      note_release_of_family_pages(process);
       break;
     case RecordKind::exec_failed:
       process.exec_pending = false;
       break;
-    case RecordKind::exit:
-      note_release_of_family_pages(process);
-      break;
     default:
-      if (process.image != nullptr) on_memory_record(process, record);
+      if (process.image == nullptr) break;
+      on_memory_record(process, record);
+      if (process.family == nullptr) break;
+      for (const Range& range : process.space.take_dropped())
+        process.family->sharing.drop(process.member, range.start, range.end,
+                                     seconds_since(settings_.origin_ns, record.time_ns));
   }
 }
 

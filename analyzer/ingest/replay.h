@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attribute/address_space.h"
+#include "attribute/page_sharing.h"
 #include "ingest/image_tables.h"
 #include "ingest/liveness_reader.h"
 #include "ingest/page_walk_reader.h"
@@ -47,8 +48,10 @@ class Replay {
 
  private:
   struct Process;
+  struct Family;
   struct Walk {
-    std::uint64_t time_ns;
+    std::uint64_t time_ns, begin_ns;  // its end is its time
+    trace::WalkTrigger trigger;
     Bytes payload;
   };
 
@@ -65,9 +68,15 @@ class Replay {
   void on_walk(Process& process, const Walk& walk);
   static void take_views(Process& process, std::uint64_t walk_ns, double time_s);
   static void take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence);
-  void observe_copies(Process& process, const WalkedPages& pages, double time_s);
-  void settle_own_copies(Process& process);
-  void note_release_of_family_pages(const Process& process);
+  static void add_tracked(Process& process, Bytes payload);
+  void join_family(Process& child, Process* parent, std::uint64_t time_ns);
+  void leave_family(Process& process, std::uint64_t time_ns);
+  void take_tracked(Process& process, std::uint64_t walk_ns);
+  void observe_sharing(Process& process, const Walk& walk, const WalkedPages& pages, bool seen_ahead);
+  void look_at_family(Process& process, const Walk& walk, const WalkedPages& pages);
+  std::vector<Process*> looked_at_with(Process& process, const Walk& walk);
+  void inherit_from_walk(Process& process, const Walk& walk, const WalkedPages& pages);
+  void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s);
   Process* find_parent(const Process& child, std::uint32_t parent_pid);
   void inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns);
   MappingInfo mapping_of(Process& process, std::uint32_t stack_id) const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ingest/block_merge.h"
+#include "ingest/page_walk_reader.h"
 #include "ingest/replay.h"
 #include "ingest/small_blocks.h"
 
@@ -35,26 +36,24 @@ struct Replay::Process {
   StackCache stacks;
   std::unique_ptr<AddressSpace> fork_snapshot;  // the parent's picture when it forked this child
   std::unique_ptr<LiveSet> fork_small;          // and its small blocks
-  Process* parent = nullptr;
-  std::vector<Process*> children;
   std::uint64_t attach_ns = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t attached_ns = 0;  // the image of now
   std::uint64_t page_bytes = 4096;
   bool attached = false, needs_inheritance_from_walk = false, exec_pending = false;
 
-  // The last walk's private anonymous pages, for copies.
-  std::vector<AnonymousRun> last_anonymous;
-  std::uint64_t last_faults = 0, last_resident_pages = 0;
+  // What it shares with those that it was forked from, and that were forked from it.
+  std::shared_ptr<Family> family;  // nullptr: none
+  PageSharing::Member member = 0;
+  std::uint64_t last_faults = 0, last_resident_pages = 0;  // of the last walk
   bool has_last_walk = false;
-  double last_walk_s = 0;
-  bool family_page_released = false;  // since the last walk, a child of this process ended or ran exec
-  // Decided at the next walk: by then the children's walks of the same moment have been seen.
-  struct PendingCopies {
-    double from_s = 0, time_s = 0;
-    std::vector<AnonymousRun> before, now;
-    std::uint64_t most_pages = 0, page_bytes = 4096;
+  std::optional<WalkedPages> ahead;  // its next walk, read with a relative's of the same moment
+  std::vector<FateRange> fates;      // for that walk
+  struct Tracked {
+    std::uint64_t time_ns = 0;
+    std::vector<trace::PageRun> runs;
   };
-  std::optional<PendingCopies> pending;
+  std::vector<Tracked> tracked;  // by time
+  std::size_t next_tracked = 0;
   std::vector<std::pair<std::string, std::uint64_t>> open_phases;
   std::size_t damaged_walks = 0;
   std::uint64_t most_underflowed_pages = 0;  // at one walk
@@ -68,6 +67,11 @@ struct Replay::Process {
   // Whether what it inherits of small blocks is ever looked at.
   [[nodiscard]] bool shows_inherited_blocks() const;
   [[nodiscard]] bool done() const { return next_record == records.size() && next_walk == walks.size(); }
+};
+
+struct Replay::Family {
+  PageSharing sharing;
+  std::vector<Process*> members;  // nullptr: a parent that nobody saw
 };
 
 }  // namespace whyrss

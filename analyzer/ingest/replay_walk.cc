@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "attribute/attribute.h"
-#include "attribute/own_copies.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 #include "ingest/retained_views.h"
@@ -112,8 +111,12 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
     }
     case RecordKind::inherited: {
       bool complete = false;
-      const bool whole = visit_inherited(record, process.page_bytes, complete,
-                                         [&](std::uint64_t start, std::uint64_t end) { space.inherit(start, end); });
+      const double time_s = seconds_since(settings_.origin_ns, record.time_ns);
+      const bool whole =
+          visit_inherited(record, process.page_bytes, complete, [&](std::uint64_t start, std::uint64_t end) {
+            space.inherit(start, end);
+            if (process.family != nullptr) process.family->sharing.share(process.member, start, end, time_s);
+          });
       if (!whole || !complete) return;
       process.needs_inheritance_from_walk = false;
       space.touched().keep_inherited(space.inheritance().ranges(), process.attached_ns);
@@ -132,7 +135,8 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
 
 void Replay::on_walk(Process& process, const Walk& walk) {
   last_ns_ = std::max(last_ns_, walk.time_ns);
-  std::optional<WalkedPages> pages = read_walk(walk.payload);
+  const bool seen_ahead = process.ahead.has_value();
+  std::optional<WalkedPages> pages = seen_ahead ? std::exchange(process.ahead, std::nullopt) : read_walk(walk.payload);
   if (!pages) {
     ++process.damaged_walks;
     return;
@@ -141,7 +145,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   if (pages->partial && !process.account->accounts.empty()) return;
   const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
   const bool traced = process.image != nullptr && !process.exec_pending;
-  if (traced && !pages->smaps_only && !pages->partial) observe_copies(process, *pages, time_s);
+  if (traced && !pages->smaps_only && !pages->partial) observe_sharing(process, walk, *pages, seen_ahead);
 
   Evidence evidence{.time_s = time_s,
                     .skewed = pages->skewed || pages->partial,
@@ -198,56 +202,6 @@ void Replay::take_views(Process& process, std::uint64_t walk_ns, double time_s) 
     process.account->view_looks_s.push_back(time_s);
     sum_views(*views, process.space, process.small.live(), time_s, process.account->retained_views);
   }
-}
-
-void Replay::observe_copies(Process& process, const WalkedPages& pages, double time_s) {
-  Inheritance& inheritance = process.space.inheritance();
-  if (process.needs_inheritance_from_walk) {
-    process.needs_inheritance_from_walk = false;
-    process.account->notes.emplace_back("what it inherited was not told: taken from its first page walk");
-    for (const AnonymousRun& run : pages.anonymous)
-      if (!run.exclusive && inheritance.within(run.start, run.end).empty()) inheritance.add(run.start, run.end);
-  }
-  const std::uint64_t faults = pages.minor_faults - std::min(pages.minor_faults, process.last_faults);
-  const auto copied = inheritance.observe(pages.anonymous, faults, pages.page_bytes);
-  for (const StackBytes& sum : bytes_by_stack(copied, process.space.ancestor_owned()))
-    process.account->copies.push_back({.time_s = time_s, .allocated_at = sum.stack, .copied_bytes = sum.bytes});
-
-  settle_own_copies(process);
-  if (process.has_last_walk && !process.children.empty() && !process.family_page_released) {
-    const std::uint64_t grown = pages.resident_pages - std::min(pages.resident_pages, process.last_resident_pages);
-    process.pending = Process::PendingCopies{.from_s = process.last_walk_s,
-                                             .time_s = time_s,
-                                             .before = std::move(process.last_anonymous),
-                                             .now = pages.anonymous,
-                                             .most_pages = faults - std::min(faults, grown),
-                                             .page_bytes = pages.page_bytes};
-  }
-  process.last_anonymous = pages.anonymous;
-  process.last_faults = pages.minor_faults;
-  process.last_resident_pages = pages.resident_pages;
-  process.last_walk_s = time_s;
-  process.has_last_walk = true;
-  process.family_page_released = false;
-}
-
-void Replay::settle_own_copies(Process& process) {
-  if (!process.pending) return;
-  const Process::PendingCopies pending = std::move(*process.pending);
-  process.pending.reset();
-  IntervalMap<bool> elsewhere;
-  for (const ForkRange& range : process.space.inheritance().ranges()) elsewhere.assign(range.start, range.end, true);
-  for (const Process* child : process.children) {
-    const auto ended_s = child->account->ended_s;
-    if (ended_s && *ended_s >= pending.from_s && *ended_s <= pending.time_s) return;  // it gave pages back
-    for (const ForkRange& range : child->space.inheritance().ranges())
-      if (range.fork_class == ForkClass::copied) elsewhere.assign(range.start, range.end, true);
-  }
-  std::vector<Range> taken;
-  for (const auto& [start, interval] : elsewhere.intervals()) taken.push_back({start, interval.end});
-  const auto copied = own_copies(pending.before, pending.now, taken, pending.most_pages, pending.page_bytes);
-  for (const StackBytes& sum : bytes_by_stack(copied, process.space.owned()))
-    process.account->copies.push_back({.time_s = pending.time_s, .allocated_at = sum.stack, .copied_bytes = sum.bytes});
 }
 
 }  // namespace whyrss

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "attribute/own_copies.h"
+#include "attribute/stack_bytes.h"
 
 namespace whyrss {
 namespace {
@@ -116,54 +116,21 @@ TEST(AddressSpace, HugeRangesDoNotWrapAround) {
   }
 }
 
-TEST(Inheritance, NotMoreCopiesThanFaults) {
-  Inheritance inheritance;
-  inheritance.add(page(0), page(10));
-  const auto copied = inheritance.observe({{page(0), page(4), true, true}, {page(4), page(10), false, true}}, 3, kPage);
-  EXPECT_EQ(copied, (std::vector<Range>{{page(0), page(3)}}));
-  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(3), ForkClass::copied},
-                                          {page(3), page(4), ForkClass::sole},
-                                          {page(4), page(10), ForkClass::shared}}));
-}
-
-TEST(Inheritance, AnExitOfTheOtherOwnerIsNoCopy) {
-  Inheritance inheritance;
-  inheritance.add(page(0), page(10));
-  EXPECT_TRUE(inheritance.observe({{page(0), page(10), true, true}}, 0, kPage).empty());
-  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(10), ForkClass::sole}}));
-  EXPECT_TRUE(inheritance.observe({{page(0), page(10), true, true}}, 50, kPage).empty());  // writes without copies
-}
-
 TEST(Inheritance, ACopyStaysACopyAndAPageThatWasGivenBackIsNew) {
   Inheritance inheritance;
   inheritance.add(page(0), page(4));
-  EXPECT_EQ(inheritance.observe({{page(0), page(2), true, true}, {page(2), page(4), false, true}}, 9, kPage).size(),
-            1U);
-  EXPECT_TRUE(inheritance.observe({{page(0), page(3), false, true}}, 9, kPage).empty());
-  EXPECT_EQ(inheritance.ranges(),
-            (Forked{{page(0), page(2), ForkClass::copied}, {page(2), page(3), ForkClass::shared}}));
-  EXPECT_TRUE(inheritance.observe({{page(0), page(2), false, true}, {page(3), page(4), true, true}}, 9, kPage).empty());
-  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::copied}}));
+  inheritance.settle(page(0), page(2), ForkClass::copied);
+  inheritance.settle(page(1), page(3), ForkClass::sole);
+  inheritance.keep({{page(0), page(1), true, true}, {page(1), page(3), false, false}, {page(3), page(4), true, true}});
+  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::copied},
+                                          {page(2), page(3), ForkClass::sole},
+                                          {page(3), page(4), ForkClass::shared}}));
+  inheritance.keep({{page(0), page(3), false, true}});
+  inheritance.settle(page(3), page(4), ForkClass::copied);  // other memory by now
+  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::copied}, {page(2), page(3), ForkClass::sole}}));
 }
 
-TEST(Inheritance, SwappedPagesAreStillInherited) {
-  Inheritance inheritance;
-  inheritance.add(page(0), page(2));
-  EXPECT_TRUE(inheritance.observe({{page(0), page(2), true, false}}, 9, kPage).empty());
-  EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::shared}}));
-}
-
-TEST(OwnCopies, CountsPagesThatTurnedExclusiveWithinTheFaults) {
-  const std::vector<AnonymousRun> before{{page(0), page(10), false, true}};
-  const std::vector<AnonymousRun> now{{page(0), page(6), true, true}, {page(6), page(10), false, true}};
-  EXPECT_EQ(own_copies(before, now, {}, 100, kPage), (std::vector<Range>{{page(0), page(6)}}));
-  EXPECT_EQ(own_copies(before, now, {}, 2, kPage), (std::vector<Range>{{page(0), page(2)}}));
-  EXPECT_EQ(own_copies(before, now, {{page(1), page(5)}}, 100, kPage),
-            (std::vector<Range>{{page(0), page(1)}, {page(5), page(6)}}));
-  EXPECT_TRUE(own_copies({}, now, {}, 100, kPage).empty());
-}
-
-TEST(OwnCopies, GoToTheStackThatOwnsThem) {
+TEST(StackBytes, GoToTheStackThatOwnsThem) {
   const std::vector<Range> ranges{{page(0), page(2)}, {page(5), page(6)}};
   EXPECT_EQ(bytes_by_stack(ranges, {{page(1), page(6), Owner::block, kCall}}),
             (std::vector<StackBytes>{{kEmptyStack, 4096}, {kCall, 2 * 4096}}));

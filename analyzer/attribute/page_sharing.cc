@@ -1,0 +1,96 @@
+#include "attribute/page_sharing.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "attribute/sharing_round.h"
+
+namespace whyrss {
+
+// Replaces the groups of every part of [start, end) by what `change` makes of them; parts without any are not visited.
+template <typename Change>
+void PageSharing::change_within(std::uint64_t start, std::uint64_t end, Change change) {
+  struct Part {
+    std::uint64_t start, end;
+    Groups groups;
+  };
+  std::vector<Part> parts;
+  pages_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Groups& groups) {
+    parts.push_back({from, to, groups});
+  });
+  for (Part& part : parts) {
+    change(part.groups);
+    if (part.groups.empty())
+      pages_.erase(part.start, part.end);
+    else
+      pages_.assign(part.start, part.end, std::move(part.groups));
+  }
+}
+
+PageSharing::Member PageSharing::add(std::optional<Member> parent, double time_s) {
+  processes_.push_back({.parent = parent, .born_s = time_s, .last_look_s = time_s, .left = false, .marked = {}});
+  return static_cast<Member>(processes_.size() - 1);
+}
+
+void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, double time_s) {
+  if (start >= end || child >= processes_.size() || !processes_[child].parent) return;
+  const Member parent = *processes_[child].parent;
+  // Where nobody shared anything before, the two are the first.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps;
+  std::uint64_t at = start;
+  pages_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Groups&) {
+    if (from > at) gaps.emplace_back(at, from);
+    at = to;
+  });
+  if (at < end) gaps.emplace_back(at, end);
+  const Group pair{.holders = {parent, child}, .copied = {}, .shared_s = time_s, .left_s = kNobody};
+  change_within(start, end, [&](Groups& groups) {
+    const auto has = [](const Group& group, Member member) {
+      return std::ranges::binary_search(group.holders, member);
+    };
+    if (std::ranges::any_of(groups, [&](const Group& group) { return has(group, child); })) return;  // heard of twice
+    for (Group& group : groups) {
+      if (!has(group, parent)) continue;
+      group.holders.insert(std::ranges::lower_bound(group.holders, child), child);
+      group.shared_s = time_s;
+      return;
+    }
+    groups.push_back(pair);
+  });
+  for (const auto& [from, to] : gaps) pages_.assign(from, to, {pair});
+}
+
+void PageSharing::take_out(Groups& groups, Member member, double time_s) const {
+  for (Group& group : groups) {
+    std::erase(group.copied, member);
+    if (std::erase(group.holders, member) == 0) continue;
+    group.left_s = std::max(group.left_s, time_s);
+    group.shared_s = std::max(group.shared_s, processes_[member].last_look_s);
+  }
+  std::erase_if(groups, [](const Group& group) { return group.holders.empty() && group.copied.empty(); });
+}
+
+void PageSharing::drop(Member member, std::uint64_t start, std::uint64_t end, double time_s) {
+  if (member >= processes_.size() || start >= end) return;
+  const std::uint64_t mask = page_bytes_ - 1;
+  start &= ~mask;
+  if (end <= std::numeric_limits<std::uint64_t>::max() - mask) end = (end + mask) & ~mask;
+  processes_[member].marked.erase(start, end);
+  change_within(start, end, [&](Groups& groups) { take_out(groups, member, time_s); });
+}
+
+void PageSharing::leave(Member member, double time_s) {
+  if (member >= processes_.size() || processes_[member].left) return;
+  processes_[member].left = true;
+  drop(member, 0, std::numeric_limits<std::uint64_t>::max(), time_s);
+}
+
+void PageSharing::mark(Member member, std::uint64_t start, std::uint64_t end) {
+  if (member < processes_.size()) processes_[member].marked.assign(start, end, true);
+}
+
+std::vector<std::vector<FateRange>> PageSharing::observe(const std::vector<Look>& looks, double time_s) {
+  return SharingRound(*this, looks, time_s).play();
+}
+
+}  // namespace whyrss

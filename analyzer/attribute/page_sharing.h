@@ -1,0 +1,97 @@
+// What becomes of pages that forks made shared, over all processes of a fork family.
+//
+// The exclusive bit says "mapped once", not "my own copy": it turns on for the one who copied, for the one who is left
+// alone with the old page because the others copied, and for the one whose relatives ended. So for each address the
+// family's model keeps who still *holds* the page as it was at the fork. Between two looks some holders write, some
+// leave (they end, run exec, unmap), some remain:
+//   somebody remains        every writer copied
+//   nobody, and nobody left all writers copied but the last, whose write reused the page
+//   one remains alone       the page is its own now: its relatives copied, or they left
+//   a sole holder writes    it reuses the page
+// Who wrote is known where writes were tracked (a page that was marked and is marked no more). Elsewhere a page that
+// turned exclusive is taken for a copy while the process's minor faults since its last look suffice, in children
+// before parents.
+//
+// Memory grows with the stretches of addresses that differ in their holders, not with pages.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "attribute/inheritance.h"
+#include "attribute/interval_map.h"
+
+namespace whyrss {
+
+enum class PageFate : std::uint8_t {
+  copied,               // written while somebody else held it
+  copied_by_relatives,  // its own now: the last other one copied
+  left_by_relatives,    // its own now: the last other one ended, or unmapped it
+  reused,               // written when nobody else held it
+};
+
+struct FateRange {
+  std::uint64_t start = 0, end = 0;
+  PageFate fate = PageFate::copied;
+  friend bool operator==(const FateRange&, const FateRange&) = default;
+};
+
+class PageSharing {
+ public:
+  using Member = std::uint32_t;  // numbered by birth
+
+  explicit PageSharing(std::uint64_t page_bytes = 4096) : page_bytes_(page_bytes) {}
+
+  // Times are in any unit, and never decrease from call to call.
+  Member add(std::optional<Member> parent, double time_s);
+  // Pages that the parent had at the fork, which its child now maps too.
+  void share(Member child, std::uint64_t start, std::uint64_t end, double time_s);
+  // Pages that the process unmapped or gave back.
+  void drop(Member member, std::uint64_t start, std::uint64_t end, double time_s);
+  // The process ended or ran exec.
+  void leave(Member member, double time_s);
+  // From now on writes of this process to these pages are told by AnonymousRun::marked.
+  void mark(Member member, std::uint64_t start, std::uint64_t end);
+
+  struct Look {
+    Member member = 0;
+    const std::vector<AnonymousRun>* runs = nullptr;  // all private anonymous pages of the process
+    std::uint64_t most_copies = 0;                    // pages: by its faults since its last look, where not tracked
+  };
+  // Looks at several processes in the same moment, at most one each. Returns what became of whose pages, by member;
+  // processes that were not looked at may have fates too. Ranges are sorted and disjoint.
+  std::vector<std::vector<FateRange>> observe(const std::vector<Look>& looks, double time_s);
+
+  [[nodiscard]] bool holds_nothing() const { return pages_.empty(); }
+
+ private:
+  friend class SharingRound;
+  // Of one physical page.
+  struct Group {
+    std::vector<Member> holders;  // sorted
+    std::vector<Member> copied;   // hold it no more, as another one holds it alone; counted at their next look
+    double shared_s = 0;          // the holders were known to share it then
+    double left_s = kNobody;      // when the last of those left that nobody has been told of
+    friend bool operator==(const Group&, const Group&) = default;
+  };
+  static constexpr double kNobody = -1;
+  using Groups = std::vector<Group>;  // of one address
+  struct Process {
+    std::optional<Member> parent;
+    double born_s = 0, last_look_s = 0;
+    bool left = false;
+    IntervalMap<bool> marked;
+  };
+
+  template <typename Change>
+  void change_within(std::uint64_t start, std::uint64_t end, Change change);
+  void take_out(Groups& groups, Member member, double time_s) const;
+
+  std::uint64_t page_bytes_;
+  std::vector<Process> processes_;
+  IntervalMap<Groups> pages_;
+};
+
+}  // namespace whyrss

@@ -1,0 +1,204 @@
+// Replay's part about fork families: who joins and leaves, which walks are of one moment, and what the pages that
+// forks made shared came to between two of those.
+#include <algorithm>
+#include <limits>
+
+#include "attribute/stack_bytes.h"
+#include "ingest/page_frames.h"
+#include "ingest/replay_process.h"
+
+namespace whyrss {
+namespace {
+
+// The collector walks a family one after another, each walk followed by a reading of smaps_rollup, and does nothing
+// else in between; both take some 15 ms per GiB and have the machine's other work beside them.
+constexpr std::uint64_t kSameMomentNs = 250'000'000;
+
+}  // namespace
+
+void Replay::add_tracked(Process& process, Bytes payload) {
+  ByteReader reader(payload);
+  trace::TrackedHeader header{};
+  if (!reader.take(header)) return;
+  Process::Tracked tracked{.time_ns = header.end_ns, .runs = {}};
+  for (std::uint32_t i = 0; i < header.run_count; ++i) {
+    trace::PageRun run{};
+    if (!reader.take(run)) return;
+    tracked.runs.push_back(run);
+  }
+  process.tracked.push_back(std::move(tracked));
+}
+
+void Replay::join_family(Process& child, Process* parent, std::uint64_t time_ns) {
+  const double time_s = seconds_since(settings_.origin_ns, time_ns);
+  std::shared_ptr<Family> family = parent == nullptr ? nullptr : parent->family;
+  std::optional<PageSharing::Member> elder = family == nullptr ? std::nullopt : std::optional(parent->member);
+  if (family == nullptr) {
+    family = std::make_shared<Family>(Family{.sharing = PageSharing(child.page_bytes), .members = {parent}});
+    elder = family->sharing.add(std::nullopt, time_s);
+    if (parent != nullptr) {
+      parent->family = family;
+      parent->member = *elder;
+      parent->space.follow_dropped(true);
+    }
+  }
+  child.family = family;
+  child.member = family->sharing.add(elder, time_s);
+  child.space.follow_dropped(true);
+  family->members.push_back(&child);
+}
+
+void Replay::leave_family(Process& process, std::uint64_t time_ns) {
+  if (process.family == nullptr) return;
+  process.family->sharing.leave(process.member, seconds_since(settings_.origin_ns, time_ns));
+  process.family->members[process.member] = nullptr;
+  process.family.reset();
+  process.ahead.reset();
+  process.fates.clear();
+}
+
+// Those that were walked with `process`, in the order of their walks, `process` first.
+std::vector<Replay::Process*> Replay::looked_at_with(Process& process, const Walk& walk) {
+  std::vector<Process*> others;
+  for (Process* member : process.family->members) {
+    const bool comes = member != nullptr && member != &process && member->next_walk < member->walks.size() &&
+                       member->image != nullptr && !member->exec_pending && !member->ahead;
+    if (comes && member->walks[member->next_walk].trigger == walk.trigger) others.push_back(member);
+  }
+  const auto next = [](const Process* member) -> const Walk& { return member->walks[member->next_walk]; };
+  std::ranges::sort(others, {}, [&](const Process* member) { return next(member).begin_ns; });
+  std::vector<Process*> together{&process};
+  std::uint64_t last_ns = walk.time_ns;
+  // Whoever is walked again is so in the next round.
+  std::uint64_t again_ns = process.next_walk < process.walks.size() ? next(&process).begin_ns : UINT64_MAX;
+  for (Process* member : others) {
+    const Walk& theirs = next(member);
+    if (theirs.begin_ns > last_ns + kSameMomentNs || theirs.begin_ns >= again_ns) break;
+    together.push_back(member);
+    last_ns = std::max(last_ns, theirs.time_ns);
+    if (member->next_walk + 1 < member->walks.size())
+      again_ns = std::min(again_ns, member->walks[member->next_walk + 1].begin_ns);
+  }
+  return together;
+}
+
+void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPages& pages) {
+  Family& family = *process.family;
+  const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
+  for (Process* member : family.members)
+    if (member != nullptr && member != &process &&
+        (member->exec_pending || member->account->ended_s.value_or(time_s) < time_s))
+      family.sharing.leave(member->member, std::min(time_s, member->account->ended_s.value_or(time_s)));
+  std::vector<Process*> together = looked_at_with(process, walk);
+  std::erase_if(together, [&](Process* member) {
+    if (member == &process) return false;
+    member->ahead = read_walk(member->walks[member->next_walk].payload);
+    if (member->ahead && !member->ahead->partial && !member->ahead->smaps_only) return false;
+    member->ahead.reset();
+    return true;
+  });
+  std::vector<PageSharing::Look> looks;
+  for (Process* member : together) {
+    const Walk& theirs = member == &process ? walk : member->walks[member->next_walk];
+    const WalkedPages& seen = member == &process ? pages : *member->ahead;
+    inherit_from_walk(*member, theirs, seen);
+    take_tracked(*member, theirs.begin_ns);
+    // What a parent's faults brought in new is no copy. Of a child's many are needed to copy, and few for new memory.
+    const std::uint64_t faults = seen.minor_faults - std::min(seen.minor_faults, member->last_faults);
+    const std::uint64_t grown = seen.resident_pages - std::min(seen.resident_pages, member->last_resident_pages);
+    const std::uint64_t of_parent = member->has_last_walk ? faults - std::min(faults, grown) : 0;
+    looks.push_back({.member = member->member,
+                     .runs = &seen.anonymous,
+                     .most_copies = member->account->born_by_fork ? faults : of_parent});
+  }
+  const auto fates = family.sharing.observe(looks, time_s);
+  for (std::size_t i = 0; i < fates.size(); ++i) {
+    Process* member = family.members[i];
+    if (member == nullptr || fates[i].empty()) continue;
+    if (member == &process || member->ahead)
+      member->fates = fates[i];
+    else
+      add_fates(*member, fates[i], time_s);
+  }
+}
+
+// What the child did not tell, or not all of it.
+void Replay::inherit_from_walk(Process& process, const Walk& walk, const WalkedPages& pages) {
+  if (!process.needs_inheritance_from_walk) return;
+  process.needs_inheritance_from_walk = false;
+  process.account->notes.emplace_back("what it inherited was not told: taken from its first page walk");
+  const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
+  Inheritance& inheritance = process.space.inheritance();
+  for (const AnonymousRun& run : pages.anonymous) {
+    if (run.exclusive || !inheritance.within(run.start, run.end).empty()) continue;
+    inheritance.add(run.start, run.end);
+    process.family->sharing.share(process.member, run.start, run.end, time_s);
+  }
+}
+
+void Replay::take_tracked(Process& process, std::uint64_t walk_ns) {
+  for (; process.next_tracked < process.tracked.size(); ++process.next_tracked) {
+    const Process::Tracked& tracked = process.tracked[process.next_tracked];
+    if (tracked.time_ns > walk_ns) return;
+    process.account->write_tracked = true;
+    for (const trace::PageRun& run : tracked.runs) {
+      const std::uint64_t most_pages = (std::numeric_limits<std::uint64_t>::max() - run.start) / process.page_bytes;
+      if (run.start % process.page_bytes == 0 && run.page_count <= most_pages)
+        process.family->sharing.mark(process.member, run.start, run.start + run.page_count * process.page_bytes);
+    }
+  }
+}
+
+void Replay::observe_sharing(Process& process, const Walk& walk, const WalkedPages& pages, bool seen_ahead) {
+  if (process.family != nullptr && !seen_ahead) look_at_family(process, walk, pages);
+  process.space.inheritance().keep(pages.anonymous);
+  add_fates(process, std::exchange(process.fates, {}), seconds_since(settings_.origin_ns, walk.time_ns));
+  process.last_faults = pages.minor_faults;
+  process.last_resident_pages = pages.resident_pages;
+  process.has_last_walk = true;
+}
+
+void Replay::add_fates(Process& process, const std::vector<FateRange>& fates, double time_s) {
+  if (fates.empty()) return;
+  Inheritance& inheritance = process.space.inheritance();
+  SharingChange change{.time_s = time_s};
+  std::vector<Range> inherited, own;  // that it copied
+  for (const FateRange& range : fates) {
+    const auto bytes = static_cast<std::int64_t>(range.end - range.start);
+    switch (range.fate) {
+      case PageFate::copied: {
+        change.copied_bytes += bytes;
+        std::uint64_t at = range.start;
+        for (const ForkRange& part : inheritance.within(range.start, range.end)) {
+          if (part.start > at) own.push_back({at, part.start});
+          inherited.push_back({part.start, part.end});
+          at = part.end;
+        }
+        if (at < range.end) own.push_back({at, range.end});
+        inheritance.settle(range.start, range.end, ForkClass::copied);
+        break;
+      }
+      case PageFate::copied_by_relatives:
+        change.copied_by_relatives_bytes += bytes;
+        inheritance.settle(range.start, range.end, ForkClass::sole);
+        break;
+      case PageFate::left_by_relatives:
+        change.left_by_relatives_bytes += bytes;
+        inheritance.settle(range.start, range.end, ForkClass::sole);
+        break;
+      case PageFate::reused:
+        change.reused_bytes += bytes;
+        inheritance.settle(range.start, range.end, ForkClass::sole);
+        break;
+    }
+  }
+  const auto add = [&](const std::vector<Range>& copied, const std::vector<OwnedRange>& owned) {
+    for (const StackBytes& sum : bytes_by_stack(copied, owned))
+      process.account->copies.push_back({.time_s = time_s, .allocated_at = sum.stack, .copied_bytes = sum.bytes});
+  };
+  if (!inherited.empty()) add(inherited, process.space.ancestor_owned());
+  if (!own.empty()) add(own, process.space.owned());
+  process.account->sharing.push_back(change);
+}
+
+}  // namespace whyrss

@@ -1,0 +1,236 @@
+// Who copied, who was left alone, who wrote without a copy: families written down page by page.
+#include "attribute/page_sharing.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace whyrss {
+namespace {
+
+constexpr std::uint64_t kPage = 4096;
+constexpr std::uint64_t kBase = 0x7f0000000000;
+constexpr std::uint64_t kMany = 1000;
+std::uint64_t page(std::uint64_t number) { return kBase + number * kPage; }
+
+// Pages [from, to) in a walk: S shared, X exclusive; s, x the same with their mark still there.
+AnonymousRun run(char kind, std::uint64_t from, std::uint64_t to) {
+  return {.start = page(from),
+          .end = page(to),
+          .exclusive = kind == 'x' || kind == 'X',
+          .resident = true,
+          .marked = kind == 's' || kind == 'x'};
+}
+using Runs = std::vector<AnonymousRun>;
+
+// Pages by member and fate: "1 copied" -> 3.
+using Sums = std::map<std::string, std::uint64_t>;
+Sums sums(const std::vector<std::vector<FateRange>>& fates) {
+  static const char* const kNames[] = {"copied", "by relatives", "left", "reused"};
+  Sums result;
+  for (std::size_t member = 0; member < fates.size(); ++member)
+    for (const FateRange& range : fates[member])
+      result[std::to_string(member) + " " + kNames[static_cast<int>(range.fate)]] += (range.end - range.start) / kPage;
+  return result;
+}
+
+// A parent (0) with `children` children, forked at 1 with pages 0 to 9 resident.
+struct Family {
+  explicit Family(PageSharing::Member children = 1, bool marked = false) {
+    sharing.add(std::nullopt, 0);
+    for (PageSharing::Member child = 1; child <= children; ++child) fork(0, 1);
+    if (marked)
+      for (PageSharing::Member member = 0; member <= children; ++member) sharing.mark(member, page(0), page(10));
+  }
+  PageSharing::Member fork(PageSharing::Member parent, double time_s) {
+    const PageSharing::Member child = sharing.add(parent, time_s);
+    sharing.share(child, page(0), page(10), time_s);
+    return child;
+  }
+  Sums look(double time_s, const std::map<PageSharing::Member, Runs>& seen, std::uint64_t most_copies = kMany) {
+    std::vector<PageSharing::Look> looks;
+    for (const auto& [member, runs] : seen) looks.push_back({member, &runs, most_copies});
+    return sums(sharing.observe(looks, time_s));
+  }
+  PageSharing sharing{kPage};
+};
+
+TEST(PageSharing, WhoWroteIsKnownByMarks) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
+  // The child writes 0 to 3, the parent 4 and 5.
+  EXPECT_EQ(family.look(3, {{0, {run('x', 0, 4), run('X', 4, 6), run('s', 6, 10)}},
+                            {1, {run('X', 0, 4), run('x', 4, 6), run('s', 6, 10)}}}),
+            (Sums{{"1 copied", 4}, {"0 by relatives", 4}, {"0 copied", 2}, {"1 by relatives", 2}}));
+  // Then each writes what has become its own.
+  EXPECT_EQ(family.look(4, {{0, {run('X', 0, 1), run('x', 1, 4), run('X', 4, 6), run('s', 6, 10)}},
+                            {1, {run('X', 0, 6), run('s', 6, 10)}}}),
+            (Sums{{"0 reused", 1}, {"1 reused", 2}}));
+  family.sharing.leave(1, 5);
+  EXPECT_EQ(family.look(6, {{0, {run('X', 0, 1), run('x', 1, 4), run('X', 4, 6), run('x', 6, 10)}}}),
+            (Sums{{"0 left", 4}}));
+  EXPECT_EQ(family.look(7, {{0, {run('X', 0, 10)}}}), (Sums{{"0 reused", 3 + 4}}));
+  EXPECT_TRUE(family.sharing.holds_nothing());
+}
+
+TEST(PageSharing, BothWroteBetweenTwoLooksOneOfThemCopied) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(2, {{0, {run('X', 0, 10)}}, {1, {run('X', 0, 10)}}}),
+            (Sums{{"0 reused", 10}, {"1 copied", 10}}));
+}
+
+TEST(PageSharing, AWriterCopiesUntilTheOtherHasLeft) {
+  Family late(1, true), early(1, true);
+  for (Family* family : {&late, &early})
+    EXPECT_EQ(family->look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
+  late.sharing.leave(1, 9);
+  EXPECT_EQ(late.look(10, {{0, {run('X', 0, 10)}}}), (Sums{{"0 copied", 10}}));
+  // The child was looked at in its last moment, and shared the pages then.
+  EXPECT_EQ(early.look(3, {{1, {run('s', 0, 10)}}}), Sums{});
+  early.sharing.leave(1, 3.1);
+  EXPECT_EQ(early.look(10, {{0, {run('X', 0, 10)}}}), (Sums{{"0 reused", 10}}));
+}
+
+TEST(PageSharing, TheLastLookAtALeaverTellsThatTheOtherCopied) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(3, {{1, {run('x', 0, 4), run('s', 4, 10)}}}), (Sums{{"1 by relatives", 4}}));
+  family.sharing.leave(1, 3.1);
+  EXPECT_EQ(family.look(4, {{0, {run('X', 0, 4), run('x', 4, 10)}}}), (Sums{{"0 copied", 4}, {"0 left", 6}}));
+}
+
+TEST(PageSharing, WithoutMarksChildrenCopyWhatTheirFaultsAllow) {
+  Family family;
+  EXPECT_EQ(family.look(2, {{0, {run('S', 0, 10)}}, {1, {run('S', 0, 10)}}}), Sums{});
+  EXPECT_EQ(family.look(3, {{0, {run('X', 0, 4), run('S', 4, 10)}}, {1, {run('X', 0, 4), run('S', 4, 10)}}}),
+            (Sums{{"1 copied", 4}, {"0 by relatives", 4}}));
+  EXPECT_EQ(family.look(4, {{0, {run('X', 0, 10)}}, {1, {run('X', 0, 10)}}}, 4),
+            (Sums{{"1 copied", 4}, {"0 by relatives", 4}, {"0 copied", 2}, {"1 by relatives", 2}}));
+}
+
+TEST(PageSharing, WithoutMarksAnEndOfTheOtherOwnerIsNoCopy) {
+  Family family;
+  family.sharing.leave(0, 2);
+  EXPECT_EQ(family.look(3, {{1, {run('X', 0, 10)}}}), (Sums{{"1 left", 10}}));
+  EXPECT_EQ(family.look(4, {{1, {run('X', 0, 10)}}}), Sums{});  // writes without copies
+}
+
+TEST(PageSharing, OfThreeTheOneAloneCopied) {
+  for (const bool marked : {false, true}) {
+    Family family(2, marked);
+    EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}, {2, {run('X', 0, 3), run('s', 3, 10)}}}),
+              (Sums{{"2 copied", 3}}));
+    // Now the first child too: the parent stays behind alone.
+    EXPECT_EQ(family.look(3, {{0, {run('x', 0, 3), run('s', 3, 10)}},
+                              {1, {run('X', 0, 3), run('s', 3, 10)}},
+                              {2, {run('X', 0, 3), run('s', 3, 10)}}}),
+              (Sums{{"1 copied", 3}, {"0 by relatives", 3}}));
+  }
+}
+
+TEST(PageSharing, AParentThatForksAgainSharesItsPagesAgain) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(2, {{0, {run('x', 0, 10)}}, {1, {run('X', 0, 10)}}}),
+            (Sums{{"1 copied", 10}, {"0 by relatives", 10}}));
+  const auto second = family.fork(0, 3);
+  family.sharing.mark(second, page(0), page(10));
+  EXPECT_EQ(family.look(4, {{0, {run('s', 0, 10)}}, {1, {run('X', 0, 10)}}, {second, {run('s', 0, 10)}}}), Sums{});
+  EXPECT_EQ(family.look(5, {{0, {run('X', 0, 2), run('s', 2, 10)}},
+                            {1, {run('X', 0, 10)}},
+                            {second, {run('x', 0, 2), run('s', 2, 10)}}}),
+            (Sums{{"0 copied", 2}, {"2 by relatives", 2}}));
+}
+
+TEST(PageSharing, WhatWasWrittenBeforeAForkIsSharedWithThatChildOnly) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
+  family.fork(0, 3);  // after the parent wrote 0 to 4
+  EXPECT_EQ(
+      family.look(
+          4, {{0, {run('S', 0, 5), run('s', 5, 10)}}, {1, {run('x', 0, 5), run('s', 5, 10)}}, {2, {run('S', 0, 10)}}}),
+      (Sums{{"0 copied", 5}, {"1 by relatives", 5}}));
+  family.sharing.leave(2, 5);
+  EXPECT_EQ(family.look(6, {{0, {run('X', 0, 5), run('s', 5, 10)}}, {1, {run('x', 0, 5), run('s', 5, 10)}}}),
+            (Sums{{"0 left", 5}}));
+}
+
+TEST(PageSharing, GrandchildrenShareWithTheWholeFamily) {
+  Family family(1, true);
+  const auto grandchild = family.fork(1, 2);
+  family.sharing.mark(grandchild, page(0), page(10));
+  EXPECT_EQ(family.look(3, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}, {grandchild, {run('X', 0, 10)}}}),
+            (Sums{{"2 copied", 10}}));
+  family.sharing.leave(1, 4);
+  EXPECT_EQ(family.look(5, {{0, {run('x', 0, 10)}}, {grandchild, {run('X', 0, 10)}}}), (Sums{{"0 left", 10}}));
+}
+
+TEST(PageSharing, TheParentEndsFirst) {
+  Family family(2, true);
+  family.sharing.leave(0, 2);
+  EXPECT_EQ(family.look(3, {{1, {run('s', 0, 10)}}, {2, {run('s', 0, 10)}}}), Sums{});
+  EXPECT_EQ(family.look(4, {{1, {run('X', 0, 6), run('s', 6, 10)}}, {2, {run('x', 0, 6), run('s', 6, 10)}}}),
+            (Sums{{"1 copied", 6}, {"2 by relatives", 6}}));
+  family.sharing.leave(1, 5);
+  EXPECT_EQ(family.look(6, {{2, {run('x', 0, 10)}}}), (Sums{{"2 left", 4}}));
+}
+
+TEST(PageSharing, UnmappedPagesAreLeftAndNotInheritedAgain) {
+  Family family;
+  family.sharing.drop(0, page(2), page(5), 2);
+  EXPECT_EQ(family.look(3, {{0, {run('S', 0, 2), run('X', 2, 5), run('S', 5, 10)}},  // new memory at the old place
+                            {1, {run('S', 0, 2), run('X', 2, 5), run('S', 5, 10)}}}),
+            (Sums{{"1 left", 3}}));
+  // A walk that lacks pages says the same.
+  EXPECT_EQ(family.look(4, {{0, {run('S', 0, 2)}}, {1, {run('S', 0, 2), run('X', 2, 10)}}}), (Sums{{"1 left", 5}}));
+}
+
+TEST(PageSharing, AnEarlierLookInTheSameRoundMayShowWhatIsNoMore) {
+  Family family(1, true);
+  // The child was walked first and wrote then, the parent was walked next.
+  EXPECT_EQ(family.look(2, {{0, {run('x', 0, 10)}}, {1, {run('s', 0, 10)}}}), (Sums{{"0 by relatives", 10}}));
+  EXPECT_EQ(family.look(3, {{0, {run('x', 0, 10)}}, {1, {run('X', 0, 10)}}}), (Sums{{"1 copied", 10}}));
+}
+
+TEST(PageSharing, SwappedPagesKeepTheirHolders) {
+  Family family;
+  Runs swapped{{.start = page(0), .end = page(10)}};
+  EXPECT_EQ(family.look(2, {{1, swapped}}), Sums{});
+  EXPECT_EQ(family.look(3, {{0, {run('X', 0, 10)}}, {1, {run('X', 0, 10)}}}),
+            (Sums{{"1 copied", 10}, {"0 by relatives", 10}}));
+}
+
+// 400 pages: 100 copied by the child, 50 by the parent, 20 and 30 written again, 250 left by the child's end; each
+// process is looked at by itself.
+TEST(PageSharing, FourHundredPages) {
+  for (const bool marked : {true, false}) {
+    PageSharing sharing(kPage);
+    sharing.add(std::nullopt, 0);
+    sharing.add(0, 1);
+    sharing.share(1, page(0), page(400), 1);
+    if (marked)
+      for (const PageSharing::Member member : {0U, 1U}) sharing.mark(member, page(0), page(400));
+    Sums total;
+    double time_s = 2;
+    const auto look = [&](PageSharing::Member member, const Runs& runs) {
+      for (const auto& [what, pages] : sums(sharing.observe({{member, &runs, 200}}, time_s))) total[what] += pages;
+      time_s += 1;
+    };
+    look(0, {run('s', 0, 400)});
+    look(1, {run('s', 0, 400)});
+    look(1, {run('X', 0, 100), run('s', 100, 400)});
+    look(0, {run('x', 0, 100), run('s', 100, 400)});
+    look(0, {run('x', 0, 100), run('X', 100, 150), run('s', 150, 400)});
+    look(1, {run('X', 0, 100), run('x', 100, 150), run('s', 150, 400)});
+    look(0, {run('X', 0, 20), run('x', 20, 100), run('X', 100, 150), run('s', 150, 400)});
+    look(1, {run('X', 0, 130), run('x', 130, 150), run('s', 150, 400)});
+    sharing.leave(1, time_s);
+    look(0, {run('X', 0, 20), run('x', 20, 100), run('X', 100, 150), run('x', 150, 400)});
+    Sums expected{
+        {"1 copied", 100}, {"0 by relatives", 100}, {"0 copied", 50}, {"1 by relatives", 50}, {"0 left", 250}};
+    if (marked) expected.insert({{"0 reused", 20}, {"1 reused", 30}});
+    EXPECT_EQ(total, expected) << marked;
+  }
+}
+
+}  // namespace
+}  // namespace whyrss
