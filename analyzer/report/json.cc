@@ -148,7 +148,12 @@ Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t 
   }
   if (rest.copied != 0)
     sites.push_back({{"copied", rest.copied}, {"allocated_at", Json::array()}, {"written_at", Json::array()}});
-  return {{"copied", process.copied}, {"sites", std::move(sites)}};
+  return {{"copied", process.copied},
+          {"copied_by_relatives", process.copied_by_relatives},
+          {"reused", process.reused},
+          {"left_by_relatives", process.left_by_relatives},
+          {"method", process.account->write_tracked ? "write_tracking" : "exclusive_bits"},
+          {"sites", std::move(sites)}};
 }
 
 Json touch_json(const ProcessAccount& account) {

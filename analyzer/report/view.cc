@@ -143,6 +143,12 @@ void add_copies(ProcessView& view, Interval interval) {
     copied[{slice.allocated_at, slice.written_at}] += slice.copied_bytes;
     view.copied += slice.copied_bytes;
   }
+  for (const SharingChange& change : view.account->sharing) {
+    if (change.time_s <= interval.from_s || change.time_s > interval.to_s) continue;
+    view.copied_by_relatives += change.copied_by_relatives_bytes;
+    view.left_by_relatives += change.left_by_relatives_bytes;
+    view.reused += change.reused_bytes;
+  }
   for (const auto& [stacks, bytes] : copied) view.cow_sites.push_back({stacks.first, stacks.second, bytes});
   std::stable_sort(view.cow_sites.begin(), view.cow_sites.end(),
                    [](const CowSiteView& a, const CowSiteView& b) { return a.copied > b.copied; });

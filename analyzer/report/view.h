@@ -61,8 +61,9 @@ struct ProcessView {
   std::optional<std::int64_t> swap, hugetlb, page_tables;  // at the interval's end
   std::vector<CauseView> causes;                           // largest growth first
   PymallocBytes pymalloc, pymalloc_growth;                 // at the interval's end, and since its start
-  std::int64_t copied = 0;
-  std::vector<CowSiteView> cow_sites;
+  std::int64_t copied = 0;                                 // of what a fork made shared, by this process
+  std::int64_t copied_by_relatives = 0, left_by_relatives = 0, reused = 0;  // as in SharingChange
+  std::vector<CowSiteView> cow_sites;                                       // sum to `copied`
 
   [[nodiscard]] const CauseView* find(Cause cause) const;
 };
