@@ -153,7 +153,8 @@ TEST_F(TouchedPagesTest, AChildBeginsWithWhatItsParentTouched) {
                   {.start = page(3), .end = page(20)},
                   {.start = page(900), .end = page(901), .exclusive = true},
                   anonymous(1500, 1501)};
-  child.inheritance().observe({{page(0), page(2), false, true}, {page(2), page(3), true, true}}, 5, kPage);
+  child.inheritance().keep({{page(0), page(2), false, true}, {page(2), page(3), true, true}});
+  child.inheritance().settle(page(2), page(3), ForkClass::copied);
   EXPECT_EQ(walk(child, 100, runs), (Ranges{range(1, 2, kFirst), range(2, 3, kSecond), range(1500, 1501, kSecond)}));
   EXPECT_EQ(walk(100, {anonymous(0, 1024)}),
             (Ranges{range(1, 2, kFirst), range(2, 3, kFirst), range(900, 901, kFirst)}));
