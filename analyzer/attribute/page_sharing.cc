@@ -43,7 +43,7 @@ void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, do
     at = to;
   });
   if (at < end) gaps.emplace_back(at, end);
-  const Group pair{.holders = {parent, child}, .copied = {}, .shared_s = time_s, .left_s = kNobody};
+  const Group pair{.holders = {parent, child}, .missing = {}, .untold = false, .shared_s = time_s, .left_s = kNobody};
   change_within(start, end, [&](Groups& groups) {
     const auto has = [](const Group& group, Member member) {
       return std::ranges::binary_search(group.holders, member);
@@ -53,6 +53,7 @@ void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, do
       if (!has(group, parent)) continue;
       group.holders.insert(std::ranges::lower_bound(group.holders, child), child);
       group.shared_s = time_s;
+      group.untold = false;
       return;
     }
     groups.push_back(pair);
@@ -62,12 +63,12 @@ void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, do
 
 void PageSharing::take_out(Groups& groups, Member member, double time_s) const {
   for (Group& group : groups) {
-    std::erase(group.copied, member);
+    std::erase(group.missing, member);
     if (std::erase(group.holders, member) == 0) continue;
     group.left_s = std::max(group.left_s, time_s);
     group.shared_s = std::max(group.shared_s, processes_[member].last_look_s);
   }
-  std::erase_if(groups, [](const Group& group) { return group.holders.empty() && group.copied.empty(); });
+  std::erase_if(groups, [](const Group& group) { return group.holders.empty() && group.missing.empty(); });
 }
 
 void PageSharing::drop(Member member, std::uint64_t start, std::uint64_t end, double time_s) {
@@ -91,6 +92,17 @@ void PageSharing::mark(Member member, std::uint64_t start, std::uint64_t end) {
 
 std::vector<std::vector<FateRange>> PageSharing::observe(const std::vector<Look>& looks, double time_s) {
   return SharingRound(*this, looks, time_s).play();
+}
+
+std::vector<std::vector<FateRange>> PageSharing::finish(const std::vector<bool>& ended) {
+  std::vector<std::vector<FateRange>> fates(processes_.size());
+  const auto is_gone = [&](Member member) { return member < ended.size() && ended[member]; };
+  for (const auto& [start, interval] : pages_.intervals())
+    for (const Group& group : interval.value)
+      if (group.untold && group.holders.size() == 1 && std::ranges::all_of(group.missing, is_gone))
+        fates[group.holders.front()].push_back({start, interval.end, PageFate::left_by_relatives});
+  pages_.clear();
+  return fates;
 }
 
 }  // namespace whyrss

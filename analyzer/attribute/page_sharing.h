@@ -64,6 +64,9 @@ class PageSharing {
   // processes that were not looked at may have fates too. Ranges are sorted and disjoint.
   std::vector<std::vector<FateRange>> observe(const std::vector<Look>& looks, double time_s);
 
+  // No look comes any more: what became of pages whose other holders have ended since the last one. `ended`: by member.
+  [[nodiscard]] std::vector<std::vector<FateRange>> finish(const std::vector<bool>& ended);
+
   [[nodiscard]] bool holds_nothing() const { return pages_.empty(); }
 
  private:
@@ -71,7 +74,8 @@ class PageSharing {
   // Of one physical page.
   struct Group {
     std::vector<Member> holders;  // sorted
-    std::vector<Member> copied;   // hold it no more, as another one holds it alone; counted at their next look
+    std::vector<Member> missing;  // hold it no more, as another one holds it alone: their next look says why
+    bool untold = false;          // until then it is not known what became of that one's page
     double shared_s = 0;          // the holders were known to share it then
     double left_s = kNobody;      // when the last of those left that nobody has been told of
     friend bool operator==(const Group&, const Group&) = default;

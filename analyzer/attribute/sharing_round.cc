@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace whyrss {
 
@@ -76,7 +77,11 @@ void SharingRound::part_from_children(const Group& group, Parts& parts, Outcome&
       const PageSharing::Process& process = sharing_.processes_[member];
       return process.parent == writer && process.born_s > sharing_.processes_[writer].last_look_s;
     };
-    Group own{.holders = {writer}, .copied = {}, .shared_s = group.shared_s, .left_s = PageSharing::kNobody};
+    Group own{.holders = {writer},
+              .missing = {},
+              .untold = false,
+              .shared_s = group.shared_s,
+              .left_s = PageSharing::kNobody};
     if (sight_of(writer).seen == Seen::with_others)
       for (std::vector<Member>* members : {&parts.with_others, &parts.not_looked, &parts.alone}) {
         std::ranges::copy_if(*members, std::back_inserter(own.holders), follows);
@@ -162,23 +167,37 @@ void SharingRound::settle_writers(const Group& group, const Parts& parts, Outcom
   outcome.add(copied, PageFate::copied);
 }
 
-void SharingRound::resolve(const Group& group, Outcome& outcome) const {
-  Group after{.holders = {}, .copied = {}, .shared_s = group.shared_s, .left_s = group.left_s};
-  for (const Member member : group.copied) {
+// Whoever still has a page there copied; it cannot be the old one.
+void SharingRound::take_missing(Group& group, Outcome& outcome) const {
+  bool copied = false;
+  for (const Member member : std::exchange(group.missing, {})) {
     const Seen seen = sight_of(member).seen;
-    if (seen == Seen::not_looked) after.copied.push_back(member);
-    if (seen == Seen::with_others || seen == Seen::alone) outcome.fates.emplace_back(member, PageFate::copied);
+    if (seen == Seen::not_looked) group.missing.push_back(member);
+    if (seen != Seen::with_others && seen != Seen::alone) continue;
+    outcome.fates.emplace_back(member, PageFate::copied);
+    copied = true;
   }
+  if (!group.untold || !(copied || group.missing.empty())) return;
+  group.untold = false;
+  if (group.holders.size() == 1)
+    outcome.fates.emplace_back(group.holders.front(),
+                               copied ? PageFate::copied_by_relatives : PageFate::left_by_relatives);
+}
+
+void SharingRound::resolve(const Group& group, Outcome& outcome) const {
+  Group after = group;
+  take_missing(after, outcome);
   Parts parts = part(group);
   part_from_children(group, parts, outcome);
   settle_alone(parts, outcome);
   settle_writers(group, parts, outcome);
 
   after.holders = parts.stay();
-  if (parts.keeper) {  // then those who seemed to share it copied: after their look, or since
+  const std::size_t known_missing = after.missing.size();
+  if (parts.keeper) {  // then those who seemed to share it do not: since their look, or not looked at
     for (const std::vector<Member>* members : {&parts.with_others, &parts.not_looked})
-      after.copied.insert(after.copied.end(), members->begin(), members->end());
-    std::ranges::sort(after.copied);
+      after.missing.insert(after.missing.end(), members->begin(), members->end());
+    std::ranges::sort(after.missing);
   }
   for (const Member member : parts.gone) {
     after.left_s = time_s_;
@@ -187,16 +206,19 @@ void SharingRound::resolve(const Group& group, Outcome& outcome) const {
   const bool was_shared = group.holders.size() > 1 || group.left_s != PageSharing::kNobody;
   if (after.holders.size() == 1 && was_shared) {
     const Member last = after.holders.front();
-    const bool others_copied = !parts.wrote.empty() || !parts.copied.empty() || !after.copied.empty();
-    // Until it is looked at it may turn out to have copied before the others left.
-    if (others_copied || sight_of(last).seen != Seen::not_looked) {
+    const bool others_copied = !parts.wrote.empty() || !parts.copied.empty();
+    if (!others_copied && after.missing.size() > known_missing) {
+      after.untold = true;
+      after.left_s = PageSharing::kNobody;
+    } else if (others_copied || sight_of(last).seen != Seen::not_looked) {
+      // Until it is looked at it may turn out to have copied before the others left.
       outcome.fates.emplace_back(last, others_copied ? PageFate::copied_by_relatives : PageFate::left_by_relatives);
       after.left_s = PageSharing::kNobody;
     }
   } else if (parts.not_looked.empty()) {
     after.left_s = PageSharing::kNobody;
   }
-  if (!after.holders.empty() || !after.copied.empty()) outcome.groups.push_back(std::move(after));
+  if (!after.holders.empty() || !after.missing.empty()) outcome.groups.push_back(std::move(after));
 }
 
 void SharingRound::take(Outcome outcome, std::uint64_t start, std::uint64_t end,

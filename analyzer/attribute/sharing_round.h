@@ -56,6 +56,7 @@ class SharingRound {
 
   std::uint64_t look_at(std::uint64_t at, std::uint64_t end);
   [[nodiscard]] Sight sight_of(Member member) const;
+  void take_missing(Group& group, Outcome& outcome) const;
   void resolve(const Group& group, Outcome& outcome) const;
   [[nodiscard]] Parts part(const Group& group) const;
   void part_from_children(const Group& group, Parts& parts, Outcome& outcome) const;

@@ -106,6 +106,7 @@ void Replay::run() {
     else
       queue.emplace(process.next_ns(), index);
   }
+  finish_families();
   for (const auto& process : processes_) {
     for (const auto& [name, from_ns] : process->open_phases)
       phases_.push_back({name, seconds_since(settings_.origin_ns, from_ns),

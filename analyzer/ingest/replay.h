@@ -76,6 +76,7 @@ class Replay {
   void look_at_family(Process& process, const Walk& walk, const WalkedPages& pages);
   std::vector<Process*> looked_at_with(Process& process, const Walk& walk);
   void inherit_from_walk(Process& process, const Walk& walk, const WalkedPages& pages);
+  void finish_families();
   void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s);
   Process* find_parent(const Process& child, std::uint32_t parent_pid);
   void inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns);

@@ -72,6 +72,7 @@ struct Replay::Process {
 struct Replay::Family {
   PageSharing sharing;
   std::vector<Process*> members;  // nullptr: a parent that nobody saw
+  bool finished = false;
 };
 
 }  // namespace whyrss

@@ -158,6 +158,20 @@ void Replay::observe_sharing(Process& process, const Walk& walk, const WalkedPag
   process.has_last_walk = true;
 }
 
+void Replay::finish_families() {
+  const double last_s = seconds_since(settings_.origin_ns, last_ns_);
+  for (const auto& process : processes_) {
+    if (process->family == nullptr || process->family->finished) continue;
+    Family& family = *process->family;
+    family.finished = true;
+    std::vector<bool> ended;
+    for (const Process* member : family.members) ended.push_back(member == nullptr || member->account->ended_s);
+    const auto fates = family.sharing.finish(ended);
+    for (std::size_t i = 0; i < fates.size(); ++i)
+      if (family.members[i] != nullptr) add_fates(*family.members[i], fates[i], last_s);
+  }
+}
+
 void Replay::add_fates(Process& process, const std::vector<FateRange>& fates, double time_s) {
   if (fates.empty()) return;
   Inheritance& inheritance = process.space.inheritance();

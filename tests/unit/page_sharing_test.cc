@@ -94,7 +94,7 @@ TEST(PageSharing, AWriterCopiesUntilTheOtherHasLeft) {
 
 TEST(PageSharing, TheLastLookAtALeaverTellsThatTheOtherCopied) {
   Family family(1, true);
-  EXPECT_EQ(family.look(3, {{1, {run('x', 0, 4), run('s', 4, 10)}}}), (Sums{{"1 by relatives", 4}}));
+  EXPECT_EQ(family.look(3, {{1, {run('x', 0, 4), run('s', 4, 10)}}}), Sums{});  // the parent was not looked at
   family.sharing.leave(1, 3.1);
   EXPECT_EQ(family.look(4, {{0, {run('X', 0, 4), run('x', 4, 10)}}}), (Sums{{"0 copied", 4}, {"0 left", 6}}));
 }
@@ -187,8 +187,19 @@ TEST(PageSharing, UnmappedPagesAreLeftAndNotInheritedAgain) {
 TEST(PageSharing, AnEarlierLookInTheSameRoundMayShowWhatIsNoMore) {
   Family family(1, true);
   // The child was walked first and wrote then, the parent was walked next.
-  EXPECT_EQ(family.look(2, {{0, {run('x', 0, 10)}}, {1, {run('s', 0, 10)}}}), (Sums{{"0 by relatives", 10}}));
-  EXPECT_EQ(family.look(3, {{0, {run('x', 0, 10)}}, {1, {run('X', 0, 10)}}}), (Sums{{"1 copied", 10}}));
+  EXPECT_EQ(family.look(2, {{0, {run('x', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
+  EXPECT_EQ(family.look(3, {{0, {run('x', 0, 10)}}, {1, {run('X', 0, 10)}}}),
+            (Sums{{"1 copied", 10}, {"0 by relatives", 10}}));
+}
+
+TEST(PageSharing, WhetherSomebodyCopiedOrEndedMayBeHeardLater) {
+  Family copied(1, true), ended(1, true), never(1, true);
+  for (Family* family : {&copied, &ended, &never}) EXPECT_EQ(family->look(2, {{0, {run('x', 0, 10)}}}), Sums{});
+  EXPECT_EQ(copied.look(3, {{1, {run('X', 0, 10)}}}), (Sums{{"1 copied", 10}, {"0 by relatives", 10}}));
+  ended.sharing.leave(1, 3);
+  EXPECT_EQ(ended.look(4, {{0, {run('x', 0, 10)}}}), (Sums{{"0 left", 10}}));
+  EXPECT_EQ(sums(ended.sharing.finish({true, true})), Sums{});
+  EXPECT_EQ(sums(never.sharing.finish({true, true})), (Sums{{"0 left", 10}}));
 }
 
 TEST(PageSharing, SwappedPagesKeepTheirHolders) {
