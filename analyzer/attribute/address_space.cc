@@ -169,9 +169,10 @@ void AddressSpace::touch(const TouchSample& sample) {
 }
 
 void AddressSpace::touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,
-                                   std::uint64_t time_ns) {
+                                   std::uint64_t time_ns, std::uint32_t calls) {
   const Range pages = pages_around(start, size_bytes);
-  touched_.add({.start = pages.start, .end = pages.end, .faults = faults, .stack = stack, .time_ns = time_ns});
+  touched_.add(
+      {.start = pages.start, .end = pages.end, .faults = faults, .stack = stack, .time_ns = time_ns, .calls = calls});
 }
 
 void AddressSpace::start_thread(std::uint64_t stack_pointer, std::uint64_t thread_pointer, StackId stack) {

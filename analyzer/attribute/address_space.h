@@ -56,7 +56,7 @@ class AddressSpace {
   // A sampled page fault, and a call in which the kernel took faults.
   void touch(const TouchSample& sample);
   void touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,
-                       std::uint64_t time_ns);
+                       std::uint64_t time_ns, std::uint32_t calls = 1);
   TouchedPages& touched() { return touched_; }
   [[nodiscard]] const TouchedPages& touched() const { return touched_; }
 

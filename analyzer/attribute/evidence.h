@@ -103,6 +103,7 @@ struct TouchedRange {
   double weight = 1;                 // so many ranges like it were brought in; by_kernel: so much of it, at most 1
   StackId stack = kEmptyStack;
   bool by_kernel = false;
+  std::uint32_t calls = 1;  // by_kernel: the call stands for so many like it, which were not counted
   friend bool operator==(const TouchedRange&, const TouchedRange&) = default;
 };
 

@@ -52,16 +52,14 @@ void TouchBooks::add(std::uint32_t site, TouchPart part) {
   if (site >= sites_.size()) sites_.resize(site + 1);
   const TouchedRange& range = touched_[part.range];
   Sum& sum = sites_[site][{range.stack, range.by_kernel}];
-  sum.bytes += range.weight * part.bytes;
-  if (range.by_kernel) return;
-  if (sum.bytes > range.weight * part.bytes && sum.last.range == part.range) {
-    const double before = sum.last.bytes, after = before + part.bytes;
-    sum.variance += (1 - 1 / range.weight) * range.weight * range.weight * (after * after - before * before);
-    sum.last.bytes = after;
-    return;
-  }
-  sum.variance += (1 - 1 / range.weight) * range.weight * range.weight * part.bytes * part.bytes;
-  sum.last = part;
+  const double weight = range.weight * range.calls;
+  const double stands_for = range.by_kernel ? range.calls : range.weight;
+  const double variance_per_square = (1 - 1 / stands_for) * weight * weight;
+  const bool goes_on = sum.bytes > 0 && sum.last.range == part.range;
+  const double before = goes_on ? sum.last.bytes : 0, after = before + part.bytes;
+  sum.bytes += weight * part.bytes;
+  sum.variance += variance_per_square * (after * after - before * before);
+  sum.last = {part.range, after};
 }
 
 std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site_bytes) const {
@@ -69,7 +67,7 @@ std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site
   if (site >= sites_.size()) return shares;
   double counted = 0, estimate = 0, variance = 0;
   for (const auto& [toucher, sum] : sites_[site]) {
-    (toucher.by_kernel ? counted : estimate) += sum.bytes;
+    (sum.variance == 0 && toucher.by_kernel ? counted : estimate) += sum.bytes;
     variance += sum.variance;
   }
   const auto bytes = static_cast<double>(site_bytes);
@@ -78,19 +76,19 @@ std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site
   double place = 0;
   std::int64_t shared_bytes = 0;
   for (const auto& [toucher, sum] : sites_[site]) {
+    const bool is_counted = sum.variance == 0 && toucher.by_kernel;
     // Rounded where they end, so that they sum to what they share.
-    place += sum.bytes * (toucher.by_kernel ? counted_scale : fit.scale);
+    place += sum.bytes * (is_counted ? counted_scale : fit.scale);
     const std::int64_t end = std::clamp(static_cast<std::int64_t>(std::llround(place)), shared_bytes, site_bytes);
     if (end == shared_bytes) continue;
     // A share of a known total errs less than its samples do.
-    const double part = fit.whole && !toucher.by_kernel ? sum.bytes / estimate : 0;
+    const double part = fit.whole && !is_counted ? sum.bytes / estimate : 0;
     const double others = std::max(0.0, variance - sum.variance);
     shares.push_back(
         {.stack = toucher.stack,
          .bytes = end - shared_bytes,
-         .variance = toucher.by_kernel
-                         ? 0
-                         : fit.scale * fit.scale * ((1 - part) * (1 - part) * sum.variance + part * part * others),
+         .variance =
+             is_counted ? 0 : fit.scale * fit.scale * ((1 - part) * (1 - part) * sum.variance + part * part * others),
          .by_kernel = toucher.by_kernel});
     shared_bytes = end;
   }

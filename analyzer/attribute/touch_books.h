@@ -3,10 +3,10 @@
 // A sample that stands for w faults was chosen with probability 1 / w, and speaks for w times the bytes that it brought
 // in to the site: unbiased one by one. Sampling takes every w-th fault from a random start on, which spreads better
 // than chance: the variance of independent samples, (1 - 1/w) (w bytes)^2 each, is an upper bound. Calls in which the
-// kernel took faults were counted, and come first. What samples say of a site is fitted to it: down to its bytes where
-// it is more (a fault that did not bring in all that it could have), up to them where it falls short by no more than
-// three standard errors. What falls short by more stays open: the kernel made it resident in a way that was not
-// counted, or it is older than the samples.
+// kernel took faults were counted, and come first, but for those that stand for others: these are samples too. What
+// samples say of a site is fitted to it: down to its bytes where it is more (a fault that did not bring in all that it
+// could have), up to them where it falls short by no more than three standard errors. What falls short by more stays
+// open: the kernel made it resident in a way that was not counted, or it is older than the samples.
 #pragma once
 
 #include <cstdint>

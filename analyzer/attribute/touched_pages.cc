@@ -89,8 +89,10 @@ void TouchedPages::add(const KernelTouch& touch) {
   if (touch.start >= touch.end || touch.faults == 0) return;
   used_ = true;
   const auto pages = static_cast<double>(touch.end - touch.start) / static_cast<double>(page_bytes_);
-  const KernelPart part{
-      .stack = touch.stack, .time_ns = touch.time_ns, .faults_per_page = static_cast<double>(touch.faults) / pages};
+  const KernelPart part{.stack = touch.stack,
+                        .time_ns = touch.time_ns,
+                        .faults_per_page = static_cast<double>(touch.faults) / pages,
+                        .calls = touch.calls};
   if (part.faults_per_page >= kMostlyAbsent) return kernel_.assign(touch.start, touch.end, part);
   std::vector<Range> gaps;
   std::uint64_t at = touch.start;
@@ -217,7 +219,12 @@ void TouchedPages::settle_kernel(const WalkView& walk, std::vector<TouchedRange>
       const std::uint64_t end = std::min(interval.end, runs.boundary(at));
       if (run != nullptr && part.part > 0) {
         kept.assign(at, end, part);
-        ranges.push_back({.start = at, .end = end, .weight = part.part, .stack = part.stack, .by_kernel = true});
+        ranges.push_back({.start = at,
+                          .end = end,
+                          .weight = part.part,
+                          .stack = part.stack,
+                          .by_kernel = true,
+                          .calls = part.calls});
       } else if (part.time_ns >= walk.begin_ns) {
         kept.assign(at, end, interval.value);
       }

@@ -30,6 +30,7 @@ struct KernelTouch {
   std::uint64_t faults = 0;
   StackId stack = kEmptyStack;
   std::uint64_t time_ns = 0;
+  std::uint32_t calls = 1;  // that this one stands for
 };
 
 // What a walk that knows addresses saw.
@@ -75,6 +76,7 @@ class TouchedPages {
     StackId stack = kEmptyStack;
     std::uint64_t time_ns = 0;
     double faults_per_page = 0;
+    std::uint32_t calls = 1;
     double part = -1;  // of its resident bytes were brought in; below 0: no walk has seen it
     friend bool operator==(const KernelPart&, const KernelPart&) = default;
   };

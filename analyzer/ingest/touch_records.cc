@@ -1,5 +1,7 @@
 #include "ingest/touch_records.h"
 
+#include <algorithm>
+
 #include "ingest/bytes.h"
 #include "shim/trace/trace_format.h"
 
@@ -18,7 +20,7 @@ void count_touch(const EventRecord& record, TouchFigures& touch) {
   }
   if (record.kind == trace::RecordKind::kernel_faults) {
     trace::KernelFaultsRecord call{};
-    if (reader.take(call)) touch.counted_kernel_faults += call.faults;
+    if (reader.take(call)) touch.counted_kernel_faults += std::uint64_t{call.faults} * call.weight_calls;
     return;
   }
   trace::TextRecord state{};
@@ -42,7 +44,8 @@ void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& spa
   } else if (record.kind == trace::RecordKind::kernel_faults) {
     trace::KernelFaultsRecord call{};
     if (!reader.take(call)) return;
-    space.touch_by_kernel(call.address, call.size_bytes, call.faults, image.resolve(call.stack_id).id, record.time_ns);
+    space.touch_by_kernel(call.address, call.size_bytes, call.faults, image.resolve(call.stack_id).id, record.time_ns,
+                          std::max(call.weight_calls, 1U));
   }
 }
 

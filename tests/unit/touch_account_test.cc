@@ -106,6 +106,20 @@ TEST(TouchShares, WhatTheKernelBroughtInIsCountedFirst) {
   EXPECT_EQ(pages_of(evidence), (Pages{{{kFirst, false}, 400}, {{kSecond, true}, 400}}));
 }
 
+TEST(TouchShares, AReadThatStandsForOthersIsASample) {
+  // 50 reads of 16 pages, of which each eighth was measured; the last one by chance was not.
+  Evidence evidence = mapping();
+  for (std::uint64_t number = 0; number < 6; ++number) {
+    evidence.touched.push_back(counted(number * 128, number * 128 + 16, 1, kFirst));
+    evidence.touched.back().calls = 8;
+  }
+  EXPECT_EQ(pages_of(evidence), (Pages{{{kFirst, true}, 800}}));
+
+  // One that was counted itself comes first.
+  evidence.touched.push_back(counted(770, 790, 1, kSecond));
+  EXPECT_EQ(pages_of(evidence), (Pages{{{kFirst, true}, 780}, {{kSecond, true}, 20}}));
+}
+
 TEST(TouchShares, AHugePageIsSplitAmongItsSites) {
   Evidence evidence = mapping();
   evidence.owned = {{page(0), page(300), Owner::program, kMapper}, {page(300), page(800), Owner::program, kLine}};
