@@ -11,7 +11,7 @@ import pickle
 import sys
 
 import whyrss
-from fork_truth import PAGE, look, minor_faults, remember_frames, say, settle
+from fork_truth import PAGE, look, minor_faults, remember_frames, say, settle, tracked_pages
 
 MIB = 1 << 20
 BUFFER_BYTES = 24 * MIB
@@ -76,6 +76,7 @@ def parent_writes():
     buffer = fill(build())
 
     def child_writes():
+        say(LOG, pid=os.getpid(), who="child", step="about to write", tracked=tracked_pages(buffer, WRITTEN_BYTES))
         write(buffer, 2)
     child = Child("child", idle, child_writes)
     before = settle()
@@ -101,10 +102,11 @@ def sibling_ends():
         child.step()
         child.end()
         look()
+    tracked = tracked_pages(buffer, WRITTEN_BYTES)
     with whyrss.phase("parent writes"):
         faults = minor_faults()
         write(buffer, 3)
-        say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=minor_faults() - faults)
+        say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=minor_faults() - faults, tracked=tracked)
         look()
 
 

@@ -1,5 +1,6 @@
 """What a forked process itself knows of the pages that it copied, for programs that a test records."""
 import array
+import ctypes
 import json
 import mmap
 import os
@@ -33,7 +34,7 @@ def say(path, **entry):
 
 # Which physical page was where when this process was forked; empty where the kernel does not tell them.
 frames_at_fork = {}
-FRAME, PRESENT, FILE = (1 << 55) - 1, 1 << 63, 1 << 61
+FRAME, PRESENT, FILE, PROTECTED = (1 << 55) - 1, 1 << 63, 1 << 61, 1 << 57
 
 
 def private_ranges():
@@ -80,3 +81,13 @@ def settle():
     copied = copied_pages()
     look()
     return copied
+
+
+def tracked_pages(buffer, size):
+    """How many pages at the beginning of a bytearray are write-protected, so that the next write to them is seen."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+    start, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
+    pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
+    tracked = sum(1 for page in physical_frames(pagemap, start, end) if page & PROTECTED)
+    os.close(pagemap)
+    return tracked

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import assert_conserved, cause
 from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, RECORDS, TEXT_LENGTH, TEXTS, WRITTEN_BYTES)
-from fork_runs import (COPIED, HERE, MIB, PAGE, Run, assert_close, bytes_by_line, copied_truth, grown, has_module, line_of,
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, bytes_by_line, copied_truth, grown, has_module, line_of,
                        lines_of, main_of, process_of, verdicts)
 from interpreters import CASES, DEBIAN, version_of
 
@@ -29,20 +29,26 @@ def told(run, phase, pid):
     return process_of(report, pid)
 
 
+def assert_reused(process, said):
+    """Written without a copy, which only write tracking tells."""
+    assert_close(process["cow"]["reused"], said["tracked"] * PAGE, EXACT, LITTLE)
+
+
 def test_what_the_parent_writes_is_its_copy(run):
     found = run("parent_writes")
     (parent,), (child,) = found.of(who="parent"), found.of(who="child", step="child_writes")
     assert parent["faults"] * PAGE >= WRITTEN_BYTES
 
     writing = told(found, "parent writes", parent["pid"])
-    assert_close(writing["cow"]["copied"], parent["faults"] * PAGE, COPIED)
+    assert_copied(writing, parent["faults"] * PAGE)
     assert_close(bytes_by_line(writing["cow"]["sites"], "copied", line_of(WORK, "builds buffer"), "allocated_at"),
-                 WRITTEN_BYTES, COPIED)
+                 WRITTEN_BYTES, EXACT)
     assert grown(writing, "heap_live") <= LITTLE  # it stays what it was
     assert_close(cause(writing, "heap_live")["growth"]["uss"], WRITTEN_BYTES, 0.05)
     waiting = told(found, "parent writes", child["pid"])
     assert waiting["cow"]["copied"] <= LITTLE and abs(grown(waiting, "fork_shared")) <= LITTLE
     assert_close(cause(waiting, "fork_shared")["growth"]["uss"], WRITTEN_BYTES, 0.05)  # its own, and not copied
+    assert_close(waiting["cow"]["copied_by_relatives"], WRITTEN_BYTES, EXACT, LITTLE)
 
     # The same pages, once they are the child's alone: a fault each, and no copy.
     assert child["faults"] * PAGE >= WRITTEN_BYTES
@@ -50,6 +56,7 @@ def test_what_the_parent_writes_is_its_copy(run):
         assert copied_truth(child) <= LITTLE
     again = told(found, "child writes", child["pid"])
     assert again["cow"]["copied"] <= LITTLE and grown(again, "fork_cow") <= LITTLE
+    assert_reused(again, *found.of(step="about to write"))
     assert verdicts(found.report, "fork-cow-refcount") == []
 
 
@@ -63,7 +70,12 @@ def test_what_a_child_leaves_is_no_copy(run):
     assert abs(ending["rss"]["last"] - ending["rss"]["first"]) <= LITTLE
     # Each write is a fault, and none a copy.
     assert parent["faults"] * PAGE >= WRITTEN_BYTES
-    assert told(found, "parent writes", parent["pid"])["cow"]["copied"] <= LITTLE
+    writing = told(found, "parent writes", parent["pid"])
+    assert writing["cow"]["copied"] <= LITTLE
+    assert_reused(writing, parent)
+    # That the child has left, and not copied, is known when its parent is looked at after that.
+    both = process_of(found.phases("child ends", "parent writes"), parent["pid"])
+    assert both["cow"]["left_by_relatives"] >= BUFFER_BYTES
 
 
 def workers_of(found, count):
@@ -124,7 +136,7 @@ def test_what_reading_copies_is_a_matter_of_the_version(run, python):
         (said,) = found.of(step=way)
         worker = told(found, way, said["pid"])
         truth = copied_truth(said)
-        assert_close(worker["cow"]["copied"], truth, COPIED, 32 * PAGE)
+        assert_copied(worker, truth, 32 * PAGE)
         if writes(version_of(python)):
             assert floats * 0.95 <= truth <= floats * 1.3, way
             assert_close(bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, "builds records"), "allocated_at"),
@@ -145,7 +157,7 @@ def test_which_containers_of_texts_are_copied(run):
         (said,) = found.of(step=container)
         worker = told(found, container, said["pid"])
         truth = copied_truth(said)
-        assert_close(worker["cow"]["copied"], truth, COPIED, 32 * PAGE)
+        assert_copied(worker, truth, 32 * PAGE)
         assert truth >= 0.95 * objects if container in ("list", "numpy object") else truth <= 0.25 * MIB, (container, truth)
     (verdict,) = verdicts(found.report, "fork-cow-refcount")
     assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == {
@@ -237,8 +249,8 @@ def test_freed_heap_that_is_used_again_after_a_fork(whyrss, tmp_path, compile_c,
         assert_close(child["cow"]["copied"], truth - cause(child, "heap_live")["rss"]["last"], 0.1, LITTLE)
     else:
         # Dead memory, copied all the same.
-        assert_close(child["cow"]["copied"], truth, COPIED)
-        assert_close(cause(child, "fork_cow")["rss"]["last"], truth, COPIED, LITTLE)
+        assert_copied(child, truth)
+        assert_close(cause(child, "fork_cow")["rss"]["last"], child["cow"]["copied"], EXACT, LITTLE)
         assert cause(child, "heap_live")["rss"]["last"] <= LITTLE
     assert verdicts(report, "fork-cow-refcount") == []
     assert child["rss"]["last"] <= main_of(report)["rss"]["peak"] + (REUSED_BYTES if trimmed else 0) + LITTLE
