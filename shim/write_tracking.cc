@@ -25,7 +25,8 @@ std::uint64_t seccomp_filters() noexcept {
   constexpr std::string_view kKey = "\nSeccomp_filters:\t";  // Linux 5.9
   const std::size_t at = status.find(kKey);
   if (at == std::string_view::npos) return kNotKnown;
-  std::string_view number = status.substr(at + kKey.size());
+  std::string_view number = status;
+  number.remove_prefix(at + kKey.size());  // substr may throw, and that needs libstdc++
   return take_number(number);
 }
 
