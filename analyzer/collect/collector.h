@@ -77,13 +77,12 @@ class Collector {
   void scan_children(Followed& followed, std::int64_t now_ns);
   void handle_happenings();
   void tick(std::int64_t now_ns);
-  void look_at(Followed& followed, trace::WalkTrigger trigger);
+  void look_at(Followed& followed, trace::WalkTrigger trigger, std::optional<WriteTracker::Huge> track = std::nullopt);
   void note_other_cgroup(ProcessFollow& process);
   void owe_look(int family, trace::WalkTrigger trigger);
   void walk_families();
   void take_handed_memory();
-  void track_writes(Followed& followed, WriteTracker::Huge huge);
-  void track_family(const std::vector<Followed*>& members, std::int64_t now_ns);
+  std::map<Followed*, WriteTracker::Huge> take_due_tracking(const std::vector<Followed*>& members, std::int64_t now_ns);
   [[nodiscard]] static std::int64_t next_tracking(const std::vector<Followed*>& members);
   [[nodiscard]] static bool is_leaving(const Followed& followed);
   [[nodiscard]] bool has_relatives(const Followed& followed) const;

@@ -48,7 +48,7 @@ bool Collector::has_relatives(const Followed& followed) const {
   });
 }
 
-void Collector::look_at(Followed& followed, WalkTrigger trigger) {
+void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<WriteTracker::Huge> track) {
   ProcessFollow& process = *followed.process;
   const std::int64_t now_ns = monotonic_ns();
   const bool must = must_happen(trigger);
@@ -60,7 +60,7 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger) {
   if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   if (slot != nullptr) process.set_live_bytes(slot->live_bytes.load());
-  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load());
+  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), track);
   budget_.spend(cost_ns, must);
   if (slot != nullptr) {
     slot->walked_rss_pages.store(process.walked_rss_pages());
@@ -140,10 +140,11 @@ void Collector::walk_families() {
     const WalkTrigger trigger = due->second.trigger;
     const bool allowed = must_happen(trigger) ? budget_.allows_overdraft(now_ns) : budget_.allows(now_ns, expected_ns);
     if (allowed) {
-      track_family(members, now_ns);
+      const auto tracking = take_due_tracking(members, now_ns);
       std::int64_t together_ns = 0;
       for (Followed* member : members) {
-        look_at(*member, trigger);
+        const auto track = tracking.find(member);
+        look_at(*member, trigger, track == tracking.end() ? std::nullopt : std::optional(track->second));
         together_ns += member->process->policy().expected_cpu_ns();
       }
       for (Followed* member : members) member->process->policy().walked_together(together_ns);

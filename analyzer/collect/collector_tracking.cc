@@ -21,13 +21,10 @@ void Collector::take_handed_memory() {
   }
 }
 
-void Collector::track_writes(Followed& followed, WriteTracker::Huge huge) {
-  budget_.spend(followed.process->track_writes(huge), true);
-}
-
 // Once for each child that lives on without an exec: it, and whom it was forked from.
-void Collector::track_family(const std::vector<Followed*>& members, std::int64_t now_ns) {
-  std::set<Followed*> parents;
+std::map<Collector::Followed*, WriteTracker::Huge> Collector::take_due_tracking(const std::vector<Followed*>& members,
+                                                                                std::int64_t now_ns) {
+  std::map<Followed*, WriteTracker::Huge> due;
   for (Followed* child : members) {
     if (child->track_at_ns == 0 || child->track_at_ns > now_ns) continue;
     bool exec = false;
@@ -38,12 +35,11 @@ void Collector::track_family(const std::vector<Followed*>& members, std::int64_t
     }
     child->track_at_ns = 0;
     // It mostly ends before its parent: what is split then would have been split by the copy.
-    track_writes(*child, WriteTracker::Huge::mark);
+    due[child] = WriteTracker::Huge::mark;
     if (const auto parent = followed_.find(child->forked_from); parent != followed_.end())
-      parents.insert(&parent->second);
+      due.try_emplace(&parent->second, WriteTracker::Huge::leave);
   }
-  for (Followed* parent : parents)
-    if (!parent->has_ended) track_writes(*parent, WriteTracker::Huge::leave);
+  return due;
 }
 
 // The first moment at which a member is old enough; 0: none waits.

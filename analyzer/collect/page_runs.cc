@@ -96,6 +96,20 @@ class VmaCursor {
   RunBuilder runs_{none_, 0};
 };
 
+// Entries of [start, start + entries.size() pages); false at the end of the address space's life.
+bool read_entries(int fd, std::uint64_t start, std::span<std::uint64_t> entries) {
+  auto bytes = std::as_writable_bytes(entries);
+  std::uint64_t offset = start / kPageBytes * sizeof(std::uint64_t);
+  while (!bytes.empty()) {
+    const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(got));
+    offset += static_cast<std::uint64_t>(got);
+  }
+  return true;
+}
+
 std::uint64_t pages_of(const ScanRegion& region) { return (region.end - region.start) / kPageBytes; }
 
 bool is_whole_huge(const ScanRegion& region) {
@@ -103,21 +117,43 @@ bool is_whole_huge(const ScanRegion& region) {
          pages_of(region) % kHugePages == 0;
 }
 
+// What a walk reads from, and who looks on.
+struct Source {
+  int fd;
+  PageVisitor* visitor;
+};
+
 // One entry tells for all pages under a PMD.
-bool put_huge(int fd, const ScanRegion& region, VmaCursor& cursor) {
+bool put_huge(const Source& source, const ScanRegion& region, VmaCursor& cursor) {
   for (std::uint64_t at = region.start; at < region.end; at += kHugePages * kPageBytes) {
     std::uint64_t entry = 0;
-    if (!read_entries(fd, at, std::span(&entry, 1))) return false;
+    if (!read_entries(source.fd, at, std::span(&entry, 1))) return false;
+    const ScanRegion page{at, at + kHugePages * kPageBytes, region.categories};
+    if (source.visitor != nullptr && source.visitor->visit(page, std::span(&entry, 1)) &&
+        !read_entries(source.fd, at, std::span(&entry, 1)))
+      return false;
     cursor.put(at, kHugePages, entry, region.categories);
   }
   return true;
 }
 
+// The entries from `start` on, in which the regions lie.
+bool read_regions(const Source& source, std::uint64_t start, std::span<const ScanRegion> regions,
+                  std::span<std::uint64_t> entries) {
+  if (!read_entries(source.fd, start, entries)) return false;
+  if (source.visitor == nullptr) return true;
+  bool changed = false;
+  for (const ScanRegion& region : regions)
+    changed |= source.visitor->visit(region, entries.subspan((region.start - start) / kPageBytes, pages_of(region)));
+  return !changed || read_entries(source.fd, start, entries);
+}
+
 // Reads the entries of neighbouring regions with few calls.
-bool put_regions(int fd, std::span<const ScanRegion> regions, VmaCursor& cursor, std::vector<std::uint64_t>& entries) {
+bool put_regions(const Source& source, std::span<const ScanRegion> regions, VmaCursor& cursor,
+                 std::vector<std::uint64_t>& entries) {
   while (!regions.empty()) {
     if (is_whole_huge(regions.front())) {
-      if (!put_huge(fd, regions.front(), cursor)) return false;
+      if (!put_huge(source, regions.front(), cursor)) return false;
       regions = regions.subspan(1);
       continue;
     }
@@ -128,7 +164,7 @@ bool put_regions(int fd, std::span<const ScanRegion> regions, VmaCursor& cursor,
            regions[count].end - start <= 2 * kPagesPerCall * kPageBytes)
       ++count;
     entries.resize((regions[count - 1].end - start) / kPageBytes);
-    if (!read_entries(fd, start, entries)) return false;
+    if (!read_regions(source, start, regions.first(count), entries)) return false;
     for (const ScanRegion& region : regions.first(count))
       for (std::uint64_t at = region.start; at < region.end; at += kPageBytes)
         cursor.put_page(at, entries[(at - start) / kPageBytes], region.categories);
@@ -201,9 +237,9 @@ class KnownEntries {
 };
 
 // Regions of which some are known: those are not read.
-bool put_split(int fd, std::span<const ScanRegion> regions, KnownEntries& known, VmaCursor& cursor,
+bool put_split(const Source& source, std::span<const ScanRegion> regions, KnownEntries& known, VmaCursor& cursor,
                std::vector<std::uint64_t>& entries) {
-  if (known.empty()) return put_regions(fd, regions, cursor, entries);
+  if (known.empty()) return put_regions(source, regions, cursor, entries);
   std::vector<ScanRegion> pieces;
   for (const ScanRegion& region : regions) known.split(region, pieces);
   for (std::size_t first = 0, end = 0; first < pieces.size(); first = end) {
@@ -214,7 +250,7 @@ bool put_split(int fd, std::span<const ScanRegion> regions, KnownEntries& known,
       continue;
     }
     while (end < pieces.size() && known.entry_of(pieces[end]) == 0) ++end;
-    if (!put_regions(fd, std::span(pieces).subspan(first, end - first), cursor, entries)) return false;
+    if (!put_regions(source, std::span(pieces).subspan(first, end - first), cursor, entries)) return false;
   }
   return true;
 }
@@ -258,21 +294,8 @@ void RunBuilder::add(std::uint32_t bits, std::uint64_t page_count) {
   }
 }
 
-bool read_entries(int fd, std::uint64_t start, std::span<std::uint64_t> entries) {
-  auto bytes = std::as_writable_bytes(entries);
-  std::uint64_t offset = start / kPageBytes * sizeof(std::uint64_t);
-  while (!bytes.empty()) {
-    const ssize_t got = pread(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    bytes = bytes.subspan(static_cast<std::size_t>(got));
-    offset += static_cast<std::uint64_t>(got);
-  }
-  return true;
-}
-
 bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,
-               const std::vector<KnownPages>& known_pages) {
+               const std::vector<KnownPages>& known_pages, PageVisitor* visitor) {
   KnownEntries known(known_pages, vmas);
   VmaCursor cursor(vmas);
   std::array<ScanRegion, kRegionsPerCall> regions;
@@ -287,7 +310,8 @@ bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma
       alive = false;
       break;
     }
-    alive = put_split(pagemap_fd, std::span(regions).first(static_cast<std::size_t>(count)), known, cursor, entries);
+    alive = put_split({.fd = pagemap_fd, .visitor = visitor}, std::span(regions).first(static_cast<std::size_t>(count)),
+                      known, cursor, entries);
     at = request.walk_end;
     if (methods.between) methods.between();
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "collect/page_walk.h"
@@ -28,12 +27,9 @@ class RunBuilder {
 // Both fill the runs of all VMAs; false when the process ended meanwhile.
 // With PAGEMAP_SCAN, looking only at populated regions:
 bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,
-               const std::vector<KnownPages>& known);
+               const std::vector<KnownPages>& known, PageVisitor* visitor = nullptr);
 // Without it, reading an entry for every page; zero pages look like inherited ones.
 bool read_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas);
-
-// Entries of [start, start + entries.size() pages); false when the process has ended.
-bool read_entries(int pagemap_fd, std::uint64_t start, std::span<std::uint64_t> entries);
 
 // True when the kernel knows PAGEMAP_SCAN (with its guard category) on this process's own pagemap.
 bool has_pagemap_scan(int pagemap_fd, bool with_guards);

@@ -117,7 +117,7 @@ bool is_counted(std::uint32_t bits) {
 }
 
 Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMethods& methods,
-                            BackingResolver& resolver, const std::vector<KnownPages>& known) {
+                            BackingResolver& resolver, const std::vector<KnownPages>& known, PageVisitor* visitor) {
   PageWalk walk;
   walk.header.begin_ns = static_cast<std::uint64_t>(monotonic_ns());
   walk.header.trigger = trigger;
@@ -147,7 +147,8 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
     const std::string name = fmt::format("/proc/{}/pagemap", pid);
     const Fd pagemap(open(name.c_str(), O_RDONLY | O_CLOEXEC));
     if (!pagemap) return system_error("cannot open", name);
-    whole = methods.scan ? scan_runs(pagemap.get(), methods, walk.vmas, known)
+    if (visitor != nullptr) visitor->begin(walk.vmas);
+    whole = methods.scan ? scan_runs(pagemap.get(), methods, walk.vmas, known, visitor)
                          : read_runs(pagemap.get(), methods, walk.vmas);
     if (!methods.scan) {
       walk.header.flags |= WalkFlags::zero_pages_unknown;

@@ -10,10 +10,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "collect/backing.h"
+#include "procfs/page_scan.h"
 #include "shim/trace/recording_format.h"
 #include "support/result.h"
 
@@ -56,9 +58,21 @@ struct KnownPages {
 };
 std::vector<KnownPages> known_pages(const PageWalk& walk);
 
+// Sees populated pages, in address order, a moment before they become part of a walk by PAGEMAP_SCAN.
+class PageVisitor {
+ public:
+  virtual ~PageVisitor() = default;
+  // The mappings of the walk, which stay where they are.
+  virtual void begin(const std::vector<WalkedVma>& vmas) = 0;
+  // `entries` of pagemap: one for each page of the region, or one for all of a huge page. True: it has done something
+  // that may have changed them, and they are read again.
+  virtual bool visit(const ScanRegion& region, std::span<const std::uint64_t> entries) = 0;
+};
+
 // Fails when the process cannot be looked at at all (ended, another user's, not dumpable).
 Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMethods& methods,
-                            BackingResolver& resolver, const std::vector<KnownPages>& known = {});
+                            BackingResolver& resolver, const std::vector<KnownPages>& known = {},
+                            PageVisitor* visitor = nullptr);
 
 // The payload of a walk frame.
 std::vector<std::byte> encode_walk(const PageWalk& walk);

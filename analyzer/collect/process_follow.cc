@@ -111,14 +111,18 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   return true;
 }
 
-std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness) {
+std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness,
+                                 std::optional<WriteTracker::Huge> track) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
   const bool all_anew = trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit ||
                         monotonic_ns() - known_ns_ > kKnownNs;
   if (all_anew) known_.clear();
-  auto walk = walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_);
+  std::optional<WriteTracker::Pass> pass;
+  if (track && write_tracker_) pass.emplace(write_tracker_->pass(*track));
+  auto walk = walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, pass ? &*pass : nullptr);
   if (walk) {
+    if (pass) write_tracked(*pass, *walk);
     const bool partial = (walk->header.flags & trace::WalkFlags::partial) != 0;
     // A torn walk is worth something only where there is no other.
     const bool stored = (!partial || !has_walk_) && append(FrameKind::walk, encode_walk(*walk));
@@ -143,16 +147,11 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   return cost_ns;
 }
 
-std::int64_t ProcessFollow::track_writes(WriteTracker::Huge huge) {
-  if (!write_tracker_) return 0;
-  const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
-  const std::int64_t begin_ns = monotonic_ns();
-  const auto runs = write_tracker_->protect_shared(pid_, context_->methods, *context_->resolver, huge);
-  if (runs)
-    append(FrameKind::tracked, encode_tracked(begin_ns, monotonic_ns(), *runs));
+void ProcessFollow::write_tracked(WriteTracker::Pass& pass, const PageWalk& walk) {
+  if (const auto runs = pass.take_runs())
+    append(FrameKind::tracked, encode_tracked(walk.header.begin_ns, *runs));
   else
     write_tracker_.reset();
-  return thread_cpu_ns() - context_->exact_cpu_ns - begin_cpu_ns;
 }
 
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {

@@ -68,9 +68,9 @@ class ProcessFollow {
 
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
-  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness);
-  // Protects what it shares with relatives and stores which pages that are; a walk should follow at once.
-  std::int64_t track_writes(WriteTracker::Huge huge);
+  // `track`: what it shares with relatives is protected meanwhile, if its writes can be tracked.
+  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness,
+                    std::optional<WriteTracker::Huge> track = std::nullopt);
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
   void write_status(trace::WalkTrigger moment);
@@ -96,6 +96,7 @@ class ProcessFollow {
  private:
   ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
+  void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
   void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
   void append_json(trace::FrameKind kind, const std::string& text);

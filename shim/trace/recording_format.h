@@ -188,9 +188,9 @@ struct ViewsHeader {
   std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
 };
 
-// Pages that were write-protected by userfaultfd (UFFD_FEATURE_WP_ASYNC, Linux 6.7) between begin_ns and end_ns: in a
-// later walk they have PageBits::write_tracked until somebody writes to them. A page that is in no such frame says
-// nothing. Tracking ends with the image (exec), and for what is unmapped.
+// Pages write-protected by userfaultfd (UFFD_FEATURE_WP_ASYNC, Linux 6.7) from begin_ns to end_ns, or in the walk that
+// begins at end_ns, before it saw each: from then on they have PageBits::write_tracked until they are written to.
+// A page in no such frame says nothing. Tracking ends with the image (exec), and for what is unmapped.
 struct TrackedHeader {
   std::uint64_t begin_ns, end_ns;
   std::uint32_t run_count, reserved;

@@ -19,11 +19,13 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "collect/capabilities.h"
 #include "collect/handover_socket.h"
 #include "collect/page_runs.h"
+#include "collect/page_walk.h"
 #include "procfs/page_scan.h"
 
 namespace whyrss {
@@ -127,8 +129,17 @@ std::vector<HandedMemory> wait_and_take(HandoverSocket& socket) {
 std::vector<std::uint64_t> entries_of(pid_t pid, const void* pages) {
   const Fd pagemap(open(("/proc/" + std::to_string(pid) + "/pagemap").c_str(), O_RDONLY | O_CLOEXEC));
   std::vector<std::uint64_t> entries(kPages);
-  if (!read_entries(pagemap.get(), reinterpret_cast<std::uint64_t>(pages), entries)) return {};
+  const std::size_t bytes = entries.size() * sizeof entries[0];
+  const auto offset = static_cast<off_t>(reinterpret_cast<std::uint64_t>(pages) / kPageBytes * sizeof entries[0]);
+  if (pread(pagemap.get(), entries.data(), bytes, offset) != static_cast<ssize_t>(bytes)) return {};
   return entries;
+}
+
+std::optional<std::vector<trace::PageRun>> protect(const WriteTracker& tracker, pid_t pid) {
+  WriteTracker::Pass pass = tracker.pass(WriteTracker::Huge::mark);
+  BackingResolver resolver;
+  EXPECT_TRUE(walk_pages(pid, trace::WalkTrigger::fork, probe_walk_methods(), resolver, {}, &pass));
+  return pass.take_runs();
 }
 
 bool covers(const std::vector<trace::PageRun>& runs, const char* page) {
@@ -162,9 +173,7 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
   EXPECT_EQ(handed[0].start_ticks, 7U);
   const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
   ASSERT_TRUE(tracker);
-  BackingResolver resolver;
-  const WalkMethods methods = probe_walk_methods();
-  const auto runs = tracker->protect_shared(child.pid(), methods, resolver, WriteTracker::Huge::mark);
+  const auto runs = protect(*tracker, child.pid());
   ASSERT_TRUE(runs);
   const std::vector<std::uint64_t> entries = entries_of(child.pid(), g_pages);
   ASSERT_EQ(entries.size(), kPages);
@@ -173,16 +182,15 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
     EXPECT_EQ(covers(*runs, g_pages + page * kPageBytes), shared) << page;
     EXPECT_EQ((entries[page] & PagemapBit::write_protected) != 0, shared) << page;
   }
-  EXPECT_EQ(tracker->protect_shared(child.pid(), methods, resolver, WriteTracker::Huge::mark)->size(), runs->size());
+  EXPECT_EQ(protect(*tracker, child.pid())->size(), runs->size());
   // Ours are not touched, and a copy that we make leaves the child's page protected.
   EXPECT_EQ(entries_of(getpid(), g_pages)[1] & PagemapBit::write_protected, 0U);
   g_pages[kPageBytes] = 3;
   EXPECT_EQ(entries_of(child.pid(), g_pages)[1] & (PagemapBit::write_protected | PagemapBit::exclusive),
             PagemapBit::write_protected | PagemapBit::exclusive);
   child.end();
-  EXPECT_FALSE(tracker->protect_shared(child.pid(), methods, resolver, WriteTracker::Huge::mark));
   const SharingChild other(folder.path() + "/pool.memory", [] {});
-  EXPECT_FALSE(tracker->protect_shared(other.pid(), methods, resolver, WriteTracker::Huge::mark));
+  EXPECT_FALSE(protect(*tracker, other.pid()));
   munmap(g_pages, kPages * kPageBytes);
 }
 
@@ -204,8 +212,7 @@ TEST(WriteTracker, LeavesTheProgramsOwnUserfaultfdAlone) {
   ASSERT_EQ(handed.size(), 1U);
   const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
   ASSERT_TRUE(tracker);
-  BackingResolver resolver;
-  const auto runs = tracker->protect_shared(child.pid(), probe_walk_methods(), resolver, WriteTracker::Huge::mark);
+  const auto runs = protect(*tracker, child.pid());
   ASSERT_TRUE(runs);
   EXPECT_FALSE(covers(*runs, g_pages));
   EXPECT_FALSE(runs->empty());  // but its other memory is protected
