@@ -37,7 +37,11 @@ syscall:
         movl    $0x12001e00, %eax       // bits 9 mmap, 10 mprotect, 11 munmap, 12 brk, 25 mremap, 28 madvise
         btq     %rdi, %rax
         jc      whyrss_memory_syscall   // same arguments in the same places
-1:      movq    whyrss_real_syscall(%rip), %rax
+1:      cmpq    $157, %rdi              // prctl
+        je      whyrss_filter_syscall
+        cmpq    $317, %rdi              // seccomp
+        je      whyrss_filter_syscall
+        movq    whyrss_real_syscall(%rip), %rax
         testq   %rax, %rax
         jz      whyrss_plain_syscall
         jmp     *%rax

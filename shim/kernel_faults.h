@@ -27,6 +27,7 @@ extern constinit KernelFaultSettings g_kernel_faults;
 // Once per image. One read is measured for some `period_faults` * 8 KiB that are read, so
 // that it costs less than 3 % of any read loop; 0: the first thousands closely, as for sampled faults.
 void start_kernel_faults(std::uint32_t period_faults) noexcept;
+inline void stop_kernel_faults() noexcept { g_kernel_faults.counted.store(false, std::memory_order_release); }
 
 // Reads of less bring a page or two at most.
 inline constexpr std::size_t kSmallestMeasuredRead = 4096;

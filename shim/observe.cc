@@ -194,8 +194,10 @@ void observe_exit(int status) noexcept {
   ThreadState& thread = event.thread();
   if (recorded.exchange(thread.generation) == thread.generation) return;
   flush_counts(thread);
-  tell_allocator_stats(thread, trace::StatsMoment::end);
-  if (!is_done(g_torn_down, thread)) look_if_moved(thread);
+  if (!touch_is_filtered()) {
+    tell_allocator_stats(thread, trace::StatsMoment::end);
+    if (!is_done(g_torn_down, thread)) look_if_moved(thread);
+  }
   emit(thread, trace::RecordKind::exit,
        trace::ProcessRecord{.header = {},
                             .pid = thread.writer.pid,
@@ -214,6 +216,7 @@ void observe_teardown() noexcept {
   emit(thread, trace::RecordKind::teardown,
        trace::ProcessRecord{
            .header = {}, .pid = thread.writer.pid, .status = 0, .stack_id = trace::kNoStack, .tid = thread.writer.tid});
+  if (touch_is_filtered()) return;
   tell_allocator_stats(thread, trace::StatsMoment::end);
   look_if_moved(thread);
 }

@@ -93,6 +93,7 @@ using SignalHandler = void (*)(int);
   X(mlock, int, (const void*, std::size_t))                                                                         \
   X(mlock2, int, (const void*, std::size_t, unsigned))                                                              \
   X(mlockall, int, (int))                                                                                           \
+  X(prctl, int, (int, ...))                                                                                         \
   X(fork, pid_t, ())                                                                                                \
   X(_Fork, pid_t, ())                                                                                               \
   X(vfork, pid_t, ())                                                                                               \

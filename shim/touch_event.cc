@@ -31,6 +31,8 @@ constexpr std::uint32_t kFirstPeriodFaults = 7;
 constexpr std::uint32_t kLaterPeriodFaults = 61;
 constexpr std::uint64_t kFaultsOfFirstPeriod = 2000;
 
+constexpr std::string_view kFilterInstalled = "the program has installed a seccomp filter";
+
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kTrapBit = std::uint64_t{1} << (SIGTRAP - 1);
 
@@ -44,6 +46,8 @@ struct TouchProcess {
   std::atomic<std::uint64_t> sampled_faults{0};
   std::atomic<std::uint32_t> missed_faults{0};
   std::atomic<std::int32_t> armed_threads{0};
+  std::atomic<bool> filtered{false};  // the program has forbidden itself some system calls
+  bool wanted_unfiltered = false, counted_unfiltered = false;
   std::atomic<std::uint64_t> told_generation{0};  // whose report says that some threads are not sampled
 };
 constinit TouchProcess g_touch;
@@ -186,7 +190,7 @@ void start_touch(ThreadState& thread, const char* const* environment) noexcept {
 
 void touch_enter_thread(ThreadState& thread) noexcept {
   if (!g_touch.wanted.load(std::memory_order_acquire) || thread.ended) return;
-  if (has_new_seccomp_filter()) return tell_once(thread, "the program has installed a seccomp filter");
+  if (has_new_seccomp_filter()) return tell_once(thread, kFilterInstalled);
   if (!is_trap_handler_in_place()) return tell_once(thread, "the program has replaced the SIGTRAP handler");
   if (const long error = arm(thread); error != 0) tell_once(thread, reason_of(error));
 }
@@ -201,7 +205,7 @@ void touch_enter_fork_child(ThreadState& thread) noexcept {
   g_touch.missed_faults.store(0, std::memory_order_relaxed);
   g_touch.armed_threads.store(0, std::memory_order_relaxed);
   close_copied_events();
-  if (has_new_seccomp_filter()) return stop(thread, "the program has installed a seccomp filter");
+  if (has_new_seccomp_filter()) return stop(thread, kFilterInstalled);
   if (!is_trap_handler_in_place()) return stop(thread, "the program has replaced the SIGTRAP handler");
   if (const long error = arm(thread); error != 0) return stop(thread, reason_of(error));
   emit_state(thread, trace::TouchState::armed, {});
@@ -209,7 +213,7 @@ void touch_enter_fork_child(ThreadState& thread) noexcept {
 
 void touch_leave_thread(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
-  if (touch == nullptr) return;
+  if (touch == nullptr || touch_is_filtered()) return;
   if (touch->generation == thread.generation) drop_event(*touch);
   touch->event_page = nullptr;
   if (touch->has_own_stack) {
@@ -250,9 +254,9 @@ void touch_resume(ThreadState& thread) noexcept {
 
 void touch_resume_after_handler(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
-  if (touch == nullptr || touch->generation != thread.generation || has_new_seccomp_filter()) return;
+  if (touch == nullptr || touch->generation != thread.generation || touch_is_filtered()) return;
   touch->paused = false;
-  if (g_touch.wanted.load(std::memory_order_acquire)) begin_period(*touch, period_due());
+  if (g_touch.wanted.load(std::memory_order_acquire) && !has_new_seccomp_filter()) begin_period(*touch, period_due());
 }
 
 void touch_before_exec(ThreadState& thread) noexcept {
@@ -267,6 +271,32 @@ void touch_after_failed_exec(ThreadState& thread) noexcept {
   share_trap_again();
   touch_resume(thread);
 }
+
+bool touch_before_filter(ThreadState& thread) noexcept {
+  if (is_borrowed_image() || touch_is_filtered()) return false;
+  g_touch.filtered.store(true, std::memory_order_release);
+  g_touch.counted_unfiltered = g_kernel_faults.counted.load(std::memory_order_relaxed);
+  stop_kernel_faults();
+  if (g_touch.wanted.load(std::memory_order_acquire)) {
+    touch_pause(thread);
+    g_touch.wanted_unfiltered = true;
+    g_touch.wanted.store(false, std::memory_order_release);
+    g_touch.off_reason = kFilterInstalled;  // for fork children
+  }
+  return true;
+}
+
+void touch_after_failed_filter(ThreadState& thread) noexcept {
+  const int saved_errno = errno;
+  if (g_touch.wanted_unfiltered) g_touch.off_reason = {};
+  g_touch.wanted.store(g_touch.wanted_unfiltered, std::memory_order_release);
+  g_touch.filtered.store(false, std::memory_order_release);
+  if (g_touch.counted_unfiltered) start_kernel_faults(session().settings.touch_period_faults);
+  touch_resume(thread);
+  errno = saved_errno;
+}
+
+bool touch_is_filtered() noexcept { return g_touch.filtered.load(std::memory_order_acquire); }
 
 void touch_go_on(TouchThread& touch) noexcept {
   g_touch.sampled_faults.fetch_add(touch.period_faults, std::memory_order_relaxed);

@@ -87,6 +87,7 @@ std::uint32_t stack_of(const ucontext_t& context, ThreadState& thread) noexcept 
 // Nothing here maps memory or enters the thread: that was done when the event was armed.
 void take_sample(const PerfSignal& signal, const ucontext_t& context) noexcept {
   const auto weight_faults = static_cast<std::uint32_t>(signal.data);
+  if (touch_is_filtered()) return count_missed_faults(weight_faults);  // of another thread: its event is still there
   ThreadState& thread = thread_state();
   const Busy busy(thread);
   TouchThread* touch = thread.touch;

@@ -124,6 +124,24 @@ def test_a_program_that_ignores_sigtrap_is_counted(traced, program):
     assert len(process.kernel_faults) == 29
 
 
+def test_a_program_that_shuts_itself_in_lives(whyrss, recording, counted, program):
+    """Its filter kills for what sampling and counting need: they end before, in all threads and in children."""
+    bare = subprocess.run([program, "shut_in"], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if "filter 0" not in bare.stdout:
+        pytest.skip("this machine lets nobody install a seccomp filter")
+    assert bare.stdout.splitlines()[:2] == ["no filter -1 14", "nor this -1 14"]
+    result, processes = counted([program, "shut_in"])
+    assert (result.returncode, result.stdout.splitlines()[-1], result.stderr) == (0, "child 768", "")
+    parent = next(process for process in processes.values() if process.kernel_faults)
+    start = int(re.search(r"^pages (\S+)", result.stdout, re.M).group(1), 16)
+    touched = {(touch.address - start) // PAGE for touch in parent.touches if start <= touch.address < start + 400 * PAGE}
+    assert touched == set(range(200))
+    assert len(parent.kernel_faults) == 10
+    assert any("seccomp filter" in note for note in parent.notes)
+    recorded = whyrss.record(recording, [program, "shut_in"], "--touch", "1")
+    assert (recorded.returncode, recorded.stderr) == (0, "")
+
+
 PYTHON = """\
 import os, socket, sys
 path = sys.argv[1]

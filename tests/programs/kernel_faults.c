@@ -1,7 +1,9 @@
 // Calls in which the kernel makes fresh pages resident, each in a function of its own name, and what such calls must
-// not lose. Prints; runs under the library and without.   kernel_faults once | hazards | loop COUNT BYTES
+// not lose. Prints; runs under the library and without.   kernel_faults once | hazards | shut_in | loop COUNT BYTES
 #define _GNU_SOURCE
 #include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -10,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -249,6 +252,55 @@ static int hazards(void) {
   return 0;
 }
 
+// A program that shuts itself in: from here on it is killed for what a guest could want to ask.
+static volatile int g_shut;
+static void* work_outside(void* to) {
+  char* pages = to;
+  for (int i = 0; i < 200; ++i) pages[i * kPage] = 1;
+  while (!g_shut) usleep(1000);
+  for (int i = 200; i < 400; ++i) pages[i * kPage] = 1;
+  return NULL;
+}
+static int shut_in(void) {
+  char *pages = fresh(400 * kPage), *of_thread = fresh(400 * kPage), *buffers = fresh(20 * kBytes);
+  pthread_t thread;
+  pthread_create(&thread, NULL, work_outside, of_thread);
+  // One that is refused changes nothing.
+  say("no filter", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, NULL));
+  say("nor this", prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, NULL));
+  for (int i = 0; i < 200; ++i) pages[i * kPage] = 1;
+  into_fresh(buffers, 10, kBytes);
+
+  enum { kForbidden = 6 };
+  const unsigned forbidden[kForbidden] = {SYS_perf_event_open, SYS_getrusage,   SYS_prctl,
+                                          SYS_sigaltstack,     SYS_userfaultfd, SYS_process_vm_readv};
+  struct sock_filter filter[2 + 2 * kForbidden];
+  unsigned short count = 0;
+  filter[count++] = (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0);
+  for (int i = 0; i < kForbidden; ++i) {
+    filter[count++] = (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, forbidden[i], 0, 1);
+    filter[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS);
+  }
+  filter[count++] = (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW);
+  const struct sock_fprog program = {count, filter};
+  prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+  say("filter", syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program));
+  g_shut = 1;
+  for (int i = 200; i < 400; ++i) pages[i * kPage] = 1;
+  into_fresh(buffers + 10 * kBytes, 10, kBytes);
+  pthread_join(thread, NULL);
+  free(malloc(1 << 20));
+  const pid_t child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 400; ++i) pages[i * kPage] = 2;
+    _exit(3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("pages %#lx 0\nchild %d\n", (unsigned long)pages, status);
+  return 0;
+}
+
 int main(int word_count, char** words) {
   const char* what = word_count > 1 ? words[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
@@ -260,6 +312,7 @@ int main(int word_count, char** words) {
     return 1;
   if (strcmp(what, "once") == 0) return once();
   if (strcmp(what, "hazards") == 0) return hazards();
+  if (strcmp(what, "shut_in") == 0) return shut_in();
   if (strcmp(what, "loop") == 0 && word_count > 3) return loop(atoi(words[2]), file_bytes);
   return 2;
 }
