@@ -2,6 +2,7 @@
 the program none the wiser: its own SIGTRAP, masks, stacks and children are as without us.
 """
 import collections
+import contextlib
 import os
 import pathlib
 import re
@@ -306,3 +307,178 @@ def test_python_frames_of_a_fault_are_those_of_its_line(touch, tmp_path):
         shown.add(tuple((code.name, pool_reader.line_of(process.python.version_hex, code, frame.last_instruction))
                         for code, frame in zip(codes, frames)))
     assert shown == {(("inner", 6), ("outer", 9), ("<module>", 11))}
+
+
+QUIET_STATIC = """
+#include <string.h>
+#include <stdio.h>
+static char pages[4 << 20];
+int main(void) { memset(pages, 1, sizeof pages); puts("static"); return pages[77] + 3; }
+"""
+EXECUTES = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+static char **words;
+static void *work(void *none) { for (;;) { char *block = malloc(1 << 20); memset(block, 1, 1 << 20); free(block); } return none; }
+static void *leave(void *none) { usleep(20000); execv(words[1], words + 1); _exit(99); return none; }
+int main(int count, char **given) {
+  pthread_t thread;
+  words = given;
+  for (int i = 0; i < 3; ++i) pthread_create(&thread, NULL, work, NULL);
+  if (count > 2) leave(NULL);
+  pthread_create(&thread, NULL, leave, NULL);
+  work(NULL);
+}
+"""
+
+
+@pytest.mark.parametrize("more", [(), ("main",)])
+def test_exec_ends_it_in_the_middle_of_faults(touch, compile_c, more):
+    """A new program has no handler: one more SIGTRAP would kill it. It is static, so that it never gets one."""
+    static = compile_c(QUIET_STATIC, "-static", name="static")
+    program = compile_c(EXECUTES, "-pthread", name="executes")
+    for _ in range(10):
+        result, _ = touch([program, static, *more])
+        assert (result.returncode, result.stdout, result.stderr) == (4, "static\n", "")
+
+
+DESCRIPTORS = r"""
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+enum { kPage = 4096, kPages = 64 };
+static void list(const char *who) {
+  DIR *folder = opendir("/proc/self/fd");
+  printf("%s:", who);
+  for (struct dirent *entry; (entry = readdir(folder)) != NULL;)
+    if (entry->d_name[0] != '.') printf(" %s", entry->d_name);
+  closedir(folder);
+  puts("");
+  fflush(stdout);
+}
+__attribute__((noinline)) static void touch_pages(const char *who, char *pages) {
+  for (int i = 0; i < kPages; ++i) ((volatile char *)pages)[i * kPage + 24] = 1;
+  fprintf(stderr, "%s %p\n", who, (void *)pages);
+}
+static char *fresh(void) {
+  char *pages = mmap(NULL, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  madvise(pages, kPages * kPage, MADV_NOHUGEPAGE);
+  return pages;
+}
+static void *in_thread(void *none) {
+  list("thread");
+  syscall(SYS_close_range, 3, ~0U, 0);
+  touch_pages("thread", fresh());
+  return none;
+}
+int main(void) {
+  list("main");
+  const pid_t child = fork();
+  if (child == 0) {
+    list("child");
+    closefrom(3);
+    touch_pages("child", fresh());
+    _exit(0);
+  }
+  list("parent");
+  waitpid(child, NULL, 0);
+  for (int fd = 3; fd < 4096; ++fd) close(fd);
+  touch_pages("main", fresh());
+  pthread_t thread;
+  pthread_create(&thread, NULL, in_thread, NULL);
+  pthread_join(thread, NULL);
+  return 0;
+}
+"""
+
+
+def test_no_descriptor_is_seen_and_none_is_needed(touch, compile_c):
+    program = compile_c(DESCRIPTORS, "-pthread")
+    bare = subprocess.run([program], capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    if bare.returncode != 0:
+        pytest.skip("this libc has no closefrom()")
+    result, pool = touch([program])
+    assert (result.returncode, result.stdout) == (0, bare.stdout)
+    processes = pool_reader.read_pool(pool).values()
+    for who, address in re.findall(r"^(\w+) (0x\w+)$", result.stderr, re.M):
+        start = int(address, 16)
+        assert any({touch.address for touch in within(process, start, PAGES)} ==
+                   {start + page * PAGE + 24 for page in range(PAGES)} for process in processes), who
+
+
+GO = '__asm__(".pushsection .note.go.buildid, \\"a\\", @note\\n.long 4, 4, 4\\n.asciz \\"Go\\"\\n.byte 0\\n.long 0\\n.popsection");'
+
+
+@pytest.mark.parametrize("kind, why", [("go", "Go programs"), ("java", "Java and .NET"), ("dotnet", "Java and .NET"),
+                                       ("libjvm.so", "Java and .NET"), ("program", "")])
+def test_runtimes_with_signals_of_their_own_are_left_alone(touch, compile_c, tmp_path, kind, why):
+    """By what they are known by: a note of Go's linker, the launcher's name, a library."""
+    flags = []
+    if kind == "libjvm.so":
+        library = compile_c("int nothing(void) { return 0; }", "-shared", "-fPIC", name=kind)
+        flags = ["-Wl,--no-as-needed", library, f"-Wl,-rpath,{tmp_path}"]
+    program = compile_c((GO if kind == "go" else "") + "int main(void) { return 5; }", *map(str, flags),
+                        name="program" if kind == "libjvm.so" else kind)
+    result, pool = touch([program])
+    assert (result.returncode, result.stderr) == (5, "")
+    (state,) = states_of(pool)
+    assert state.armed == (why == "") and state.why.startswith(why)
+
+
+def test_a_debugger_that_attaches_later_can_work(touch, whyrss, compile_c, recording, tmp_path):
+    """It sees our signals, and is told to keep them for itself. Not to pass them: the program would get those of its
+    breakpoints too, and die."""
+    if shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed")
+    program = compile_c(ATTACHED, name="attached")
+    job = subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--touch", "1", "--", program],
+                           stdout=subprocess.PIPE, text=True)
+    try:
+        pid = job.stdout.readline().strip()
+        commands = ["handle SIGTRAP nostop noprint nopass", "break seldom", "continue", "backtrace 2", "continue",
+                    "delete", "set var stop = 1", "detach"]
+        words = [word for command in commands for word in ("-ex", command)]
+        shown = subprocess.run(["gdb", "-nx", "-batch", "-p", pid, *words], capture_output=True, text=True,
+                               timeout=PATIENCE_S, check=False)
+        if "ptrace" in shown.stderr and "not permitted" in shown.stderr:
+            pytest.skip("nobody may trace here")
+        assert len(re.findall(r"^Breakpoint 1, (?:0x\w+ in )?seldom", shown.stdout, re.M)) == 2, shown.stdout + shown.stderr
+        assert re.search(r"^#1 .* main ", shown.stdout, re.M), shown.stdout
+        assert job.wait(timeout=PATIENCE_S) == 6
+    finally:
+        if job.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGKILL)
+            job.wait()
+    report = whyrss.finished_report(recording)
+    assert report["processes"][0]["touch"]["samples"] > 0
+
+
+ATTACHED = """
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+volatile int stop, calls;
+__attribute__((noinline)) void seldom(void) { ++calls; }
+int main(void) {
+  prctl(0x59616d61 /* PR_SET_PTRACER */, -1, 0, 0, 0);
+  printf("%d\\n", getpid());
+  fflush(stdout);
+  volatile char *pages = mmap(0, 64 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  while (!stop) {
+    for (int i = 0; i < 64; ++i) pages[i * 4096] = 1;
+    madvise((void *)pages, 64 * 4096, MADV_DONTNEED);
+    seldom();
+    usleep(1000);
+  }
+  return 6;
+}
+"""
