@@ -10,6 +10,7 @@ RECORDS = 120_000
 # What CPython needs in pymalloc for one: two texts, a list of four floats with its array, a dictionary.
 RECORD_BYTES = 80 + 176 + 64 + 32 + 4 * 32 + 64
 WORKERS = 4
+ATTEMPTS = 3  # a process that leaves waits a moment for its last look: on a busy machine one may be missed
 
 
 def lines_with(*texts):
@@ -24,11 +25,15 @@ MADE = lines_with('"image": ', '"caption": ', '"box": ', "records.append(", "   
 def report(whyrss, tmp_path_factory):
     if not has_module(DEBIAN, "torch"):
         pytest.skip(f"{DEBIAN} has no torch: demos/setup --torch installs it")
-    recording = tmp_path_factory.mktemp("torch") / "recording.whyrss"
-    result = whyrss.record(recording, [DEBIAN, SCRIPT])
-    assert result.returncode == 0, result.stderr
-    assert "epoch 2: " in result.stdout
-    return whyrss.finished_report(recording)
+    for attempt in range(ATTEMPTS):
+        recording = tmp_path_factory.mktemp("torch") / f"{attempt}.whyrss"
+        result = whyrss.record(recording, [DEBIAN, SCRIPT])
+        assert result.returncode == 0, result.stderr
+        assert "epoch 2: " in result.stdout
+        finished = whyrss.finished_report(recording)
+        if finished["recording"]["lost"]["snapshots"] == 0:
+            return finished
+    pytest.fail(f"{ATTEMPTS} recordings in a row missed a look")
 
 
 def workers(report):
