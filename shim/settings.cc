@@ -19,10 +19,11 @@ struct Option {
 
 // The long options of `whyrss record`, with _ for -.
 constexpr std::array kOptions{
-    Option{"mode", Value::mode},       Option{"sample_bytes", Value::size}, Option{"touch", Value::touch},
-    Option{"liveness", Value::on_off}, Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
-    Option{"memory_max", Value::size}, Option{"exe", Value::anything},      Option{"at_end", Value::at_end},
-    Option{"write_tracking", Value::on_off},
+    Option{"mode", Value::mode},         Option{"sample_bytes", Value::size},
+    Option{"touch", Value::touch},       Option{"liveness", Value::on_off},
+    Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
+    Option{"memory_max", Value::size},   Option{"exe", Value::anything},
+    Option{"at_end", Value::at_end},     Option{"write_tracking", Value::on_off},
 };
 
 bool is_count(std::string_view text) noexcept {

@@ -65,8 +65,8 @@ struct alignas(4096) PoolHeader {
   alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
   std::atomic<std::uint64_t> dropped_bytes;
   std::atomic<std::uint64_t> refused_slots;  // processes that found no slot
-  // Of a socket (AF_UNIX, SOCK_SEQPACKET) of the collector that takes the userfaultfd of each process that forked or was
-  // forked: one message of 8 bytes, its start_ticks, with the descriptor. Ends with NUL; empty: none is wanted.
+  // Of a socket (AF_UNIX, SOCK_SEQPACKET) of the collector that takes the userfaultfd of each process that forked or
+  // was forked: one message of 8 bytes, its start_ticks, with the descriptor. Ends with NUL; empty: none is wanted.
   std::array<char, 108> handover_path;
   std::uint32_t seccomp_filters;  // of the collector, which may do what is asked of the processes there
 };

@@ -1,5 +1,5 @@
-// fork_cost [MIB ROUNDS]: what a fork of a process with MIB of memory costs, and then the copy of a shared page in a child
-// that has lived for a while. Prints "name value unit" lines: CPU time, the least of ROUNDS.
+// fork_cost [MIB ROUNDS]: what a fork of a process with MIB of memory costs, and then the copy of a shared page in a
+// child that has lived for a while. Prints "name value unit" lines: CPU time, the least of ROUNDS.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
