@@ -66,7 +66,7 @@ class Collector {
   // A look that is owed to a family.
   struct Due {
     trace::WalkTrigger trigger;
-    std::int64_t at_ns, latest_ns;
+    std::int64_t at_ns, since_ns;
   };
 
   void wait(std::int64_t deadline_ns);

@@ -29,6 +29,8 @@ constexpr std::uint64_t kTotalsPages = 4ULL * 1024 * 1024 / 4096;
 // A pool of workers is forked, and ends, in one go: one look after the last of them tells it all.
 constexpr std::int64_t kGatherNs = 20'000'000;
 constexpr std::int64_t kGatherLongestNs = 100'000'000;
+// The fork of a large process takes its time, and a second round would walk them all again.
+constexpr std::int64_t kGatherTrackedNs = 500'000'000;
 constexpr std::int64_t kAskAgainNs = 100'000'000;
 
 bool of_family(WalkTrigger trigger) { return trigger == WalkTrigger::fork || trigger == WalkTrigger::exit; }
@@ -112,13 +114,13 @@ void Collector::serve_looks() {
 
 void Collector::owe_look(int family, WalkTrigger trigger) {
   const std::int64_t now_ns = monotonic_ns();
-  Due& due = due_families_
-                 .try_emplace(family, Due{.trigger = trigger, .at_ns = now_ns, .latest_ns = now_ns + kGatherLongestNs})
-                 .first->second;
+  Due& due =
+      due_families_.try_emplace(family, Due{.trigger = trigger, .at_ns = now_ns, .since_ns = now_ns}).first->second;
   if (!of_family(trigger)) return;
   due.trigger = trigger;
   const bool tracks = trigger == WalkTrigger::fork && setup_.handover.is_open();
-  due.at_ns = std::min(now_ns + (tracks ? kTrackAfterNs : kGatherNs), due.latest_ns);
+  const std::int64_t latest_ns = due.since_ns + (tracks ? kGatherTrackedNs : kGatherLongestNs);
+  due.at_ns = std::min(now_ns + (tracks ? kTrackAfterNs : kGatherNs), latest_ns);
 }
 
 void Collector::walk_families() {
@@ -154,7 +156,7 @@ void Collector::walk_families() {
       const int family = due->first;
       due = due_families_.erase(due);
       if (const std::int64_t next_ns = next_tracking(members); next_ns != 0)
-        due_families_[family] = {.trigger = WalkTrigger::fork, .at_ns = next_ns, .latest_ns = next_ns};
+        due_families_[family] = {.trigger = WalkTrigger::fork, .at_ns = next_ns, .since_ns = next_ns};
     } else {
       due++->second.at_ns = now_ns + kAskAgainNs;
     }

@@ -85,7 +85,8 @@ def job(whyrss, recording, tmp_path):
     started.end()
     pool = pathlib.Path(started.manifest()["pool_path"])
     if pool.name and pool.parent == pathlib.Path("/dev/shm"):
-        pool.unlink(missing_ok=True)  # the report's source after a kill of the collector; nobody needs it any more
+        for left in (pool, pool.with_name(pool.name + ".memory")):
+            left.unlink(missing_ok=True)  # the report's source after a kill of the collector; nobody needs it any more
 
 
 PACES = {"low rate": 0, "busy": 100_000}
