@@ -141,8 +141,15 @@ void Collector::walk_families() {
     }
     const WalkTrigger trigger = due->second.trigger;
     const bool allowed = must_happen(trigger) ? budget_.allows_overdraft(now_ns) : budget_.allows(now_ns, expected_ns);
+    std::map<Followed*, WriteTracker::Huge> tracking;
+    if (allowed) tracking = take_due_tracking(members, now_ns);
+    const std::int64_t next_tracking_ns = next_tracking(members);
     if (allowed) {
-      const auto tracking = take_due_tracking(members, now_ns);
+      // A fork changes nothing in older children, and younger ones have their turn.
+      if (trigger == WalkTrigger::fork && !tracking.empty())
+        std::erase_if(members, [&](Followed* member) {
+          return !tracking.contains(member) && (member->process->has_walk() || member->track_at_ns != 0);
+        });
       std::int64_t together_ns = 0;
       for (Followed* member : members) {
         const auto track = tracking.find(member);
@@ -155,8 +162,8 @@ void Collector::walk_families() {
     if (allowed || members.empty() || !must_happen(trigger)) {
       const int family = due->first;
       due = due_families_.erase(due);
-      if (const std::int64_t next_ns = next_tracking(members); next_ns != 0)
-        due_families_[family] = {.trigger = WalkTrigger::fork, .at_ns = next_ns, .since_ns = next_ns};
+      if (next_tracking_ns != 0)
+        due_families_[family] = {.trigger = WalkTrigger::fork, .at_ns = next_tracking_ns, .since_ns = next_tracking_ns};
     } else {
       due++->second.at_ns = now_ns + kAskAgainNs;
     }
