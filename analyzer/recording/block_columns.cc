@@ -48,12 +48,21 @@ bool all_zero(const std::byte* bytes, std::size_t count) {
   return count == 0 || (bytes[0] == std::byte{0} && std::memcmp(bytes, bytes + 1, count - 1) == 0);
 }
 
-// Cuts the values of a column into planes of one byte, and one of two for what is above.
+// Cuts the values of a column into planes of one byte, and one of two for what is above. `seen` has the bits of all.
 template <typename Value>
-void cut(std::size_t count, std::byte* low, std::byte* middle, std::byte* high, Value value) {
+void cut(std::size_t count, std::uint64_t seen, std::byte* low, std::byte* middle, std::byte* high, Value value) {
+  if (count == 0) return;  // planes that were never used are null
   for (std::size_t i = 0; i < count; ++i) low[i] = static_cast<std::byte>(value(i));
-  for (std::size_t i = 0; i < count; ++i) middle[i] = static_cast<std::byte>(value(i) >> 8);
-  for (std::size_t i = 0; high != nullptr && i < count; ++i) {
+  if ((seen & 0xff00) == 0)
+    std::memset(middle, 0, count);
+  else
+    for (std::size_t i = 0; i < count; ++i) middle[i] = static_cast<std::byte>(value(i) >> 8);
+  if (high == nullptr) return;
+  if ((seen & 0xffff0000) == 0) {
+    std::memset(high, 0, count * sizeof(std::uint16_t));
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
     const auto word = static_cast<std::uint16_t>(value(i) >> 16);
     std::memcpy(high + i * sizeof word, &word, sizeof word);
   }
@@ -180,16 +189,21 @@ void BlockColumns::add_ticks(const Tile& tile, std::uint64_t& ticks) {
   std::uint8_t* const tickeds = tickeds_.data() + run.event_count;
   std::array<std::uint32_t, kTileEvents + 1> units;
   std::size_t count = 0;
-  std::uint64_t now = ticks, before = ticks >> tick_shift_;
+  const unsigned shift = tick_shift_;
+  std::uint64_t now = ticks, before = ticks >> shift;
+  std::uint32_t seen = 0;
   for (std::size_t i = 0; i < tile.events; ++i) {
     now += tile.ticks[i];
-    units[count] = static_cast<std::uint32_t>((now >> tick_shift_) - before);
-    before = now >> tick_shift_;
-    tickeds[i] = static_cast<std::uint8_t>(units[count] != 0);
-    count += tickeds[i];
+    const auto since = static_cast<std::uint32_t>((now >> shift) - before);
+    before = now >> shift;
+    units[count] = since;
+    seen |= since;
+    const auto is_ticked = static_cast<std::uint8_t>(since != 0);
+    tickeds[i] = is_ticked;
+    count += is_ticked;
   }
   ticks = now;
-  cut(count, plane(Plane::tick_0).make_room(count), plane(Plane::tick_1).make_room(count),
+  cut(count, seen, plane(Plane::tick_0).make_room(count), plane(Plane::tick_1).make_room(count),
       plane(Plane::tick_high).make_room(count * 2), [&](std::size_t i) { return units[i]; });
   plane(Plane::tick_0).add(count);
   plane(Plane::tick_1).add(count);
@@ -203,7 +217,7 @@ void BlockColumns::add_addresses(const Tile& tile) {
   std::byte* const backs = plane(Plane::back).make_room(tile.events + 1);
   std::array<std::uint64_t, kTileEvents + 1> differences;
   std::size_t known = 0;
-  std::uint64_t last_address = last_address_;
+  std::uint64_t last_address = last_address_, seen = 0;
   std::uint32_t event = recent_.event;
   for (std::size_t i = 0; i < tile.events; ++i) {
     const std::uint64_t address = tile.addresses[i];
@@ -214,7 +228,9 @@ void BlockColumns::add_addresses(const Tile& tile) {
     recent_.event_at[hash] = event++;
     recent_.address[hash] = address;
     const std::int64_t distance = static_cast<std::int64_t>(address - last_address) >> kAddressUnitBits;
-    differences[i - known] = static_cast<std::uint64_t>(distance) << 1 ^ static_cast<std::uint64_t>(distance >> 63);
+    const std::uint64_t zigzag = static_cast<std::uint64_t>(distance) << 1 ^ static_cast<std::uint64_t>(distance >> 63);
+    differences[i - known] = zigzag;
+    seen |= zigzag & (std::uint64_t{is_known} - 1);
     backs[known] = static_cast<std::byte>(back);
     knowns[i] = static_cast<std::uint8_t>(is_known);
     known += is_known;
@@ -223,9 +239,9 @@ void BlockColumns::add_addresses(const Tile& tile) {
   last_address_ = last_address;
   recent_.event = event;
   const std::size_t others = tile.events - known;
-  cut(others, plane(Plane::near_0).make_room(others), plane(Plane::near_1).make_room(others), nullptr,
+  cut(others, seen, plane(Plane::near_0).make_room(others), plane(Plane::near_1).make_room(others), nullptr,
       [&](std::size_t i) { return differences[i]; });
-  cut(others, plane(Plane::far_0).make_room(others), plane(Plane::far_1).make_room(others),
+  cut(others, seen >> 16, plane(Plane::far_0).make_room(others), plane(Plane::far_1).make_room(others),
       plane(Plane::far_high).make_room(others * 2), [&](std::size_t i) { return differences[i] >> 16; });
   plane(Plane::back).add(known);
   for (const Plane number : {Plane::near_0, Plane::near_1, Plane::far_0, Plane::far_1}) plane(number).add(others);
@@ -240,8 +256,15 @@ void BlockColumns::add_allocations(const Tile& tile) {
     const auto size = static_cast<std::uint32_t>(values[i]);
     return size >> kSizeRotation | size << (16 - kSizeRotation);
   };
-  cut(count, plane(Plane::size_0).make_room(count), plane(Plane::size_1).make_room(count), nullptr, rotated);
-  cut(count, plane(Plane::stack_0).make_room(count), plane(Plane::stack_1).make_room(count),
+  std::uint64_t seen = 0;
+  std::uint32_t seen_sizes = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    seen |= values[i];
+    seen_sizes |= rotated(i);
+  }
+  cut(count, seen_sizes, plane(Plane::size_0).make_room(count), plane(Plane::size_1).make_room(count), nullptr,
+      rotated);
+  cut(count, seen >> 32, plane(Plane::stack_0).make_room(count), plane(Plane::stack_1).make_room(count),
       plane(Plane::stack_high).make_room(count * 2), [&](std::size_t i) { return values[i] >> 32; });
   for (const Plane number : {Plane::size_0, Plane::size_1, Plane::stack_0, Plane::stack_1}) plane(number).add(count);
   plane(Plane::stack_high).add(count * 2);

@@ -31,11 +31,14 @@ std::uint64_t spread(std::byte bits) {
 // How many of the bits are set.
 std::size_t RunDecoder::read_bits(Plane from, std::array<std::uint8_t, kMostEvents>& to) const {
   const std::byte* bits = plane(from);
+  std::uint64_t set = 0;
   for (std::size_t i = 0; i < event_count_; i += 8) {
     const std::uint64_t each = spread(bits[i / 8]);
     std::memcpy(to.data() + i, &each, sizeof each);
+    set += (each * 0x0101010101010101) >> 56;
   }
-  return static_cast<std::size_t>(std::count(to.data(), to.data() + event_count_, 1));
+  for (std::size_t i = event_count_; i % 8 != 0; ++i) set -= to[i];  // no events
+  return set;
 }
 
 // How many events stand before that place of the chunk.
@@ -81,54 +84,82 @@ std::size_t RunDecoder::read(std::span<BlockEvent> out) {
   return decode(out);
 }
 
-// All that changes per event is in registers, and what nobody can predict is no branch.
-std::size_t RunDecoder::decode(std::span<BlockEvent> out) {
-  const std::byte *tick_0 = plane(Plane::tick_0), *tick_1 = plane(Plane::tick_1), *tick_high = plane(Plane::tick_high),
-                  *backs = plane(Plane::back), *near_0 = plane(Plane::near_0), *near_1 = plane(Plane::near_1),
-                  *far_0 = plane(Plane::far_0), *far_1 = plane(Plane::far_1), *far_high = plane(Plane::far_high),
-                  *size_0 = plane(Plane::size_0), *size_1 = plane(Plane::size_1), *stack_0 = plane(Plane::stack_0),
-                  *stack_1 = plane(Plane::stack_1), *stack_high = plane(Plane::stack_high);
-  const std::size_t count = std::min(out.size(), event_count_ - next_);
+// What nobody can predict is no branch, and planes that are absent mostly are no loads.
+template <bool is_wide>
+void RunDecoder::decode_ticks(std::span<BlockEvent> out) {
+  const std::byte *low = plane(Plane::tick_0), *middle = plane(Plane::tick_1), *high = plane(Plane::tick_high);
+  const std::uint8_t* tickeds = tickeds_.data() + next_;
+  const unsigned shift = tick_shift_;
   std::uint64_t ticks = ticks_;
   std::size_t ticked = ticked_;
-  for (std::size_t i = 0, at = next_; i < count; ++i, ++at) {
-    const std::uint32_t units =
-        byte_at(tick_0, ticked) | byte_at(tick_1, ticked) << 8 | word_at(tick_high, ticked) << 16;
-    ticks += units & (0 - std::uint32_t{tickeds_[at]});
-    ticked += tickeds_[at];
-    out[i].ticks = ticks << tick_shift_;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint32_t units = byte_at(low, ticked);
+    if constexpr (is_wide) units |= byte_at(middle, ticked) << 8 | word_at(high, ticked) << 16;
+    const std::uint32_t is_ticked = tickeds[i];
+    ticks += units & (0 - is_ticked);
+    ticked += is_ticked;
+    out[i].ticks = ticks << shift;
   }
+  ticks_ = ticks;
+  ticked_ = ticked;
+}
+
+template <bool is_wide>
+void RunDecoder::decode_addresses(std::span<BlockEvent> out) {
+  const std::byte *backs = plane(Plane::back), *near_0 = plane(Plane::near_0), *near_1 = plane(Plane::near_1),
+                  *far_0 = plane(Plane::far_0), *far_1 = plane(Plane::far_1), *far_high = plane(Plane::far_high);
+  const std::uint8_t* knowns = knowns_.data() + next_;
   std::uint64_t last_address = last_address_;
-  std::size_t known = known_;
-  for (std::size_t i = 0, at = next_; i < count; ++i, ++at) {
-    const std::size_t other = at - known;
-    const std::uint64_t value = (byte_at(near_0, other) | byte_at(near_1, other) << 8 | byte_at(far_0, other) << 16 |
-                                 byte_at(far_1, other) << 24) |
-                                std::uint64_t{word_at(far_high, other)} << 32;
+  std::size_t known = known_, other = next_ - known_;
+  for (std::size_t i = 0, at = next_; i < out.size(); ++i, ++at) {
+    std::uint64_t value = byte_at(near_0, other) | byte_at(near_1, other) << 8 | byte_at(far_0, other) << 16;
+    if constexpr (is_wide)
+      value |= std::uint64_t{byte_at(far_1, other)} << 24 | std::uint64_t{word_at(far_high, other)} << 32;
     const std::uint64_t moved = last_address + (((value >> 1) ^ (0 - (value & 1))) << kAddressUnitBits);
     const std::uint64_t same = addresses_[(at - 1 - byte_at(backs, known)) % kRecentEvents];
-    last_address = moved ^ ((moved ^ same) & (0 - std::uint64_t{knowns_[at]}));
-    known += knowns_[at];
+    const std::uint64_t is_known = knowns[i];
+    last_address = moved ^ ((moved ^ same) & (0 - is_known));
+    known += is_known;
+    other += 1 - is_known;
     addresses_[at % kRecentEvents] = last_address;
     out[i].address = last_address;
   }
-  std::size_t allocation = allocation_;
-  for (std::size_t i = 0, at = next_; i < count; ++i, ++at) {
-    const std::uint32_t releases = releases_[at];
-    const std::uint32_t rotated = byte_at(size_0, allocation) | byte_at(size_1, allocation) << 8;
-    const std::uint32_t size_bytes = (rotated << kSizeRotation | rotated >> (16 - kSizeRotation)) & 0xffff;
-    out[i].size_bytes = size_bytes | (0 - releases);
-    out[i].stack_id =
-        byte_at(stack_0, allocation) | byte_at(stack_1, allocation) << 8 | word_at(stack_high, allocation) << 16;
-    allocation += 1 - releases;
-  }
-  ticks_ = ticks;
   last_address_ = last_address;
   known_ = known;
-  ticked_ = ticked;
+}
+
+template <bool is_wide>
+void RunDecoder::decode_allocations(std::span<BlockEvent> out) {
+  const std::byte *size_0 = plane(Plane::size_0), *size_1 = plane(Plane::size_1), *stack_0 = plane(Plane::stack_0),
+                  *stack_1 = plane(Plane::stack_1), *stack_high = plane(Plane::stack_high);
+  const std::uint8_t* releases = releases_.data() + next_;
+  std::size_t allocation = allocation_;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    std::uint32_t size_bytes = byte_at(size_0, allocation) << kSizeRotation;
+    std::uint32_t stack = byte_at(stack_0, allocation) | byte_at(stack_1, allocation) << 8;
+    if constexpr (is_wide) {
+      const std::uint32_t rotated = byte_at(size_0, allocation) | byte_at(size_1, allocation) << 8;
+      size_bytes = (rotated << kSizeRotation | rotated >> (16 - kSizeRotation)) & 0xffff;
+      stack |= word_at(stack_high, allocation) << 16;
+    }
+    const std::uint32_t is_release = releases[i];
+    out[i].size_bytes = size_bytes | (0 - is_release);
+    out[i].stack_id = stack;
+    allocation += 1 - is_release;
+  }
   allocation_ = allocation;
-  next_ += count;
-  return count;
+}
+
+std::size_t RunDecoder::decode(std::span<BlockEvent> out) {
+  out = out.first(std::min(out.size(), event_count_ - next_));
+  const auto have_any = [&](Plane first, Plane second) {
+    return plane(first) != kZeros.data() || plane(second) != kZeros.data();
+  };
+  have_any(Plane::tick_1, Plane::tick_high) ? decode_ticks<true>(out) : decode_ticks<false>(out);
+  have_any(Plane::far_1, Plane::far_high) ? decode_addresses<true>(out) : decode_addresses<false>(out);
+  have_any(Plane::size_1, Plane::stack_high) ? decode_allocations<true>(out) : decode_allocations<false>(out);
+  next_ += out.size();
+  return out.size();
 }
 
 }  // namespace whyrss

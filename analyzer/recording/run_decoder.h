@@ -36,6 +36,12 @@ class RunDecoder {
   std::size_t read_bits(Plane from, std::array<std::uint8_t, kMostEvents>& to) const;
   [[nodiscard]] std::size_t events_before(std::uint32_t offset, const BlockRun& run) const;
   std::size_t decode(std::span<BlockEvent> out);
+  template <bool is_wide>
+  void decode_ticks(std::span<BlockEvent> out);
+  template <bool is_wide>
+  void decode_addresses(std::span<BlockEvent> out);
+  template <bool is_wide>
+  void decode_allocations(std::span<BlockEvent> out);
 
   std::array<const std::byte*, kPlaneCount> planes_{};
   std::size_t next_ = 0, event_count_ = 0;

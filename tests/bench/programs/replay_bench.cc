@@ -39,6 +39,14 @@ constexpr std::uint64_t kHeapStart = 0x555500000000;
 constexpr std::size_t kSites = 300;
 constexpr std::size_t kYoung = 64;
 
+// The generator's time runs as the machine's does, which the collector's readings tell: (ticks - start) / rate.
+double ticks_per_ns() {
+  const ClockReading before = read_clocks();
+  usleep(20'000);
+  const ClockReading after = read_clocks();
+  return static_cast<double>(after.ticks - before.ticks) / static_cast<double>(after.time_ns - before.time_ns);
+}
+
 // What malloc would return, and the program's choice of what to allocate and free.
 class Program {
  public:
@@ -110,14 +118,11 @@ struct Thread {
     publish(lease, sizeof record);
     return true;
   }
-  bool write_event(const ClockReading& start, std::uint64_t now, std::uint64_t address, std::uint32_t size,
+  bool write_event(std::uint64_t time_ns, std::uint64_t now, std::uint64_t address, std::uint32_t size,
                    std::uint32_t stack) {
     if (!timed || lease.used + sizeof(trace::CompactAllocate) > trace::kChunkBytes) {
       trace::ClockRecord clock{};
-      clock.header = {.size_bytes = sizeof clock,
-                      .kind = trace::RecordKind::clock,
-                      .reserved = 0,
-                      .time_ns = start.time_ns + (now - start.ticks) / 2};
+      clock.header = {.size_bytes = sizeof clock, .kind = trace::RecordKind::clock, .reserved = 0, .time_ns = time_ns};
       clock.ticks = ticks = now;
       timed = true;
       seal(lease);
@@ -161,7 +166,8 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
     return 1;
   }
   Drain drain(pool);
-  const ClockReading start{.time_ns = 1'000'000'000, .ticks = 2'000'000'000};
+  const double rate = ticks_per_ns();
+  const ClockReading start = read_clocks();
   Manifest manifest;
   manifest.session = hex32(kSession.high, kSession.low);
   manifest.mode = "exact";
@@ -181,12 +187,15 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   Program program(live);
   std::mt19937_64 random(2);
   std::uint64_t now = start.ticks;
+  const auto time_at = [&](std::uint64_t ticks) {
+    return start.time_ns + static_cast<std::uint64_t>(static_cast<double>(ticks - start.ticks) / rate);
+  };
   std::int64_t drain_cpu_ns = 0;
   const auto drain_now = [&](bool everything) {
     const std::int64_t begin_ns = thread_cpu_ns();
     const auto target = [&](ProcessKey) { return &*process; };
     const auto gone = [](ProcessKey, std::uint32_t) { return false; };
-    const auto now_ns = static_cast<std::int64_t>(start.time_ns + (now - start.ticks) / 2);
+    const auto now_ns = static_cast<std::int64_t>(time_at(now));
     if (!drain.round(now_ns, {}, everything, target, gone)) std::abort();
     drain_cpu_ns += thread_cpu_ns() - begin_ns;
   };
@@ -197,7 +206,7 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
     program.next(address, size, stack);
     now += 50 + random() % 64 + (i % 1000 == 0 ? 20'000 : 0);
     if (thread_count > 1 && random() % 8 == 0) current = static_cast<std::uint32_t>(random() % thread_count);
-    if (!threads[current].write_event(start, now, address, size, stack)) std::abort();
+    if (!threads[current].write_event(time_at(now), now, address, size, stack)) std::abort();
     // 32 chunks, which is what the collector finds in a round that follows the one before at once.
     if (i % 25'000 == 24'999) drain_now(false);
   }
@@ -209,7 +218,7 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   std::filesystem::remove(base + "/pages.zst");
   FileIdentity identity{.kind = trace::FileKind::pages, .session = kSession, .pid = kPid, .start_ticks = 7};
   auto pages = FrameWriter::create(base + "/pages.zst", identity);
-  const std::uint64_t end_ns = start.time_ns + (now - start.ticks) / 2;
+  const std::uint64_t end_ns = time_at(now);
   const auto heap_pages = static_cast<std::uint32_t>((program.top() - kHeapStart) / 4096 + 1);
   for (const std::uint64_t part : {1U, 2U, 3U, 4U}) {
     const TestVma heap{.start = kHeapStart,
