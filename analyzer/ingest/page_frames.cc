@@ -70,7 +70,8 @@ class Reader {
       trace::Poll poll{};
       if (!reader.take(poll) || poll.rss_pages > kMostPages) return false;
       out_.account.polls.push_back(
-          {seconds_since(origin_ns_, poll.time_ns), static_cast<std::int64_t>(poll.rss_pages) * page_bytes_});
+          {seconds_since(origin_ns_, poll.time_ns), static_cast<std::int64_t>(poll.rss_pages) * page_bytes_,
+           static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages)) * page_bytes_});
     }
     return true;
   }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "attribute/stack_bytes.h"
+#include "attribute/copy_blame.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 
@@ -206,12 +206,10 @@ void Replay::add_fates(Process& process, const std::vector<FateRange>& fates, do
         break;
     }
   }
-  const auto add = [&](const std::vector<Range>& copied, const std::vector<OwnedRange>& owned) {
-    for (const StackBytes& sum : bytes_by_stack(copied, owned))
-      process.account->copies.push_back({.time_s = time_s, .allocated_at = sum.stack, .copied_bytes = sum.bytes});
-  };
-  if (!inherited.empty()) add(inherited, process.space.ancestor_owned());
-  if (!own.empty()) add(own, process.space.owned());
+  auto& copies = process.account->copies;
+  const CopyBlame blame{.touched = process.space.touched(), .page_bytes = process.page_bytes, .time_s = time_s};
+  if (!inherited.empty()) blame_copies(inherited, process.space.ancestor_owned(), blame, copies);
+  if (!own.empty()) blame_copies(own, process.space.owned(), blame, copies);
   process.account->sharing.push_back(change);
 }
 

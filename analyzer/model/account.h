@@ -68,12 +68,15 @@ struct KernelTotals {
   std::optional<std::int64_t> rss_bytes, pss_bytes, uss_bytes, swap_bytes, hugetlb_bytes, page_table_bytes;
 };
 
-// Memory that this process copied between the previous account and this moment.
+// Memory that this process copied between the previous account and this moment. The slices of one time and one
+// `allocated_at` sum to what was copied. Those with a `written_at` are estimates from sampled faults; the one without is
+// the difference, which may be negative.
 struct CowSlice {
   double time_s = 0;
   StackId allocated_at = kEmptyStack;
   StackId written_at = kEmptyStack;
   std::int64_t copied_bytes = 0;
+  double variance = 0;  // of `copied_bytes`, in bytes squared
 };
 
 // What became of pages that a fork made shared, between the previous look at the process and this one.

@@ -8,6 +8,7 @@
 #include "report/blame.h"
 #include "report/blame_sums.h"
 #include "report/format.h"
+#include "report/line_text.h"
 #include "report/verdict_thresholds.h"
 
 namespace whyrss {
@@ -16,14 +17,37 @@ namespace {
 // Workers whose copies differ by less than this are told by their mean.
 constexpr double kAlikeRatio = 1.1;
 
-// Inherited memory that holds CPython objects: small ones lie in pymalloc's arenas, which Python code
-// made grow; those over 512 bytes in malloc's [heap].
-std::vector<const SiteView*> object_sites(const View& view, const ProcessView& process) {
+// Memory that holds CPython objects: small ones lie in pymalloc's arenas, which Python code made grow; those over 512
+// bytes in malloc's [heap], where nobody is known to have made small blocks.
+bool holds_objects(const View& view, const ProcessView& process, StackId made, bool in_heap) {
+  if (!process.account->python) return false;
+  return made == kEmptyStack ? in_heap : is_python_object(view.recording->stacks, made);
+}
+
+// Of one cause about inherited memory: what holds objects, or what does not.
+std::vector<const SiteView*> inherited_sites(const View& view, const ProcessView& process, Cause cause, bool objects) {
   std::vector<const SiteView*> sites;
-  const CauseView* cause = process.find(Cause::fork_cow);
-  if (cause == nullptr || !process.account->python) return sites;
-  for (const SiteView& site : cause->sites)
-    if (site.mapping == "[heap]" || is_python_object(view.recording->stacks, site.stack)) sites.push_back(&site);
+  const CauseView* found = process.find(cause);
+  if (found == nullptr) return sites;
+  for (const SiteView& site : found->sites)
+    if (holds_objects(view, process, site.stack, site.mapping == "[heap]") == objects) sites.push_back(&site);
+  return sites;
+}
+
+std::vector<const SiteView*> object_sites(const View& view, const ProcessView& process) {
+  return inherited_sites(view, process, Cause::fork_cow, true);
+}
+
+// The copies of `process` as sites of the lines that wrote, or that made the memory.
+std::vector<SiteView> copy_sites(const View& view, const ProcessView& process, bool objects, bool writers) {
+  std::vector<SiteView> sites;
+  for (const CowSiteView& copy : process.cow_sites) {
+    if (holds_objects(view, process, copy.allocated_at, true) != objects) continue;
+    SiteView& site = sites.emplace_back();
+    site.stack = writers ? copy.written_at : copy.allocated_at;
+    site.growth = copy.copied;
+    site.variance = writers ? copy.variance : 0;
+  }
   return sites;
 }
 
@@ -31,8 +55,18 @@ struct Workers {
   std::vector<int> pids;
   std::vector<std::int64_t> copied;
   std::vector<const SiteView*> sites;
+  std::vector<SiteView> writers;    // the same copies by who wrote
   std::int64_t inherited_peak = 0;  // of one worker, shared and copied
+  std::int64_t left_peak = 0;       // of one worker, objects not copied yet
 };
+
+// " read at a.py:3", or "" where no line is known.
+std::string at_line(const char* what, const std::vector<LineGrowth>& lines) {
+  const LineGrowth* top = top_named(lines);
+  if (top == nullptr || top->line.empty()) return "";
+  return top->number > 0 ? fmt::format("{} at {}:{}", what, base_name(top->file), top->number)
+                         : fmt::format("{} in {}", what, top->line);
+}
 
 std::string workers_text(const Workers& workers) {
   const auto [least, most] = std::minmax_element(workers.copied.begin(), workers.copied.end());
@@ -49,20 +83,17 @@ std::string workers_text(const Workers& workers) {
 
 Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& workers) {
   const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, workers.sites);
-  std::string made;
-  for (const LineGrowth& line : lines) {
-    if (line.line.empty()) continue;
-    made = line.number > 0 ? fmt::format("; objects made at {}:{}", base_name(line.file), line.number)
-                           : "; objects made in " + line.line;
-    break;
-  }
+  const std::vector<LineGrowth> writers = growth_by_line(view.recording->stacks, pointers(workers.writers));
+  std::string made = at_line("; objects made", lines);
+  made += at_line(made.empty() ? "; objects read" : ", read", writers);
   Verdict verdict{.id = "fork-cow-refcount", .severity = Severity::warning, .pid = parent};
   for (const std::int64_t bytes : workers.copied) verdict.bytes += bytes;
   verdict.headline = fmt::format("{} (fork COW{})", workers_text(workers), made);
   verdict.why = fmt::format(
       "CPython writes a reference count into every object it reads, so reading inherited objects copies their pages. "
-      "RSS does not show it, PSS and USS do. It stops when all that a worker inherited ({}) is copied.",
-      size_text(workers.inherited_peak));
+      "RSS does not show it, PSS and USS do. It stops when all that a worker inherited ({}) is copied; of objects {} "
+      "are left.",
+      size_text(workers.inherited_peak), size_text(workers.left_peak));
   verdict.advice =
       "Keep such data in a few large buffers instead of many objects (numpy array, torch tensor, "
       "multiprocessing.shared_memory, a mapped file), or let each worker load only its part. gc.freeze() does not "
@@ -74,6 +105,8 @@ Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& w
   verdict.evidence["workers"] = std::move(list);
   verdict.evidence["copied_bytes"] = verdict.bytes;
   verdict.evidence["inherited_bytes_per_worker"] = workers.inherited_peak;
+  verdict.evidence["left_to_copy_bytes_per_worker"] = workers.left_peak;
+  verdict.evidence["written_at"] = line_evidence(writers);
   auto line_list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < lines.size() && i < 5; ++i)
     line_list.push_back({{"line", lines[i].line},
@@ -84,10 +117,72 @@ Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& w
   return verdict;
 }
 
-}  // namespace
-
 bool is_refcount_copy(const View& view, const ProcessView& process) {
   return process.account->born_by_fork && is_worth_naming(sum_growth(object_sites(view, process)), process);
+}
+
+// A child's by what it holds of them; a parent's own memory keeps its cause.
+std::int64_t written_bytes(const View& view, const ProcessView& process) {
+  if (process.account->born_by_fork) return sum_growth(inherited_sites(view, process, Cause::fork_cow, false));
+  return sum_growth(pointers(copy_sites(view, process, false, false)));
+}
+
+bool is_write_copy(const View& view, const ProcessView& process) {
+  return is_worth_naming(written_bytes(view, process), process);
+}
+
+// Of one child, of all children of one parent, or of one parent.
+Verdict write_verdict(const View& view, std::optional<int> pid, const std::vector<const ProcessView*>& writers) {
+  std::vector<SiteView> made, wrote;
+  Verdict verdict{.id = "fork-cow-write", .severity = Severity::info, .pid = pid};
+  auto list = nlohmann::ordered_json::array();
+  std::int64_t nobodys = 0;
+  const bool children = writers.front()->account->born_by_fork;
+  for (const ProcessView* process : writers) {
+    const std::int64_t bytes = written_bytes(view, *process);
+    verdict.bytes += bytes;
+    if (process->account->pid != pid) verdict.covered_pids.push_back(process->account->pid);
+    list.push_back({{"pid", process->account->pid}, {"copied_bytes", bytes}});
+    for (const bool writing : {false, true}) {
+      const std::vector<SiteView> sites = copy_sites(view, *process, false, writing);
+      std::vector<SiteView>& all = writing ? wrote : made;
+      all.insert(all.end(), sites.begin(), sites.end());
+    }
+    for (const CowSiteView& copy : process->cow_sites)
+      if (copy.allocated_at == kEmptyStack) nobodys += copy.copied;
+  }
+  const std::vector<LineGrowth> made_lines = growth_by_line(view.recording->stacks, pointers(made));
+  const std::vector<LineGrowth> wrote_lines = growth_by_line(view.recording->stacks, pointers(wrote));
+  std::string where = at_line("made", made_lines);
+  const std::string written = at_line("written", wrote_lines);
+  where += (where.empty() || written.empty() ? "" : ", ") + written;
+  const std::string who = writers.size() > 1 ? fmt::format("{} workers", writers.size())
+                          : children         ? fmt::format("1 worker (pid {})", writers.front()->account->pid)
+                                             : std::string("the parent");
+  verdict.headline = fmt::format("{} copied {} by writing to memory shared since fork{}", who, size_text(verdict.bytes),
+                                 where.empty() ? "" : " (" + where + ")");
+  verdict.why =
+      "A page that a fork made shared is copied when one of the processes writes to it while another still has it. RSS "
+      "does not show it, PSS does.";
+  verdict.advice =
+      "If the processes need no copies of their own, put the data into shared memory, or write to it "
+      "before the fork.";
+  // Small blocks of the heap: nobody is known to have made what was free when the fork came.
+  if (2 * nobodys > verdict.bytes)
+    verdict.advice +=
+        " Free blocks of the allocator are copied too when they are used again: call malloc_trim(0) before the fork.";
+  verdict.evidence["processes"] = std::move(list);
+  verdict.evidence["copied_bytes"] = verdict.bytes;
+  verdict.evidence["unknown_maker_bytes"] = nobodys;
+  verdict.evidence["allocated_at"] = line_evidence(made_lines);
+  verdict.evidence["written_at"] = line_evidence(wrote_lines);
+  return verdict;
+}
+
+}  // namespace
+
+bool is_told_copy(const View& view, const ProcessView& process) {
+  return is_refcount_copy(view, process) || is_write_copy(view, process);
 }
 
 void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
@@ -99,12 +194,29 @@ void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
     workers.pids.push_back(process.account->pid);
     workers.copied.push_back(sum_growth(sites));
     workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
+    const std::vector<SiteView> writers = copy_sites(view, process, true, true);
+    workers.writers.insert(workers.writers.end(), writers.begin(), writers.end());
+    std::int64_t left = 0;
+    for (const SiteView* site : inherited_sites(view, process, Cause::fork_shared, true)) left += site->resident;
+    workers.left_peak = std::max(workers.left_peak, left);
     std::int64_t inherited = 0;
     for (const Cause cause : {Cause::fork_cow, Cause::fork_shared})
       if (const CauseView* found = process.find(cause)) inherited += found->rss.last;
     workers.inherited_peak = std::max(workers.inherited_peak, inherited);
   }
   for (const auto& [parent, workers] : by_parent) verdicts.push_back(verdict_of(view, parent, workers));
+}
+
+void fork_cow_write(const View& view, std::vector<Verdict>& verdicts) {
+  std::map<std::optional<int>, std::vector<const ProcessView*>> by_parent;
+  for (const ProcessView& process : view.processes) {
+    if (!is_write_copy(view, process)) continue;
+    if (process.account->born_by_fork)
+      by_parent[process.account->parent].push_back(&process);
+    else
+      verdicts.push_back(write_verdict(view, process.account->pid, {&process}));
+  }
+  for (const auto& [parent, writers] : by_parent) verdicts.push_back(write_verdict(view, parent, writers));
 }
 
 }  // namespace whyrss

@@ -1,4 +1,5 @@
-// The rule fork-cow-refcount: workers that copied inherited CPython objects by reading them.
+// The rules about copies since fork: fork-cow-refcount, workers that copied inherited CPython objects by reading them;
+// fork-cow-write, processes that wrote to other memory that a fork had made shared.
 #pragma once
 
 #include <vector>
@@ -8,8 +9,9 @@
 namespace whyrss {
 
 void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts);
+void fork_cow_write(const View& view, std::vector<Verdict>& verdicts);
 
-// Whether fork_cow_refcount speaks about this process.
-bool is_refcount_copy(const View& view, const ProcessView& process);
+// Whether one of them speaks about this child's copies.
+bool is_told_copy(const View& view, const ProcessView& process);
 
 }  // namespace whyrss

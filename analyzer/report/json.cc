@@ -134,20 +134,25 @@ Json cause_json(const StackTable& stacks, const CauseView& cause, std::size_t to
   return result;
 }
 
+Json cow_site_json(const StackTable& stacks, const CowSiteView& site) {
+  return {{"copied", site.copied},
+          {"allocated_at", stack_json(stacks, site.allocated_at)},
+          {"written_at", stack_json(stacks, site.written_at)},
+          {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(site.variance)))}};
+}
+
 Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
   Json sites = Json::array();
   CowSiteView rest;
   for (const CowSiteView& site : process.cow_sites) {
     if (top != 0 && sites.size() >= top) {
       rest.copied += site.copied;
+      rest.variance += site.variance;
       continue;
     }
-    sites.push_back({{"copied", site.copied},
-                     {"allocated_at", stack_json(stacks, site.allocated_at)},
-                     {"written_at", stack_json(stacks, site.written_at)}});
+    sites.push_back(cow_site_json(stacks, site));
   }
-  if (rest.copied != 0)
-    sites.push_back({{"copied", rest.copied}, {"allocated_at", Json::array()}, {"written_at", Json::array()}});
+  if (rest.copied != 0) sites.push_back(cow_site_json(stacks, rest));
   return {{"copied", process.copied},
           {"copied_by_relatives", process.copied_by_relatives},
           {"reused", process.reused},
@@ -246,6 +251,10 @@ std::string render_json(const View& view, const std::vector<Verdict>& verdicts, 
               {"family",
                {{"pss", figure_json(view.family.pss)},
                 {"rss_sum", figure_json(view.family.rss_sum, true)},
+                {"accounting",
+                 {{"rss_sum", view.family.accounting.rss_sum},
+                  {"pss_sum", optional_json(view.family.pss.peak)},
+                  {"rss_less_shared", view.family.accounting.rss_less_shared}}},
                 {"cgroup",
                  {{"limit", optional_json(recording.info.cgroup_limit_bytes)},
                   {"usage_peak", optional_json(recording.info.cgroup_peak_bytes)}}}}}};

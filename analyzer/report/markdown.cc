@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "report/allocator_figures.h"
+#include "report/cow_text.h"
 #include "report/format.h"
 #include "report/sections.h"
 
@@ -29,6 +30,7 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
   out += "\n## Memory by process and cause, MiB\n\n" + cause_table(view).markdown();
   out += "\n## Lines with the most growth, MiB\n\n" + line_table(view, style.top).markdown();
   out += "\n## Processes, MiB\n\n" + process_table(view).markdown();
+  out += list("Memory shared by forks", cow_lines(view, style.top));
   out += list("All processes together", family_lines(view));
   out += list("What the allocators say themselves", allocator_lines(view));
   out += list("What was lost", loss_lines(view));

@@ -188,6 +188,9 @@ std::vector<std::string> family_lines(const View& view) {
     lines.push_back(fmt::format("PSS summed: {} at the end, {} at its peak (shared pages count once)",
                                 family.pss.last ? size_text(*family.pss.last) : "not read",
                                 size_text(*family.pss.peak)));
+  if (view.recording->processes.size() > 1 && family.accounting.rss_less_shared > 0)
+    lines.push_back(fmt::format("RSS less files and shared memory: {} at its peak (what a fork shares counts in each)",
+                                size_text(family.accounting.rss_less_shared)));
   const RecordingInfo& recording = view.recording->info;
   if (recording.cgroup_limit_bytes || recording.cgroup_peak_bytes)
     lines.push_back(fmt::format("memory cgroup: limit {}, peak {}",

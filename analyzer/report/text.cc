@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "report/allocator_figures.h"
+#include "report/cow_text.h"
 #include "report/format.h"
 #include "report/process_text.h"
 #include "report/sections.h"
@@ -115,6 +116,7 @@ std::string render_text(const View& view, const std::vector<Verdict>& verdicts, 
   out += "\nMemory by process and cause, MiB" + interval + "\n" + cause_table(view).text();
   out += "\nLines with the most growth, MiB\n" + line_table(view, style.top).text();
   out += "\nProcesses, MiB\n" + process_table(view).text();
+  out += section("Memory shared by forks", cow_lines(view, style.top));
   out += section("All processes together", family_lines(view));
   out += section("What the allocators say themselves", allocator_lines(view));
   out += section("What was lost", loss_lines(view));

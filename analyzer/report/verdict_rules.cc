@@ -9,6 +9,7 @@
 #include "report/format.h"
 #include "report/heap_rules.h"
 #include "report/line_text.h"
+#include "report/memory_accounting.h"
 #include "report/retained_view_rule.h"
 #include "report/verdict.h"
 #include "report/verdict_thresholds.h"
@@ -65,7 +66,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
       if (has_own_verdict(cause.cause) || !is_worth_naming(cause.rss.growth(), process)) continue;
-      if (cause.cause == Cause::fork_cow && is_refcount_copy(view, process)) continue;
+      if (cause.cause == Cause::fork_cow && is_told_copy(view, process)) continue;
       const std::int64_t growth = cause.rss.growth();
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause.sites));
       Verdict verdict{.id = "cause-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
@@ -141,10 +142,16 @@ bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process) {
 
 const std::vector<VerdictRule>& verdict_rules() {
   static const std::vector<VerdictRule> rules{
-      {"file-cache-growth", file_cache_growth}, {"heap-growth", heap_growth},
-      {"heap-retained", heap_retained},         {"heap-fragmented", heap_fragmented},
-      {"fork-cow-refcount", fork_cow_refcount}, {"retained-view", retained_view},
-      {"cause-growth", cause_growth},           {"gone-since-peak", gone_since_peak},
+      {"file-cache-growth", file_cache_growth},
+      {"heap-growth", heap_growth},
+      {"heap-retained", heap_retained},
+      {"heap-fragmented", heap_fragmented},
+      {"fork-cow-refcount", fork_cow_refcount},
+      {"fork-cow-write", fork_cow_write},
+      {"rss-double-counted", rss_double_counted},
+      {"retained-view", retained_view},
+      {"cause-growth", cause_growth},
+      {"gone-since-peak", gone_since_peak},
   };
   return rules;
 }

@@ -16,6 +16,12 @@ inline constexpr double kNamedGrowthShare = 0.05;
 // was freed at random about 10 %, 70 % about 27 % (260,000 blocks of 16 B to 1 MB, glibc).
 inline constexpr double kFragmentedShare = 0.2;
 
+// RSS of all processes against their PSS. Libraries and what an interpreter shares with its forks make up 10 to 30 MiB
+// a process: a handful of them is nobody's surprise, and stays below the first; a process with small helpers below the
+// second.
+inline constexpr std::int64_t kDoubleCountedBytes = 128LL * 1024 * 1024;
+inline constexpr double kDoubleCountedRatio = 1.5;
+
 bool is_fragmented(std::int64_t slack_bytes, std::int64_t live_bytes);
 bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process);
 

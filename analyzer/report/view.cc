@@ -6,6 +6,9 @@
 #include <set>
 #include <tuple>
 
+#include "report/cow_view.h"
+#include "report/memory_accounting.h"
+
 namespace whyrss {
 namespace {
 
@@ -136,24 +139,6 @@ std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, con
   return views;
 }
 
-void add_copies(ProcessView& view, Interval interval) {
-  std::map<std::pair<StackId, StackId>, std::int64_t> copied;
-  for (const CowSlice& slice : view.account->copies) {
-    if (slice.time_s <= interval.from_s || slice.time_s > interval.to_s) continue;
-    copied[{slice.allocated_at, slice.written_at}] += slice.copied_bytes;
-    view.copied += slice.copied_bytes;
-  }
-  for (const SharingChange& change : view.account->sharing) {
-    if (change.time_s <= interval.from_s || change.time_s > interval.to_s) continue;
-    view.copied_by_relatives += change.copied_by_relatives_bytes;
-    view.left_by_relatives += change.left_by_relatives_bytes;
-    view.reused += change.reused_bytes;
-  }
-  for (const auto& [stacks, bytes] : copied) view.cow_sites.push_back({stacks.first, stacks.second, bytes});
-  std::stable_sort(view.cow_sites.begin(), view.cow_sites.end(),
-                   [](const CowSiteView& a, const CowSiteView& b) { return a.copied > b.copied; });
-}
-
 ProcessView process_view(const ProcessAccount& process, Interval interval) {
   ProcessView view;
   view.account = &process;
@@ -221,6 +206,8 @@ FamilyView family_view(const RecordingAccount& recording, Interval interval) {
     family.rss_sum.peak = std::max(family.rss_sum.peak, family_rss(recording, time_s));
     larger(family.pss.peak, family_pss(recording, time_s));
   }
+  family.accounting = account_memory(recording, interval);
+  family.accounting.rss_sum = std::max(family.accounting.rss_sum, family.rss_sum.peak);
   family.rss_sum.first = family_rss(recording, interval.from_s);
   family.rss_sum.last = family_rss(recording, interval.to_s);
   family.pss.first = family_pss(recording, interval.from_s);

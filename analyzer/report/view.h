@@ -51,6 +51,7 @@ struct CauseView {
 struct CowSiteView {
   StackId allocated_at = kEmptyStack, written_at = kEmptyStack;
   std::int64_t copied = 0;
+  double variance = 0;  // of `copied`, where it is an estimate from samples
 };
 
 struct ProcessView {
@@ -68,9 +69,16 @@ struct ProcessView {
   [[nodiscard]] const CauseView* find(Cause cause) const;
 };
 
+// The largest of what a batch system may take for the memory of all processes together, by statm's readings.
+struct AccountingView {
+  std::int64_t rss_sum = 0;          // shared pages count in every process: Slurm's default
+  std::int64_t rss_less_shared = 0;  // without pages of files and shmem; pages shared by fork still count in each
+};
+
 struct FamilyView {
   ReadFigure pss;
   Figure rss_sum;
+  AccountingView accounting;
 };
 
 struct View {

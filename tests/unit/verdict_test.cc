@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "literal_accounts.h"
 #include "report/blame.h"
 
@@ -213,10 +215,95 @@ TEST(ForkCow, OnlyPythonObjectsCopyByBeingRead) {
        {workers({60}, "/x/numpy/core/_multiarray.so", true), workers({60}, "/usr/bin/python3.11", false)}) {
     const auto verdicts = verdicts_of(recording);
     ASSERT_EQ(verdicts.size(), 1U);
-    EXPECT_EQ(verdicts[0].id, "cause-growth");
-    EXPECT_EQ(verdicts[0].headline, "60 MiB copied since fork (allocated at a.py:7 in build)");
-    EXPECT_EQ(verdicts[0].evidence["cause"], "fork_cow");
+    EXPECT_EQ(verdicts[0].id, "fork-cow-write");
+    EXPECT_EQ(verdicts[0].pid, 10);
+    EXPECT_EQ(verdicts[0].headline, "1 worker (pid 11) copied 60 MiB by writing to memory shared since fork");
+    EXPECT_EQ(verdicts[0].covered_pids, std::vector<int>{11});
   }
+}
+
+// What workers copied, by lines of one file: who made it, who wrote to it.
+void add_copies(RecordingAccount& recording, StackId made, StackId wrote, std::int64_t mib) {
+  for (std::size_t i = 1; i < recording.processes.size(); ++i)
+    recording.processes[i].copies.push_back({1.5, made, wrote, mib * kMiB});
+}
+
+TEST(ForkCow, NamesTheLineThatReadAndWhatIsLeft) {
+  RecordingAccount recording = workers({60, 60}, "/usr/bin/python3.11", true);
+  const StackId made = literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build");
+  const StackId read = literal::python_stack(recording.stacks, "/home/u/b.py", 35, "count");
+  add_copies(recording, made, read, 50);
+  add_copies(recording, made, kEmptyStack, 10);
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].headline,
+            "2 workers copied 60 MiB each of what they inherited (fork COW; objects made at a.py:7, read at b.py:35)");
+  EXPECT_EQ(verdicts[0].evidence["left_to_copy_bytes_per_worker"], 9 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["inherited_bytes_per_worker"], 69 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["written_at"][0]["growth_bytes"], 100 * kMiB);
+}
+
+TEST(ForkCow, WritesNameTheLinesAndFreeBlocksTheRemedy) {
+  RecordingAccount recording = workers({60, 61}, "/x/numpy/core/_multiarray.so", true);
+  const StackId made = recording.processes[1].accounts[0].slices[0].site.stack;
+  const StackId wrote = literal::python_stack(recording.stacks, "/home/u/b.py", 4, "fill");
+  add_copies(recording, made, wrote, 60);
+  auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].headline,
+            "2 workers copied 121 MiB by writing to memory shared since fork (made at a.py:7, written at b.py:4)");
+  EXPECT_EQ(verdicts[0].advice.find("malloc_trim"), std::string::npos);
+
+  recording = workers({60}, "/usr/bin/job", false);  // a program in C whose freed heap is used again
+  recording.processes[1].accounts = {literal::walk(1.5, {{Cause::fork_cow, 60, kEmptyStack, "[heap]"}})};
+  add_copies(recording, kEmptyStack, literal::native_stack(recording.stacks, {{"refill", "/usr/bin/job"}}), 60);
+  verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "fork-cow-write");
+  EXPECT_NE(verdicts[0].advice.find("malloc_trim"), std::string::npos);
+}
+
+TEST(ForkCow, AParentThatWritesIsToldOnce) {
+  RecordingAccount recording = workers({}, "/usr/bin/python3.11", true);
+  const StackId array = literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build", "/x/_multiarray.so");
+  const StackId objects = literal::python_stack(recording.stacks, "/home/u/a.py", 9, "build");
+  recording.processes[0].copies = {{1, array, kEmptyStack, 40 * kMiB}, {1, objects, kEmptyStack, 40 * kMiB}};
+  EXPECT_EQ(headlines(recording),
+            "fork-cow-write info: the parent copied 40 MiB by writing to memory shared since fork (made at a.py:7)\n");
+  recording.processes[0].copies = {{1, array, kEmptyStack, 4 * kMiB}, {1, objects, kEmptyStack, 40 * kMiB}};
+  EXPECT_EQ(verdicts_of(recording)[0].id, "steady");
+}
+
+// A parent and `count` readers, each with this RSS, of it in files, and this PSS.
+RecordingAccount readers(int count, std::int64_t rss_mib, std::int64_t file_mib, std::int64_t pss_mib) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, 2);
+  for (int i = 0; i < count; ++i) {
+    ProcessAccount process = literal::python_process(10 + i, {"prog"});
+    process.ended_s = 2;
+    process.accounts.push_back(literal::walk(1, {{Cause::stack, rss_mib}}));
+    process.totals = {literal::totals(1, rss_mib, pss_mib, 0)};
+    process.polls = {{1, rss_mib * kMiB, file_mib * kMiB}, {1.5, 2 * kMiB, kMiB}};
+    recording.processes.push_back(process);
+  }
+  return recording;
+}
+
+TEST(DoubleCounted, ASumOfRssFarAbovePss) {
+  const auto verdicts = verdicts_of(readers(4, 100, 90, 30));
+  const auto found = std::ranges::find(verdicts, "rss-double-counted", &Verdict::id);
+  ASSERT_NE(found, verdicts.end());
+  EXPECT_EQ(found->headline,
+            "RSS summed over the processes (400 MiB) counts shared memory several times: together they have 120 MiB "
+            "(PSS)");
+  EXPECT_EQ(found->bytes, 280 * kMiB);
+  EXPECT_EQ(found->evidence["rss_less_shared_bytes"], 40 * kMiB);
+  EXPECT_EQ(found->pid, std::nullopt);
+}
+
+TEST(DoubleCounted, SilentWhereLittleIsShared) {
+  for (const auto& recording : {readers(4, 100, 90, 70), readers(2, 100, 90, 50), readers(1, 400, 90, 100)})
+    for (const Verdict& verdict : verdicts_of(recording)) EXPECT_NE(verdict.id, "rss-double-counted");
 }
 
 TEST(ForkCow, InheritedHeapOfCpythonHoldsObjects) {

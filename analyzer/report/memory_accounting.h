@@ -1,0 +1,16 @@
+// What schedulers that add up processes would say, and the rule rss-double-counted.
+#pragma once
+
+#include <vector>
+
+#include "report/verdict.h"
+
+namespace whyrss {
+
+AccountingView account_memory(const RecordingAccount& recording, Interval interval);
+
+// The RSS of all processes together is far above their PSS, so that a limit that adds up RSS counts memory that is
+// there once several times.
+void rss_double_counted(const View& view, std::vector<Verdict>& verdicts);
+
+}  // namespace whyrss
