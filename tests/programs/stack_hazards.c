@@ -145,6 +145,8 @@ static int jumps(void) {
   }
   armed = 0;
   tick(ITIMER_REAL, 0);
+  /* The last jump may have come out of the library, which sees it at the next call from no deeper than that one. */
+  mmap(place, kStack, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   for (int i = 0; i < 100; ++i) free(descend(kDepth - 1));
   puts("jumped");
   return 0;
