@@ -212,10 +212,12 @@ std::uint32_t take_stack(const Caller& caller, NativeWalk& native, const trace::
   if (frames.native.again && !may_have_python() && scratch.python.hash() == 0 && scratch.last_epoch == known_epoch &&
       scratch.last_hash == hash_of(scratch))
     return scratch.last_id;
-  if (!caller.interrupted) python_start_late(writer, lease);
-  frames.python = walk_python(scratch.walked, caller.interrupted ? Access::probed : Access::direct);
-  scratch.python.take(std::span(scratch.walked).first(frames.python.count), scratch.memo,
-                      g_libunwind_backtrace == nullptr, writer, lease);
+  if (may_have_python() || scratch.python.hash() != 0) {
+    if (!caller.interrupted) python_start_late(writer, lease);
+    frames.python = walk_python(scratch.walked, caller.interrupted ? Access::probed : Access::direct);
+    scratch.python.take(std::span(scratch.walked).first(frames.python.count), scratch.memo,
+                        g_libunwind_backtrace == nullptr, writer, lease);
+  }
   const std::uint64_t hash = hash_of(scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (hash == scratch.last_hash && epoch == scratch.last_epoch) return scratch.last_id;

@@ -1,5 +1,6 @@
 #include "shim/unwind_memo.h"
 
+#include <algorithm>
 #include <atomic>
 #include <bit>
 
@@ -21,29 +22,27 @@ std::uint64_t plus(std::uint64_t base, std::int64_t offset) noexcept {
 
 }  // namespace
 
-// The whole check is one pass without branches on what it finds; the rare second pass says how far out the
-// change is.
+// From the outermost frame inwards, four at a time, up to the first that has changed.
 bool StackMemo::holds(std::size_t candidate, StackBounds& stack) noexcept {
   if (!stack.readable(top_)) return false;
-  std::uint64_t difference = 0;
-#pragma GCC unroll 4
-  for (std::size_t i = candidate + 1; i < kEnd; ++i) difference |= load(frames_[i].sp - 8) ^ frames_[i].ip;
+  const Frame* const begin = &frames_[candidate + 1];
+  const Frame* frame = &frames_[kEnd];
+  while (frame - begin >= 4 &&
+         (change_of(frame[-1]) | change_of(frame[-2]) | change_of(frame[-3]) | change_of(frame[-4])) == 0)
+    frame -= 4;
+  while (frame != begin && change_of(frame[-1]) == 0) --frame;
+  bool same = frame == begin;
+  std::size_t unchanged = same ? candidate + 1 : static_cast<std::size_t>(frame - frames_.data()) - 1;
   const std::size_t words = link(candidate).word_count;
-  for (std::size_t i = 0; i < words; ++i) difference |= load(words_[i].place) ^ words_[i].value;
-  if (difference == 0) return true;
-  find_unchanged(candidate);
-  return false;
-}
-
-void StackMemo::find_unchanged(std::size_t candidate) noexcept {
-  std::size_t unchanged = candidate + 1;
-#pragma GCC unroll 4
-  for (std::size_t i = candidate + 1; i < kEnd; ++i)
-    if (load(frames_[i].sp - 8) != frames_[i].ip) unchanged = i;
-  for (std::size_t i = 0; i < link(candidate).word_count; ++i)
-    if (load(words_[i].place) != words_[i].value && words_[i].frame + 1 > unchanged) unchanged = words_[i].frame + 1;
+  for (std::size_t i = 0; i < words; ++i) {
+    if (load(words_[i].place) == words_[i].value) continue;
+    same = false;
+    unchanged = std::max<std::size_t>(unchanged, words_[i].frame + 1);
+  }
+  if (same) return true;
   known_ = unchanged;
   verified_ = true;
+  return false;
 }
 
 // While it is rewritten: a signal handler of the program may leave by longjmp at any point.
@@ -67,11 +66,15 @@ bool StackMemo::add_word(std::size_t index, std::uint64_t place, std::uint64_t v
   return true;
 }
 
+// Nearly all: the step from this frame to the next one read nothing but the return address.
+bool StackMemo::is_plain_link(std::size_t index, const WalkedFrame& frame) const noexcept {
+  return std::bit_cast<UnwindRule>(frame.rule).kind == RuleKind::cfa_rsp && !link(index + 1).needs_bp;
+}
+
 // What the step from this frame to the next one read, besides the return address. False: not to be verified.
 bool StackMemo::add_link(std::size_t index, const WalkedFrame& frame) noexcept {
   const auto rule = std::bit_cast<UnwindRule>(frame.rule);
   const Link& outer = link(index + 1);
-  if (rule.kind == RuleKind::cfa_rsp && !outer.needs_bp) return true;  // nearly all
   bool by_bp = rule.kind == RuleKind::cfa_rbp || rule.kind == RuleKind::deref_rbp;
   if (rule.kind > RuleKind::deref_rbp) return false;
   if (rule.kind >= RuleKind::deref_rsp) {
@@ -97,7 +100,7 @@ void StackMemo::put_inside_of(std::size_t rest, const WalkedFrame* frames, std::
   for (std::size_t i = count; i-- > 0;) {
     --index;
     put(index, frames[i], link(index + 1).hash);
-    if (known == index + 1 && add_link(index, frames[i])) known = index;
+    if (known == index + 1 && (is_plain_link(index, frames[i]) || add_link(index, frames[i]))) known = index;
   }
   first_ = index;
   std::atomic_signal_fence(std::memory_order_seq_cst);

@@ -78,15 +78,12 @@ class StackMemo {
   // Its first frame has the registers that it had: whether the rest is the remembered one too. The frames that change
   // most are looked at first.
   [[nodiscard, gnu::always_inline]] bool still_holds() const noexcept {
-    const auto differs = [](const Frame& frame) {
-      return *reinterpret_cast<const std::uint64_t*>(frame.sp - 8) ^ frame.ip;
-    };
     const Frame* frame = &frames_[first_ + 1];
     const Frame* end = &frames_[kEnd];
     for (; end - frame >= 4; frame += 4)
-      if ((differs(frame[0]) | differs(frame[1]) | differs(frame[2]) | differs(frame[3])) != 0) return false;
+      if ((change_of(frame[0]) | change_of(frame[1]) | change_of(frame[2]) | change_of(frame[3])) != 0) return false;
     for (; frame != end; ++frame)
-      if (differs(*frame) != 0) return false;
+      if (change_of(*frame) != 0) return false;
     const std::size_t words = link(first_).word_count;
     for (std::size_t i = 0; i < words; ++i)
       if (*reinterpret_cast<const std::uint64_t*>(words_[i].place) != words_[i].value) return false;
@@ -126,12 +123,16 @@ class StackMemo {
     std::uint64_t frame;  // index of the frame whose rule reads it
   };
 
+  // 0: its return address still stands where it stood.
+  static std::uint64_t change_of(const Frame& frame) noexcept {
+    return *reinterpret_cast<const std::uint64_t*>(frame.sp - 8) ^ frame.ip;
+  }
   [[nodiscard]] bool holds(std::size_t candidate, StackBounds& stack) noexcept;
-  void find_unchanged(std::size_t candidate) noexcept;
   void forget() noexcept;
   void put(std::size_t index, const WalkedFrame& frame, std::uint64_t outer_hash) noexcept;
   void put_inside_of(std::size_t rest, const WalkedFrame* frames, std::size_t count, std::size_t known) noexcept;
   [[nodiscard]] bool add_word(std::size_t index, std::uint64_t place, std::uint64_t value) noexcept;
+  [[nodiscard]] bool is_plain_link(std::size_t index, const WalkedFrame& frame) const noexcept;
   [[nodiscard]] bool add_link(std::size_t index, const WalkedFrame& frame) noexcept;
 
   // From the outermost frame on, so that what shallow stacks use lies together in a page (see StackScratch).
