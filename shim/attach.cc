@@ -108,6 +108,9 @@ void start_thread(ThreadState& thread, std::uint64_t generation) noexcept {
   thread.writer.tid = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
   thread.lease = {};  // one that fork copied belongs to the parent
   thread.generation = generation;
+  static constinit std::atomic<std::uint32_t> no_walk{0};
+  const bool has_slot = thread.writer.slot != trace::kNoSlot;
+  thread.walk = has_slot ? &thread.writer.pool.slots[thread.writer.slot].walked_ms : &no_walk;
   start_countdown(thread, thread_seed(thread));
   if (session().has_thread_key) pthread_setspecific(session().thread_key, &thread);
 }

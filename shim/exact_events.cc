@@ -1,14 +1,27 @@
 #include "shim/exact_events.h"
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string_view>
 
+#include "shim/event_order.h"
 #include "shim/raw_io.h"
 
 namespace whyrss::shim {
 
 constinit bool g_has_tsc = false;
+constinit std::atomic<std::uint32_t> g_order_changes{0};
+
+namespace {
+
+bool stamp_as_usual(ThreadState& thread, std::size_t size_bytes, std::uint32_t& since) noexcept {
+  const bool changed = has_order_changed(thread);
+  if (__libc_single_threaded != 0 && !changed && !is_due(thread) && goes_on(thread.lease, size_bytes)) return true;
+  return stamp_event(thread, size_bytes, since);
+}
+
+}  // namespace
 
 bool emit_clock(ThreadState& thread, std::size_t size_bytes) noexcept {
   std::byte* bytes = trace::reserve(thread.writer, thread.lease, sizeof(trace::ClockRecord) + size_bytes);
@@ -19,6 +32,18 @@ bool emit_clock(ThreadState& thread, std::size_t size_bytes) noexcept {
   trace::publish(thread.lease, sizeof record);
   thread.lease.ticks = record.ticks;
   return true;
+}
+
+void emit_compact_allocate(ThreadState& thread, std::uintptr_t block, std::size_t usable,
+                           std::uint32_t stack_id) noexcept {
+  std::uint32_t since = 0;
+  if (stamp_as_usual(thread, sizeof(trace::CompactAllocate), since))
+    write_compact_allocate(thread.lease, block, usable, stack_id, since);
+}
+
+void emit_compact_release(ThreadState& thread, std::uintptr_t block) noexcept {
+  std::uint32_t since = 0;
+  if (stamp_as_usual(thread, sizeof(trace::CompactRelease), since)) write_compact_release(thread.lease, block, since);
 }
 
 void start_ticks() noexcept {

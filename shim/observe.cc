@@ -11,6 +11,7 @@
 #include "shim/allocator_stats.h"
 #include "shim/attach.h"
 #include "shim/emit.h"
+#include "shim/event_order.h"
 #include "shim/liveness.h"
 #include "shim/observation.h"
 #include "shim/own_memory.h"
@@ -109,6 +110,7 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
                         .origin = is_arena ? trace::MapOrigin::pymalloc : event.thread().map_origin,
                         .stack_id = stack_id,
                         .tid = event.thread().writer.tid});
+  change_order();
 }
 
 void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
@@ -123,6 +125,7 @@ void observe_range(const Caller& caller, trace::RecordKind kind, const void* add
                           .argument = argument,
                           .stack_id = stack_id,
                           .tid = event.thread().writer.tid});
+  change_order();
 }
 
 void observe_remap(const Caller& caller, const Mapping& before, const Mapping& after) noexcept {
@@ -139,6 +142,7 @@ void observe_remap(const Caller& caller, const Mapping& before, const Mapping& a
                           .stack_id = stack_id,
                           .tid = event.thread().writer.tid,
                           .reserved = 0});
+  change_order();
 }
 
 void observe_kernel_faults(const Caller& caller, const void* address, std::size_t size_bytes, std::uint32_t faults,
@@ -166,6 +170,7 @@ void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t p
        trace::ProcessRecord{
            .header = {}, .pid = pid, .status = 0, .stack_id = stack_id, .tid = event.thread().writer.tid});
   trace::ring_doorbell(event.thread().writer.pool);
+  change_order();
 }
 
 void observe_exec(std::string_view program) noexcept {

@@ -4,6 +4,7 @@
 
 #include "shim/allocator_stats.h"
 #include "shim/emit.h"
+#include "shim/event_order.h"
 #include "shim/exact_events.h"
 #include "shim/heap_count.h"
 #include "shim/live_blocks.h"
@@ -72,6 +73,7 @@ void log_large(Observation& event, const Caller& caller, const void* block, std:
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
   count_large(thread, usable, 1);
   emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), block, usable, 0);
+  change_order();
 }
 
 void log_sampled(Observation& event, const Caller& caller, const void* block, std::size_t usable,
@@ -98,8 +100,9 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
   arm_countdown(thread);
 }
 
-void log_release(trace::RecordKind kind, const void* block) noexcept {
+void log_logged_release(trace::RecordKind kind, const void* block) noexcept {
   if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, block, 0, 0);
+  change_order();
 }
 
 }  // namespace
@@ -115,19 +118,17 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
   }
   const std::size_t usable = usable_bytes(block, requested);
   const bool small = usable < trace::kLargeBlockBytes;
-  if (small) count_live(event, block, usable);
+  if (event && small) count_small(event, caller, block, usable, requested);
+  if (small) count_live(event, block, usable);  // after the record: see event_order.h
   if (!event) return;
-  if (small)
-    count_small(event, caller, block, usable, requested);
-  else
-    log_large(event, caller, block, usable);
+  if (!small) log_large(event, caller, block, usable);
   serve_stats_request(thread);
 }
 
-Released observe_release(const void* block) noexcept {
-  const std::size_t usable = usable_bytes(block);
+namespace {
+
+Released log_release(const void* block, std::size_t usable) noexcept {
   const bool small = usable < trace::kLargeBlockBytes;
-  change_if_small(block, usable, LiveChange::release);
   ThreadState& thread = thread_state();
   if (small) {
     ++thread.small_releases;
@@ -136,12 +137,21 @@ Released observe_release(const void* block) noexcept {
   // Also while our own code runs: the address is about to be reused.
   if (live_blocks().may_contain(block) && live_blocks().remove(block)) {
     if (!small) count_large(thread, usable, -1);
-    log_release(trace::RecordKind::release, block);
+    log_logged_release(trace::RecordKind::release, block);
     return Released::followed;
   }
   if (!heap().exact || !small) return Released::unlogged;
   if (Observation event; event) emit_compact_release(event.thread(), number_of(block));
   return Released::compact;
+}
+
+}  // namespace
+
+Released observe_release(const void* block) noexcept {
+  const std::size_t usable = usable_bytes(block);
+  const Released released = log_release(block, usable);
+  change_if_small(block, usable, LiveChange::release);
+  return released;
 }
 
 void observe_release_undone(const void* block, Released released) noexcept {
@@ -158,7 +168,7 @@ void observe_release_undone(const void* block, Released released) noexcept {
     live_blocks().insert(block);
     if (!small) count_large(thread, usable, 1);
   }
-  log_release(trace::RecordKind::release_undone, block);
+  log_logged_release(trace::RecordKind::release_undone, block);
 }
 
 }  // namespace whyrss::shim

@@ -3,11 +3,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/event_order.h"
 #include "shim/exact_events.h"
 #include "shim/guard.h"
 #include "shim/heap_settings.h"
 #include "shim/live_blocks.h"
 #include "shim/liveness.h"
+#include "shim/observation.h"
 #include "shim/outermost_caller.h"
 #include "shim/session.h"
 
@@ -20,9 +22,78 @@ namespace {
          goes_on(thread.lease, record_bytes);
 }
 
-[[gnu::always_inline]] inline bool count_quickly(const void* block, std::size_t usable, LiveChange change) noexcept {
-  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  return directory == nullptr || change_live(directory, block, usable, change);
+// Where a block is counted.
+struct Place {
+  LivenessDirectory directory;
+  std::uint32_t* counter;  // of its page; nullptr: it lies on several, or nothing is counted
+};
+
+// False: a page has no counter yet.
+[[gnu::always_inline]] inline bool find_place(const void* block, std::size_t usable, Place& place) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  place = {.directory = heap().directory.load(std::memory_order_acquire), .counter = nullptr};
+  if (place.directory == nullptr) return true;
+  std::uint32_t* counter = live_counter(place.directory, address);
+  if (counter == nullptr) [[unlikely]]
+    return false;
+  if (address % trace::kLivenessPageBytes + usable > trace::kLivenessPageBytes) [[unlikely]]
+    return live_counter(place.directory, address + usable - 1) != nullptr;
+  place.counter = counter;
+  return true;
+}
+
+struct Change {
+  const void* block;
+  std::size_t usable;
+  LiveChange change;
+  std::size_t record_bytes;
+};
+
+[[gnu::always_inline]] inline void count_on_pages(const Place& place, const Change& change) noexcept {
+  if (place.counter != nullptr)
+    add_live(place.counter, live_units(change.change, change.usable));
+  else if (place.directory != nullptr)
+    change_live_pages(place.directory, change.block, change.usable, change.change);
+}
+
+// On one page, in a program with threads. As stamp_and_count.
+[[gnu::always_inline]] inline bool stamp_by_page(ThreadState& thread, std::uint32_t* counter, std::uint32_t units,
+                                                 std::size_t record_bytes, std::uint32_t& since) noexcept {
+  OrderedPage& page =
+      thread.scratch->pages[reinterpret_cast<std::uintptr_t>(counter) / sizeof *counter % kOrderedPages];
+  std::uint32_t value = page.value;
+  const bool changed = has_order_changed(thread);
+  if (page.counter == counter && __atomic_load_n(counter, __ATOMIC_RELAXED) == value) {
+    const bool own = page.since != thread.fences;
+    if (own && !changed && !is_due(thread) &&
+        __atomic_compare_exchange_n(counter, &value, value + units, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {
+      page.value = value + units;
+      return true;
+    }
+    if (!own) fence_next_stamp(thread);
+  }
+  const bool stamped = stamp_event(thread, record_bytes, since);
+  const std::uint32_t before = __atomic_fetch_add(counter, units, __ATOMIC_ACQ_REL);
+  if (page.counter != counter || before != page.value) {
+    page.counter = counter;
+    page.since = thread.fences;
+  }
+  page.value = before + units;
+  return stamped;
+}
+
+// Stamps the event where it needs that, and counts it on its pages. False: its record is dropped.
+[[gnu::always_inline]] inline bool stamp_and_count(ThreadState& thread, const Place& place, const Change& change,
+                                                   std::uint32_t& since) noexcept {
+  const bool single = __libc_single_threaded != 0;
+  if (!single && place.counter != nullptr) {
+    const std::uint32_t units = live_units(change.change, change.usable);
+    return stamp_by_page(thread, place.counter, units, change.record_bytes, since);
+  }
+  const bool stamp = has_order_changed(thread) || is_due(thread) || !single;
+  const bool stamped = !stamp || stamp_event(thread, change.record_bytes, since);
+  count_on_pages(place, change);
+  return stamped;
 }
 
 }  // namespace
@@ -36,16 +107,30 @@ bool observe_allocate_quickly(ThreadState& thread, const Caller& caller, const v
   if (!may_be_quick(thread, sizeof(trace::CompactAllocate))) return false;
   const std::size_t usable = usable_bytes(block, requested);
   if (usable >= trace::kLargeBlockBytes) return false;
+  Place place{};
+  if (!find_place(block, usable, place)) return false;
   const BusyBriefly busy(thread);
   Caller outer{};
   const Caller& program = thread.outer_sp == 0 ? caller : outermost(thread, caller, outer);
+  bool room = true;
   std::uint32_t stack_id = same_stack(program, *thread.scratch);
-  if (!count_quickly(block, usable, LiveChange::allocate)) return false;
-  if (stack_id == trace::kNoStack) stack_id = describe_stack(program, thread.writer, thread.lease, *thread.scratch);
+  if (stack_id == trace::kNoStack) [[unlikely]] {
+    stack_id = describe_stack(program, thread.writer, thread.lease, *thread.scratch);
+    room = goes_on(thread.lease, sizeof(trace::CompactAllocate));
+  }
   thread.last_block = block;
   ++thread.small_allocations;
   thread.small_allocated_bytes += usable;
-  emit_compact_allocate(thread, reinterpret_cast<std::uintptr_t>(block), usable, stack_id);
+  const Change change{
+      .block = block, .usable = usable, .change = LiveChange::allocate, .record_bytes = sizeof(trace::CompactAllocate)};
+  if (!room) [[unlikely]] {
+    emit_compact_allocate(thread, reinterpret_cast<std::uintptr_t>(block), usable, stack_id);
+    count_on_pages(place, change);
+    return true;
+  }
+  std::uint32_t since = 0;
+  if (stamp_and_count(thread, place, change, since)) [[likely]]
+    write_compact_allocate(thread.lease, reinterpret_cast<std::uintptr_t>(block), usable, stack_id, since);
   return true;
 }
 
@@ -53,11 +138,16 @@ bool observe_release_quickly(ThreadState& thread, const void* block) noexcept {
   if (!may_be_quick(thread, sizeof(trace::CompactRelease)) || live_blocks().may_contain(block)) return false;
   const std::size_t usable = usable_bytes(block);
   if (usable >= trace::kLargeBlockBytes) return false;
+  Place place{};
+  if (!find_place(block, usable, place)) return false;
   const BusyBriefly busy(thread);
-  count_quickly(block, usable, LiveChange::release);
   ++thread.small_releases;
   thread.small_released_bytes += usable;
-  emit_compact_release(thread, reinterpret_cast<std::uintptr_t>(block));
+  const Change change{
+      .block = block, .usable = usable, .change = LiveChange::release, .record_bytes = sizeof(trace::CompactRelease)};
+  std::uint32_t since = 0;
+  if (stamp_and_count(thread, place, change, since)) [[likely]]
+    write_compact_release(thread.lease, reinterpret_cast<std::uintptr_t>(block), since);
   return true;
 }
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/event_order.h"
 #include "shim/stack_bounds.h"
 #include "shim/stack_python.h"
 #include "shim/trace/pool.h"
@@ -54,7 +55,8 @@ struct StackScratch {
   std::uint64_t last_hash;
   std::uint32_t last_id, last_epoch;
   SameStack same;
-  union {  // one after the other
+  std::array<OrderedPage, kOrderedPages> pages;  // of event_order.h
+  union {                                        // one after the other
     std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
     std::array<WalkedPythonFrame, trace::kMaxPythonFrames> walked;
   };

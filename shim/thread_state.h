@@ -5,6 +5,7 @@
 // Static TLS is scarce (thread stacks, dlopen): the size is asserted, big things live in `scratch`.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -53,11 +54,14 @@ struct ThreadState {
   StackScratch* scratch = nullptr;                          // mapped, zero-filled; nullptr: no stacks in this thread
   TouchThread* touch = nullptr;                             // mapped; nullptr: no page-fault event in this thread
   trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
-  std::uint32_t unstamped = 0;                              // events of exact mode (exact_events.h)
-  bool quick = false;                                       // may try quick_events.h: what does not change is so
-  std::uint32_t exit_rounds = 0;                            // of the pthread key destructor
-  bool ended = false;                                       // sealed for good; later events seal at once
-  bool resolving = false;                                   // dlsym runs: the bootstrap arena serves malloc
+  // Of event_order.h: events since the start; stamps that waited for all loads; g_order_changes and the reader's walk
+  // as seen last.
+  std::uint32_t unstamped = 0, fences = 0, seen_changes = 0, seen_walk = 0;
+  const std::atomic<std::uint32_t>* walk = nullptr;  // of the process
+  bool quick = false;                                // may try quick_events.h: what does not change is so
+  std::uint32_t exit_rounds = 0;                     // of the pthread key destructor
+  bool ended = false;                                // sealed for good; later events seal at once
+  bool resolving = false;                            // dlsym runs: the bootstrap arena serves malloc
 };
 
 static_assert(sizeof(ThreadState) < 512, "static TLS is scarce");

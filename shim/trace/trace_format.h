@@ -195,8 +195,8 @@ struct BlockRecord {
 // Exact mode. A compact record has no RecordHeader: after size_bytes and kind, as there, comes the address's high part.
 // Its time is the sum of ticks_since from the last ClockRecord of the same lease on; the first compact record of a
 // lease comes after one. Ticks of one host compare across threads and processes (rdtsc where the kernel's clock source
-// is tsc, else nanoseconds of CLOCK_MONOTONIC). A single-threaded program stamps one event in 64: the others have 0 and
-// keep their order.
+// is tsc, else nanoseconds of CLOCK_MONOTONIC). One event in 64 is stamped at least; others, whose order among all
+// threads is known without, have 0 and keep their place in their thread.
 struct ClockRecord {
   RecordHeader header;
   std::uint64_t ticks;  // taken together with header.time_ns

@@ -8,6 +8,7 @@ import math
 import os
 import pathlib
 import re
+import subprocess
 
 import pytest
 
@@ -103,6 +104,21 @@ def assert_lines_exact(process, lines, stage):
     for function, line in lines.items():
         found = sum(site["resident"] for site in sites_of(process, "heap_live", function))
         assert abs(found - line["bytes"]) <= 0.001 * line["bytes"] + PAGE, (stage, function)
+
+
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_blocks_handed_over(whyrss, recording, tmp_path, allocator):
+    """Threads that free each other's blocks, whose addresses are used again at once: merged by time, all events stand in
+    the order in which they happened.
+    """
+    record(whyrss, recording, allocator, "exact", PROGRAMS / "hand_over", tmp_path / "truth", 100_000)
+    line = read_truth(tmp_path / "truth")["handed over"]["lines"]["make_block"]
+    sites = sites_of(process_at(whyrss, recording, "handed over"), "heap_live", "make_block")
+    assert sum(site["resident"] for site in sites) == line["bytes"]
+    stream, = recording.glob("*/events.zst")
+    result = subprocess.run([PROGRAMS / "event_order", stream], capture_output=True, text=True, check=True)
+    events, out_of_order = re.fullmatch(r"(\d+) events, (\d+) out of order\n", result.stdout).groups()
+    assert (int(events) >= 4 * 2 * 99_900, out_of_order) == (True, "0")
 
 
 def assert_lines_estimated(process, lines, stage):
