@@ -13,8 +13,8 @@ struct Fit {
   double scale = 1;
   bool whole = false;  // they speak for all of these bytes, whose number is known
 
-  Fit(double estimate, double variance, double bytes) {
-    whole = estimate > 0 && estimate + kStandardErrors * std::sqrt(variance) >= bytes;
+  Fit(double estimate, double variance, double bytes, bool all_by_faults) {
+    whole = estimate > 0 && (all_by_faults || estimate + kStandardErrors * std::sqrt(variance) >= bytes);
     if (whole) scale = bytes / estimate;
   }
 };
@@ -62,7 +62,7 @@ void TouchBooks::add(std::uint32_t site, TouchPart part) {
   sum.last = {part.range, after};
 }
 
-std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site_bytes) const {
+std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site_bytes, bool all_by_faults) const {
   std::vector<TouchShare> shares;
   if (site >= sites_.size()) return shares;
   double counted = 0, estimate = 0, variance = 0;
@@ -72,7 +72,7 @@ std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site
   }
   const auto bytes = static_cast<double>(site_bytes);
   const double counted_scale = counted > bytes ? bytes / counted : 1;
-  const Fit fit(estimate, variance, std::max(0.0, bytes - counted));
+  const Fit fit(estimate, variance, std::max(0.0, bytes - counted), all_by_faults);
   double place = 0;
   std::int64_t shared_bytes = 0;
   for (const auto& [toucher, sum] : sites_[site]) {

@@ -44,8 +44,9 @@ class TouchBooks {
   // Parts of one range must come one after the other for the errors to be right.
   void add(std::uint32_t site, TouchPart part);
 
-  // Largest first, at most `site_bytes` together.
-  [[nodiscard]] std::vector<TouchShare> shares(std::uint32_t site, std::int64_t site_bytes) const;
+  // Largest first, at most `site_bytes` together. `all_by_faults`: a fault may have brought in more than was taken for
+  // granted, and nothing else did: samples speak for all of the site, however much they fall short.
+  [[nodiscard]] std::vector<TouchShare> shares(std::uint32_t site, std::int64_t site_bytes, bool all_by_faults) const;
 
  private:
   using Indices = std::vector<std::uint32_t>;  // of touched_, sorted by start

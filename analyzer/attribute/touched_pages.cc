@@ -9,7 +9,7 @@ namespace whyrss {
 namespace {
 
 // A fault on a page of a file maps what the page cache holds around it: fault_around_bytes, 64 KiB unless set otherwise
-// (/sys/kernel/debug/fault_around_bytes, mm/memory.c), within the aligned window.
+// (/sys/kernel/debug/fault_around_bytes, mm/memory.c), within the aligned window. Large folios may be mapped whole.
 constexpr std::uint64_t kFaultAroundBytes = 64ULL * 1024;
 constexpr std::uint64_t kHugeBytes = TouchSamples::kStretchBytes;
 

@@ -69,6 +69,7 @@ std::string rendered(const ReportOptions& options, const View& view) {
   if (options.format == "json") return render_json(view, verdicts, options.top.value_or(kJsonSites));
   TextStyle style;
   if (options.top) style.top = *options.top;
+  style.by_touch = options.by == "touch";
   if (options.format == "markdown") return render_markdown(view, verdicts, style);
   style.colour = (options.output.empty() || options.output == "-") && wants_colour(STDOUT_FILENO);
   return render_text(view, verdicts, style);
@@ -103,8 +104,6 @@ int run_report(const ReportOptions& options) {
   if (options.pid && !has_pid(*recording, *options.pid))
     return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
                     kUsage);
-  if (options.by == "touch")
-    complain("--by touch: not in this version; lines are those that mapped or allocated", kDone);
 
   name_frames(*recording, ReadLimits{});
   const View view = build_view(*recording, *interval, options.pid);

@@ -145,6 +145,9 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   if (pages->partial && !process.account->accounts.empty()) return;
   const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
   const bool traced = process.image != nullptr && !process.exec_pending;
+  TouchFigures& touch = process.account->touch;
+  touch.all_faults = pages->minor_faults;
+  touch.sampled_of_all = touch.faults + touch.missed;
   if (traced && !pages->smaps_only && !pages->partial) observe_sharing(process, walk, *pages, seen_ahead);
 
   Evidence evidence{.time_s = time_s,

@@ -104,6 +104,8 @@ struct TouchFigures {
   std::string off_reason;  // "" while armed, or when nothing is known
   std::uint64_t samples = 0, faults = 0, missed = 0;
   std::uint64_t counted_kernel_faults = 0;  // by calls that were watched; not among `faults`
+  // At the last walk: all minor faults of the process, and those of them that samples stand for.
+  std::uint64_t all_faults = 0, sampled_of_all = 0;
 };
 
 // What the process's allocator said about itself.

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <unordered_map>
+#include <utility>
 
 #include "report/blame.h"
 
@@ -17,24 +19,94 @@ void largest_first(std::vector<T>& entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const T& a, const T& b) { return a.bytes > b.bytes; });
 }
 
+// What a stack is called; many sites share one.
+class LineNames {
+ public:
+  explicit LineNames(const StackTable& stacks) : stacks_(stacks) {}
+
+  struct Name {
+    std::string line, file;
+    int number = 0;
+  };
+  const Name& operator[](StackId stack) {
+    const auto [place, is_new] = names_.try_emplace(stack);
+    if (!is_new) return place->second;
+    const Frame* frame = blamed_frame(stacks_, stack);
+    place->second = {code_line(stacks_, frame), frame == nullptr ? "" : frame->file,
+                     frame == nullptr ? 0 : frame->line};
+    return place->second;
+  }
+
+ private:
+  const StackTable& stacks_;
+  std::unordered_map<StackId, Name> names_;
+};
+
+// Sums by line, each with what it goes with by the line of the other kind.
+class LineSums {
+ public:
+  LineGrowth& entry(const LineNames::Name& name) {
+    Sum& sum = sums_[{name.line, name.file}];  // two files may share a base name
+    sum.growth.line = name.line;
+    sum.growth.file = name.file;
+    sum.growth.number = name.number;
+    last_ = &sum;
+    return sum.growth;
+  }
+  // Of the last entry.
+  void goes_with(const std::string& line, std::int64_t bytes) { last_->others[line] += bytes; }
+
+  std::vector<LineGrowth> take() {
+    std::vector<LineGrowth> lines;
+    for (auto& [key, sum] : sums_) {
+      for (const auto& [line, bytes] : sum.others)
+        if (bytes > sum.growth.bytes - bytes && line != sum.growth.line) {
+          sum.growth.other_line = line;
+          sum.growth.other_bytes = bytes;
+        }
+      lines.push_back(std::move(sum.growth));
+    }
+    largest_first(lines);
+    return lines;
+  }
+
+ private:
+  struct Sum {
+    LineGrowth growth;
+    std::map<std::string, std::int64_t> others;
+  };
+  std::map<std::pair<std::string, std::string>, Sum> sums_;
+  Sum* last_ = nullptr;
+};
+
 }  // namespace
 
 std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites) {
-  std::map<std::pair<std::string, std::string>, LineGrowth> by_line;  // two files may share a base name
+  LineNames names(stacks);
+  LineSums sums;
   for (const SiteView* site : sites) {
-    const Frame* frame = blamed_frame(stacks, site->stack);
-    const std::string file = frame == nullptr ? "" : frame->file;
-    LineGrowth& entry = by_line[{code_line(stacks, frame), file}];
-    entry.line = code_line(stacks, frame);
-    entry.file = file;
-    entry.number = frame == nullptr ? 0 : frame->line;
+    LineGrowth& entry = sums.entry(names[site->stack]);
     entry.bytes += site->growth;
     entry.variance += site->variance;
+    for (const TouchView& touch : site->touched) sums.goes_with(names[touch.stack].line, touch.growth);
   }
-  std::vector<LineGrowth> lines;
-  for (auto& [key, entry] : by_line) lines.push_back(std::move(entry));
-  largest_first(lines);
-  return lines;
+  return sums.take();
+}
+
+std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vector<const SiteView*>& sites) {
+  LineNames names(stacks);
+  LineSums sums;
+  const auto add = [&](const SiteView& site, StackId stack, std::int64_t growth, double variance) {
+    LineGrowth& entry = sums.entry(names[stack]);
+    entry.bytes += growth;
+    entry.variance += variance;
+    sums.goes_with(names[site.stack].line, growth);
+  };
+  for (const SiteView* site : sites) {
+    if (site->touched.empty()) add(*site, kEmptyStack, site->growth, 0);
+    for (const TouchView& touch : site->touched) add(*site, touch.stack, touch.growth, touch.variance);
+  }
+  return sums.take();
 }
 
 std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites) {

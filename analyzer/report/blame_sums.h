@@ -15,6 +15,10 @@ struct LineGrowth {
   int number = 0;
   std::int64_t bytes = 0;
   double variance = 0;  // of `bytes`
+  // The line of the other kind that most of it goes with, if one does and it is not the same: for the line that mapped
+  // or allocated the memory the one that touched it, and the other way round.
+  std::string other_line{};
+  std::int64_t other_bytes = 0;  // that go with it
 };
 
 // The standard error of an estimate in percent; 0 where the bytes are exact.
@@ -26,6 +30,8 @@ bool is_significant(std::int64_t bytes, double variance);
 
 // Largest first; lines whose growth is not positive are left out.
 std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites);
+// The same by the lines that made the memory resident. Those of the kernel's faults are lines of calls.
+std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vector<const SiteView*>& sites);
 
 struct MappingGrowth {
   std::string mapping;

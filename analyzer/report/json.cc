@@ -1,5 +1,6 @@
 #include "report/json.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "report/allocator_figures.h"
@@ -93,13 +94,43 @@ Json recording_json(const RecordingAccount& recording) {
           {"capabilities", capabilities_json(recording)}};
 }
 
+std::int64_t rounded_error(double variance) { return static_cast<std::int64_t>(std::llround(std::sqrt(variance))); }
+
+// A site may have thousands of touching stacks: the smaller ones are summed as those that are not known.
+constexpr std::size_t kMostTouchers = 50;
+
+Json touched_json(const StackTable& stacks, const SiteView& site) {
+  Json list = Json::array();
+  TouchView rest;
+  for (const TouchView& touch : site.touched) {
+    const bool known = touch.stack != kEmptyStack || touch.by_kernel;
+    if (!known || list.size() >= kMostTouchers) {
+      rest.growth += touch.growth;
+      rest.resident += touch.resident;
+      continue;
+    }
+    list.push_back({{"growth", touch.growth},
+                    {"resident", touch.resident},
+                    {"stack", stack_json(stacks, touch.stack)},
+                    {"standard_error", rounded_error(touch.variance)},
+                    {"by_kernel", touch.by_kernel}});
+  }
+  if (rest.growth != 0 || rest.resident != 0)
+    list.push_back({{"growth", rest.growth},
+                    {"resident", rest.resident},
+                    {"stack", Json::array()},
+                    {"standard_error", 0},
+                    {"by_kernel", false}});
+  return list;
+}
+
 Json site_json(const StackTable& stacks, const SiteView& site) {
   return {{"growth", site.growth},
           {"resident", site.resident},
           {"mapping", site.mapping.empty() ? Json(nullptr) : Json(site.mapping)},
           {"stack", stack_json(stacks, site.stack)},
-          {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(site.variance)))},
-          {"touched_by", Json::array()}};
+          {"standard_error", rounded_error(site.variance)},
+          {"touched_by", touched_json(stacks, site)}};
 }
 
 Json sites_json(const StackTable& stacks, const CauseView& cause, std::size_t top) {
@@ -164,9 +195,15 @@ Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t 
 Json touch_json(const ProcessAccount& account) {
   const TouchFigures& touch = account.touch;
   const std::string reason = touch.off_reason.empty() ? "not traced" : touch.off_reason;
+  const bool compared = touch.samples > 0 && touch.all_faults > 0;
+  const std::uint64_t unsampled = touch.all_faults - std::min(touch.all_faults, touch.sampled_of_all);
+  const double share = compared ? static_cast<double>(unsampled) / static_cast<double>(touch.all_faults) : 0;
   return {{"samples", touch.samples},
           {"faults", touch.faults},
           {"missed", touch.missed},
+          {"kernel_faults", compared ? Json(unsampled) : Json(nullptr)},
+          {"kernel_share", compared ? Json(share) : Json(nullptr)},
+          {"kernel_faults_by_line", touch.counted_kernel_faults},
           {"off_reason", touch.armed && touch.off_reason.empty() ? Json(nullptr) : Json(reason)}};
 }
 

@@ -31,12 +31,39 @@ bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole) {
                      [&](const LineGrowth& line) { return line.line.empty() && line.bytes * 2 > whole; });
 }
 
-std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb) {
+const char* touch_verb(Cause cause) {
+  switch (cause) {
+    case Cause::file_cache:
+      return "read";
+    case Cause::file_cow:
+    case Cause::fork_cow:
+      return "written";
+    case Cause::shared_memory:
+      return "filled or read";
+    case Cause::heap_live:
+    case Cause::heap_slack:
+    case Cause::heap_retained:
+    case Cause::heap_metadata:
+      return "first used";
+    default:
+      return "touched";
+  }
+}
+
+std::string touched_where(const LineGrowth& line, const char* verb) {
+  if (line.other_line.empty()) return "";
+  const char* most = dominates(line.other_bytes, line.bytes) ? "" : "mostly ";
+  return fmt::format(", {}{} at {}", most, verb, line.other_line);
+}
+
+std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
+                       const char* other_verb) {
   const LineGrowth* top = top_named(lines);
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (no line was seen for most of it)";
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
-  if (dominates(top->bytes, whole)) return fmt::format(" ({} {})", placed, top->line);
+  if (dominates(top->bytes, whole))
+    return fmt::format(" ({} {}{})", placed, top->line, other_verb == nullptr ? "" : touched_where(*top, other_verb));
   return fmt::format(" (most {} {}: {}{})", placed, top->line, size_text(top->bytes),
                      error_text(top->bytes, top->variance));
 }

@@ -23,8 +23,15 @@ const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
 // Whether nobody was seen for more than half of `whole`: then no line should be named alone.
 bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 
-// " (kept at a.py:3 in f)", or "" when nobody was seen.
-std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb);
+// " (kept at a.py:3 in f)", or "" when nobody was seen. With `other_verb` also the line of the other kind, where one
+// stands out: " (mapped at a.py:3 in f, read at a.py:9 in g)".
+std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
+                       const char* other_verb = nullptr);
+
+// What made memory of a cause resident: read, written, touched ...
+const char* touch_verb(Cause cause);
+// ", read at a.py:9 in g" where a line names the one that touched most of it, else "". "mostly" unless nearly all.
+std::string touched_where(const LineGrowth& line, const char* verb);
 
 // Mappings and lines listed as evidence: enough to act on.
 inline constexpr std::size_t kEvidenceEntries = 5;

@@ -28,7 +28,10 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
                        markdown_escaped(printable(verdict.advice)));
   }
   out += "\n## Memory by process and cause, MiB\n\n" + cause_table(view).markdown();
-  out += "\n## Lines with the most growth, MiB\n\n" + line_table(view, style.top).markdown();
+  if (style.by_touch)
+    out += "\n## Lines that made the most memory resident, MiB\n\n" + touch_table(view, style.top).markdown();
+  else
+    out += "\n## Lines with the most growth, MiB\n\n" + line_table(view, style.top).markdown();
   out += "\n## Processes, MiB\n\n" + process_table(view).markdown();
   out += list("Memory shared by forks", cow_lines(view, style.top));
   out += list("All processes together", family_lines(view));

@@ -10,6 +10,7 @@
 #include "report/blame.h"
 #include "report/blame_sums.h"
 #include "report/format.h"
+#include "report/line_text.h"
 #include "report/process_text.h"
 
 namespace whyrss {
@@ -104,47 +105,82 @@ Table cause_table(const View& view) {
   return table;
 }
 
-Table line_table(const View& view, std::size_t top) {
-  struct Row {
-    std::int64_t bytes;
-    double variance;
-    std::string cause, where;
-    int pid;
-  };
-  std::vector<Row> rows;
+namespace {
+
+struct LineRow {
+  std::int64_t bytes = 0;
+  double variance = 0;
+  std::string cause, where, other;
+  int pid = 0;
+};
+
+// All lines of all causes, largest first. `rows_of(cause, mapping name, sites)` names those of one mapping.
+template <typename RowsOf>
+std::vector<LineRow> line_rows(const View& view, std::size_t top, RowsOf rows_of) {
+  // The same line over several nameless mappings is one row.
+  std::map<std::tuple<int, std::string, std::string, std::string>, std::pair<std::int64_t, double>> sums;
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
       if (cause.cause == Cause::fork_shared) continue;  // costs nothing
       for (const MappingGrowth& mapping : growth_by_mapping(cause.sites)) {
-        const std::string name = printable(base_name(mapping.mapping));
-        for (const LineGrowth& line : growth_by_line(view.recording->stacks, mapping.sites)) {
-          std::string where = printable(line.line);
-          if (where.empty())
-            where = name.empty() ? "(nobody was seen)" : name;
-          else if (cause.cause == Cause::file_cache || cause.cause == Cause::file_cow)
-            where += " (" + name + ")";
-          rows.push_back(
-              {line.bytes, line.variance, std::string(info(cause.cause).title), where, process.account->pid});
+        for (const LineRow& row : rows_of(cause.cause, printable(base_name(mapping.mapping)), mapping.sites)) {
+          auto& [bytes, variance] =
+              sums[{process.account->pid, std::string(info(cause.cause).title), row.where, row.other}];
+          bytes += row.bytes;
+          variance += row.variance;
         }
       }
     }
   }
-  // The same line over several nameless mappings is one row.
-  std::map<std::tuple<int, std::string, std::string>, std::pair<std::int64_t, double>> sums;
-  for (const Row& row : rows) {
-    auto& [bytes, variance] = sums[{row.pid, row.cause, row.where}];
-    bytes += row.bytes;
-    variance += row.variance;
-  }
-  rows.clear();
+  std::vector<LineRow> rows;
   for (const auto& [key, sum] : sums)
     if (is_significant(sum.first, sum.second))
-      rows.push_back({sum.first, sum.second, std::get<1>(key), std::get<2>(key), std::get<0>(key)});
-  std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.bytes > b.bytes; });
+      rows.push_back({sum.first, sum.second, std::get<1>(key), std::get<2>(key), std::get<3>(key), std::get<0>(key)});
+  std::stable_sort(rows.begin(), rows.end(), [](const LineRow& a, const LineRow& b) { return a.bytes > b.bytes; });
   if (rows.size() > top) rows.resize(top);
+  return rows;
+}
+
+bool is_of_file(Cause cause) { return cause == Cause::file_cache || cause == Cause::file_cow; }
+
+}  // namespace
+
+Table line_table(const View& view, std::size_t top) {
+  const auto rows_of = [&](Cause cause, const std::string& name, const std::vector<const SiteView*>& sites) {
+    std::vector<LineRow> rows;
+    for (const LineGrowth& line : growth_by_line(view.recording->stacks, sites)) {
+      std::string where = printable(line.line);
+      if (where.empty())
+        where = name.empty() ? "(nobody was seen)" : name;
+      else if (is_of_file(cause))
+        where += " (" + name + ")";
+      where += printable(touched_where(line, touch_verb(cause)));
+      rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = {}});
+    }
+    return rows;
+  };
   Table table({{"growth", Align::right}, {"cause"}, {"line"}, {"pid", Align::right}});
-  for (const Row& row : rows)
+  for (const LineRow& row : line_rows(view, top, rows_of))
     table.add({mib(row.bytes) + error_text(row.bytes, row.variance), row.cause, row.where, std::to_string(row.pid)});
+  return table;
+}
+
+Table touch_table(const View& view, std::size_t top) {
+  const auto rows_of = [&](Cause cause, const std::string& name, const std::vector<const SiteView*>& sites) {
+    std::vector<LineRow> rows;
+    for (const LineGrowth& line : growth_by_touch(view.recording->stacks, sites)) {
+      const std::string where = line.line.empty() ? "(not seen)" : printable(line.line);
+      std::string other = printable(line.other_line);
+      if (is_of_file(cause) || (other.empty() && !name.empty()))
+        other += (other.empty() ? "" : " ") + ("(" + name + ")");
+      rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = other});
+    }
+    return rows;
+  };
+  Table table({{"growth", Align::right}, {"cause"}, {"touched at"}, {"mapped or allocated at"}, {"pid", Align::right}});
+  for (const LineRow& row : line_rows(view, top, rows_of))
+    table.add({mib(row.bytes) + error_text(row.bytes, row.variance), row.cause, row.where,
+               row.other.empty() ? "-" : row.other, std::to_string(row.pid)});
   return table;
 }
 

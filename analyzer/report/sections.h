@@ -13,6 +13,8 @@ namespace whyrss {
 Table cause_table(const View& view);
 // The lines with the most growth, over all processes and causes. At most `top`.
 Table line_table(const View& view, std::size_t top);
+// The same by the lines that made the memory resident, and the line that mapped or allocated most of it.
+Table touch_table(const View& view, std::size_t top);
 Table process_table(const View& view);
 
 // "517 MiB now, ..." of the whole tree, one sentence per line.

@@ -114,7 +114,10 @@ std::string render_text(const View& view, const std::vector<Verdict>& verdicts, 
           ? fmt::format(", from {:.3f} s to {:.3f} s", view.interval.from_s, view.interval.to_s)
           : "";
   out += "\nMemory by process and cause, MiB" + interval + "\n" + cause_table(view).text();
-  out += "\nLines with the most growth, MiB\n" + line_table(view, style.top).text();
+  if (style.by_touch)
+    out += "\nLines that made the most memory resident, MiB\n" + touch_table(view, style.top).text();
+  else
+    out += "\nLines with the most growth, MiB\n" + line_table(view, style.top).text();
   out += "\nProcesses, MiB\n" + process_table(view).text();
   out += section("Memory shared by forks", cow_lines(view, style.top));
   out += section("All processes together", family_lines(view));

@@ -11,7 +11,8 @@ namespace whyrss {
 
 struct TextStyle {
   bool colour = false;
-  std::size_t top = 10;  // lines of code, and rows of a list, shown at most
+  std::size_t top = 10;   // lines of code, and rows of a list, shown at most
+  bool by_touch = false;  // lines that made the memory resident instead of those that mapped or allocated it
 };
 
 // The answer: one block per process that matters, its verdicts below. What `record` prints at the end.

@@ -26,12 +26,14 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
     const MappingGrowth& top = files.front();
     const std::int64_t growth = cause->rss.growth();
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, top.sites);
+    const std::vector<LineGrowth> readers = growth_by_touch(view.recording->stacks, top.sites);
     Verdict verdict{.id = "file-cache-growth", .severity = Severity::ok, .pid = process.account->pid};
     const std::string name = printable(base_name(top.mapping));
     if (dominates(top.bytes, growth)) {
       verdict.bytes = top.bytes;
       verdict.headline = fmt::format("{} file cache of {}{}: reclaimable, not a leak", size_text(top.bytes), name,
-                                     kept_where(lines, top.bytes, "mapped"));
+                                     top_named(lines) != nullptr ? kept_where(lines, top.bytes, "mapped", "read")
+                                                                 : kept_where(readers, top.bytes, "read"));
     } else {
       verdict.bytes = growth;
       verdict.headline = fmt::format("{} file cache of {} files, most of it {} ({}): reclaimable, not a leak",
@@ -50,6 +52,7 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
       if (list.size() < kEvidenceEntries) list.push_back({{"mapping", file.mapping}, {"growth_bytes", file.bytes}});
     verdict.evidence["files"] = std::move(list);
     verdict.evidence["lines"] = line_evidence(lines);
+    verdict.evidence["read_by"] = line_evidence(readers);
     verdicts.push_back(std::move(verdict));
   }
 }
@@ -73,7 +76,8 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       const bool unknown = cause.cause == Cause::unknown;
       verdict.headline = size_text(growth) + " ";
       verdict.headline += unknown ? "that no recorded call explains" : std::string(info(cause.cause).title);
-      verdict.headline += kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped");
+      verdict.headline +=
+          kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
       verdict.advice = "See the lines of this cause in the full report.";

@@ -29,6 +29,15 @@ struct ReadFigure {
   }
 };
 
+// Who made a part of a site resident.
+struct TouchView {
+  StackId stack = kEmptyStack;
+  bool by_kernel = false;
+  std::int64_t growth = 0;
+  std::int64_t resident = 0;  // at the interval's end
+  double variance = 0;        // of `growth`
+};
+
 struct SiteView {
   StackId stack = kEmptyStack;
   std::string mapping;  // "" if nameless
@@ -36,6 +45,9 @@ struct SiteView {
   std::int64_t resident = 0;  // at the interval's end
   std::int64_t at_peak = 0;   // in the walk where the process's RSS was largest
   double variance = 0;        // of `growth`, where it is an estimate from samples: at most this
+  // Largest growth first; it sums to the site's, and what nobody was seen to touch has the empty stack and is not
+  // by_kernel. Empty: of nothing here it is known who touched it.
+  std::vector<TouchView> touched{};
 };
 
 struct CauseView {

@@ -142,6 +142,19 @@ TEST(TouchShares, TheErrorOfASampleIsThatOfAllItsParts) {
   EXPECT_DOUBLE_EQ(slice.touched.front().variance, 0.75 * std::pow(4 * 512 * 4096.0, 2));
 }
 
+TEST(TouchShares, OfAMappedFileTheySpeakForAll) {
+  Evidence evidence = mapping();
+  evidence.vmas.front() = {.start = page(0), .end = page(800), .path = "/data", .backing = Backing::file};
+  evidence.runs.front().file = true;
+  for (const std::uint64_t number : {16, 160, 320}) evidence.touched.push_back(sampled(number, number + 16, 2, kFirst));
+  evidence.touched.push_back(sampled(480, 496, 2, kSecond));
+  EXPECT_EQ(pages_of(slice_of(attribute(evidence), Cause::file_cache, kMapper)),
+            (Pages{{{kFirst, false}, 600}, {{kSecond, false}, 200}}));
+  evidence.owned.clear();  // mapped before anybody looked: some pages may be older than the samples
+  EXPECT_EQ(pages_of(slice_of(attribute(evidence), Cause::file_cache, kEmptyStack)),
+            (Pages{{{kFirst, false}, 96}, {{kSecond, false}, 32}}));
+}
+
 TEST(TouchShares, AreKeptForFilesAndCopiesAlike) {
   Evidence evidence = mapping();
   evidence.owned.clear();

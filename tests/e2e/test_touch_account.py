@@ -1,0 +1,144 @@
+"""Which line made memory resident: two functions that touch one mapping, and two that read one file."""
+import json
+import sys
+
+import pytest
+
+from conftest import assert_conserved, cause
+
+MIB = 1 << 20
+SOURCE = r"""
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { kMiB = 1 << 20 };
+
+__attribute__((noinline)) static void fill_most(char* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 4096) ((volatile char*)from)[i] = 1;
+  __asm__ volatile("");
+}
+__attribute__((noinline)) static void fill_rest(char* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += 4096) ((volatile char*)from)[i] = 2;
+  __asm__ volatile("");
+}
+__attribute__((noinline)) static int scan_most(const char* from, size_t bytes) {
+  int sum = 0;
+  for (size_t i = 0; i < bytes; i += 4096) sum += ((volatile const char*)from)[i];
+  return sum;
+}
+__attribute__((noinline)) static int scan_rest(const char* from, size_t bytes) {
+  int sum = 1;
+  for (size_t i = 0; i < bytes; i += 4096) sum += ((volatile const char*)from)[i];
+  return sum;
+}
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  char* memory = mmap(NULL, 64 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return 1;
+  madvise(memory, 64 * kMiB, MADV_NOHUGEPAGE);
+  fill_most(memory, 48 * kMiB);
+  fill_rest(memory + 48 * kMiB, 16 * kMiB);
+
+  int fd = open(argv[1], O_RDWR | O_CREAT | O_TRUNC, 0600);
+  char block[65536];
+  memset(block, 7, sizeof block);
+  for (int i = 0; i < 64 * 16; ++i)
+    if (write(fd, block, sizeof block) != (ssize_t)sizeof block) return 1;
+  const char* file = mmap(NULL, 64 * kMiB, PROT_READ, MAP_SHARED, fd, 0);
+  if (file == MAP_FAILED) return 1;
+  printf("%d\n", scan_most(file, 48 * kMiB) + scan_rest(file + 48 * kMiB, 16 * kMiB));
+  return 0;
+}
+"""
+
+
+@pytest.fixture
+def recorded(whyrss, recording, compile_c, tmp_path):
+    program = compile_c(SOURCE)
+    data = tmp_path / "data.bin"
+    whyrss.record(recording, [program, data], "--touch", "2")
+    report = json.loads(whyrss.run("report", recording, "--format", "json").stdout)
+    if report["recording"]["capabilities"]["touch"] == "none":
+        pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
+    return report
+
+
+READER = """
+import mmap, os, sys
+
+def fill(path):
+    with open(path, "wb") as file:
+        for _ in range(32):
+            file.write(b"x" * 1048576)
+
+def scan(text):
+    return text.find(b"y")
+
+def main(path):
+    fill(path)
+    with open(path, "rb") as file:
+        text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    scan(text)
+    return text
+
+kept = main(sys.argv[1])
+os._exit(0)
+"""
+
+
+def test_python_names_the_line_that_reads_a_mapped_file(whyrss, recording, tmp_path):
+    script, data = tmp_path / "reader.py", tmp_path / "data.bin"
+    script.write_text(READER)
+    whyrss.record(recording, [sys.executable, script, data], "--touch", "1")
+    report = json.loads(whyrss.run("report", recording, "--format", "json").stdout)
+    if report["recording"]["capabilities"]["touch"] == "none":
+        pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
+    process = report["processes"][0]
+    files = cause(process, "file_cache")["sites"] + cause(process, "shared_memory")["sites"]
+    data_sites = [site for site in files if (site["mapping"] or "").endswith("data.bin") and site["stack"]]
+    touched = [touch for site in data_sites for touch in site["touched_by"]
+               if any(frame["function"] == "scan" and frame["line"] == 10 for frame in touch["stack"])]
+    assert sum(touch["growth"] for touch in touched) >= 0.95 * 32 * MIB
+    assert all(touch["growth"] >= 0 for touch in touched)
+    if cause(process, "file_cache")["rss"]["last"] >= 32 * MIB:  # else it lies on a tmpfs
+        headline = next(verdict["headline"] for verdict in report["verdicts"] if verdict["id"] == "file-cache-growth")
+        assert "mapped at reader.py:15 in main, read at reader.py:10 in scan" in headline
+
+
+def by_function(sites):
+    """Bytes by the innermost function that has a name; None for what nobody was seen to touch."""
+    found = {}
+    for site in sites:
+        assert sum(touch["growth"] for touch in site["touched_by"]) in (0, site["growth"])
+        for touch in site["touched_by"]:
+            names = [frame["function"] for frame in touch["stack"] if frame["function"]]
+            name = names[0] if names else None
+            found[name] = found.get(name, 0) + touch["growth"]
+    return found
+
+
+def test_functions_get_what_they_touched(whyrss, recording, recorded):
+    assert_conserved(recorded)
+    process = recorded["processes"][0]
+    mapped = max(cause(process, "anonymous")["sites"], key=lambda site: site["growth"])
+    assert mapped["growth"] == 64 * MIB
+    touched = by_function([mapped])
+    assert touched["fill_most"] == pytest.approx(48 * MIB, rel=0.05)
+    assert touched["fill_rest"] == pytest.approx(16 * MIB, rel=0.05)
+
+    files = cause(process, "file_cache")["sites"] + cause(process, "shared_memory")["sites"]
+    data = [site for site in files if (site["mapping"] or "").endswith("data.bin")]
+    read = by_function(data)
+    assert read["scan_most"] == pytest.approx(48 * MIB, rel=0.1)
+    assert read["scan_rest"] == pytest.approx(16 * MIB, rel=0.1)
+
+    text = whyrss.run("report", recording, "--by", "touch").stdout
+    for function in ("fill_most", "fill_rest", "scan_most", "scan_rest"):
+        assert f" in {function}" in text, text
+    markdown = whyrss.run("report", recording, "--by", "touch", "--format", "markdown").stdout
+    assert "fill\\_rest" in markdown or "fill_rest" in markdown
