@@ -5,6 +5,7 @@
 // calloc may), with the stack of the outermost.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,12 +39,20 @@ class HeapCall {
   ThreadState& thread_;
 };
 
+// A countdown of heap_count.h, read once: a handler that allocates may set it anew before it is written back, and what
+// is taken from a smaller one would wrap it around, so that nothing was ever looked at again. As it is, the gap to the
+// next sample errs by at most one countdown.
+inline std::uint64_t countdown(std::uint64_t& left) noexcept {
+  return std::atomic_ref(left).load(std::memory_order_relaxed);
+}
+
 // The fast path of an allocation where live bytes are not counted page by page: true when the real function may be
 // tail-called.
 [[gnu::always_inline]] inline bool passes_by_request(std::size_t size_bytes) noexcept {
   ThreadState& thread = thread_state();
-  if (size_bytes >= thread.request_left) return false;
-  thread.request_left -= counted_request(size_bytes);
+  const std::uint64_t left = countdown(thread.request_left);
+  if (size_bytes >= left) return false;
+  thread.request_left = left - counted_request(size_bytes);
   ++thread.small_allocations;
   return true;
 }
@@ -53,8 +62,9 @@ class HeapCall {
                                                    std::size_t requested) noexcept {
   if (const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire); directory != nullptr) {
     const std::size_t usable = usable_bytes(block);
-    if (usable < thread.left && change_live(directory, block, usable, LiveChange::allocate)) [[likely]] {
-      thread.left -= usable;
+    const std::uint64_t left = countdown(thread.left);
+    if (usable < left && change_live(directory, block, usable, LiveChange::allocate)) [[likely]] {
+      thread.left = left - usable;
       ++thread.small_allocations;
       thread.last_block = block;
       return;
