@@ -69,8 +69,8 @@ struct KernelTotals {
 };
 
 // Memory that this process copied between the previous account and this moment. The slices of one time and one
-// `allocated_at` sum to what was copied. Those with a `written_at` are estimates from sampled faults; the one without is
-// the difference, which may be negative.
+// `allocated_at` sum to what was copied. Those with a `written_at` are estimates from sampled faults; the one without
+// is the difference, which may be negative.
 struct CowSlice {
   double time_s = 0;
   StackId allocated_at = kEmptyStack;
