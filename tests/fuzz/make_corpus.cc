@@ -21,6 +21,33 @@ void add_frame(ByteVector& out, trace::FrameKind kind, std::uint8_t process, con
   append(out, payload.data(), payload.size());
 }
 
+ByteVector touch_at(std::uint64_t time_ns, std::uint64_t address) {
+  trace::TouchRecord fixed{};
+  fixed.address = address;
+  fixed.weight_faults = 7;
+  fixed.stack_id = 1;
+  return record(trace::RecordKind::touch, time_ns, fixed);
+}
+
+ByteVector kernel_faults_at(std::uint64_t time_ns, std::uint64_t address, std::uint64_t size_bytes) {
+  trace::KernelFaultsRecord fixed{};
+  fixed.address = address;
+  fixed.size_bytes = size_bytes;
+  fixed.faults = 2;
+  fixed.weight_calls = 1;
+  fixed.stack_id = 1;
+  return record(trace::RecordKind::kernel_faults, time_ns, fixed);
+}
+
+ByteVector tracked_at(std::uint64_t time_ns, std::uint64_t start, std::uint64_t page_count) {
+  const trace::TrackedHeader header{.begin_ns = time_ns, .end_ns = time_ns, .run_count = 1, .reserved = 0};
+  const trace::PageRun run{.start = start, .page_count = page_count};
+  ByteVector payload;
+  append(payload, &header, sizeof header);
+  append(payload, &run, sizeof run);
+  return payload;
+}
+
 ByteVector fork_family() {
   constexpr std::uint64_t kHeap = 0x20000000;
   const std::vector<TestVma> heap{{.start = kHeap, .path = "[heap]", .runs = {{9, 6}, {1, 4}}}};
@@ -31,13 +58,18 @@ ByteVector fork_family() {
                             python_at(10, 0x8000, 0x9000, 0x8100, 0x8200), code(10, 1, "job.py", "load", 17),
                             stack(10, 1, {0x5101, 0x8150}, {{1, 4, trace::kNoNativeIndex, 1, 0}}),
                             block(trace::RecordKind::allocate, 11, kHeap, 40960, 1), map(11, 0x7000000, 8192, 1),
+                            touch_at(11, kHeap + 4096), kernel_faults_at(11, 0x7000000, 8192),
                             process_record(trace::RecordKind::fork, 12, 101),
                             block(trace::RecordKind::release, 13, kHeap, 0, 0),
                             text(trace::RecordKind::mark, 14, "epoch", 1)})));
-  add_frame(out, trace::FrameKind::segment, 1,
-            segment(2, 0, joined({attach(12, 101, 100, trace::Born::fork), inherited(12, {{kHeap, 10}})})));
+  add_frame(
+      out, trace::FrameKind::segment, 1,
+      segment(2, 0,
+              joined({attach(12, 101, 100, trace::Born::fork), inherited(12, {{kHeap, 10}}), touch_at(17, kHeap)})));
+  add_frame(out, trace::FrameKind::tracked, 1, tracked_at(15, kHeap, 6));
   add_frame(out, trace::FrameKind::walk, 0, walk(15, heap, 3));
   add_frame(out, trace::FrameKind::walk, 1, walk(16, heap, 3));
+  add_frame(out, trace::FrameKind::walk, 1, walk(18, heap, 4));
   ByteVector json;
   append(json, R"({"pid":100,"parent":1,"exe":"/x","command":["a","b"],"born_ns":5,"limit_bytes":7})");
   for (const auto kind : {trace::FrameKind::process, trace::FrameKind::ended, trace::FrameKind::cgroup})
