@@ -9,7 +9,7 @@ import pytest
 
 from conftest import assert_conserved, cause
 from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, bytes_by_line, copied_truth, grown, has_module, line_of,
-                       lines_of, main_of, process_of, verdicts)
+                       lines_of, main_of, process_of, touched_bytes, verdicts)
 from fork_scenarios_import import ROWS
 from fork_scenarios_work import BUFFER_BYTES, LIST_BUFFERS, LIST_ITEMS, WORKERS
 from interpreters import CASES, DEBIAN
@@ -121,6 +121,8 @@ def test_reading_a_list_after_fork_copies_its_objects(plain, python):
         assert_close(buffers, LIST_BUFFERS * MIB, EXACT, LIST_BUFFERS * PAGE)
         made = bytes_by_line(worker["cow"]["sites"], "copied", storage_of("builds list"), "allocated_at")
         assert_close(made, LIST_ITEMS * ITEM_BYTES, 2 * ARENAS)
+        read = bytes_by_line(worker["cow"]["sites"], "copied", storage_of("reads list"), "written_at")
+        assert read >= 0.9 * truth
     (verdict,) = verdicts(run.report, "fork-cow-refcount")
     assert verdict["severity"] == "warning"
     assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == {entry["pid"] for entry in run.said}
@@ -152,6 +154,7 @@ def test_shared_memory_is_shared(plain, python, method):
         assert_close(shared["growth"]["rss"], BUFFER_BYTES, EXACT)
         assert shared["growth"]["uss"] == 0
         site = max(shared["sites"], key=lambda site: site["growth"])
+        assert touched_bytes(site, storage_of("reads shared_memory")) >= 0.9 * BUFFER_BYTES
         assert site["mapping"].startswith("/dev/shm/psm_")
         assert line is None or line in lines_of(site["stack"])
         assert any(name == "shared_memory.py" for name, _ in lines_of(site["stack"]))
