@@ -135,7 +135,7 @@ void TouchedPages::begin_as_fork_child() {
   candidates_.clear();
   last_runs_.clear();
   gone_.clear();
-  fork_ns_ = last_begin_ns_ = 0;
+  fork_ns_ = last_begin_ns_ = born_ns_ = 0;
 }
 
 void TouchedPages::note_fork(std::uint64_t time_ns) { fork_ns_ = std::max(fork_ns_, time_ns); }
@@ -155,10 +155,32 @@ void TouchedPages::keep_inherited(const std::vector<ForkRange>& inherited, std::
       kept.assign(start, end, part);
     });
   kernel_ = std::move(kept);
+  born_ns_ = fork_ns;
+}
+
+// Who touched the original says nothing about a copy.
+void TouchedPages::leave_originals(const std::vector<ForkRange>& inherited) {
+  if (born_ns_ == 0) return;
+  RangeCursor inherited_at(inherited);
+  samples_.for_each_stretch([&](TouchSamples::Stretch& stretch) {
+    std::erase_if(stretch, [&](const TouchSample& sample) {
+      const ForkRange* range = sample.time_ns < born_ns_ ? inherited_at.at(sample.page) : nullptr;
+      return range != nullptr && range->fork_class == ForkClass::copied;
+    });
+  });
+  for (const ForkRange& range : inherited) {
+    if (range.fork_class != ForkClass::copied) continue;
+    std::vector<Range> old;
+    kernel_.visit_within(range.start, range.end, [&](std::uint64_t start, std::uint64_t end, const KernelPart& part) {
+      if (part.time_ns < born_ns_) old.push_back({start, end});
+    });
+    for (const Range& gone : old) kernel_.erase(gone.start, gone.end);
+  }
 }
 
 // A private copy that the walk found: the write that made it is who touched the page now.
 void TouchedPages::take_copies(const WalkView& walk) {
+  leave_originals(walk.inherited);
   RangeCursor runs(walk.runs);
   RangeCursor vmas(walk.vmas);
   RangeCursor inherited(walk.inherited);

@@ -3,10 +3,10 @@
 //
 //   a fault on a page that was absent         a first touch: it lives until its page goes
 //   ... that a fork had made shared           a candidate copy: the write that copied the page, if a copy was made.
-//                                             Becomes who touched it where the walk says "copied" (ForkClass)
+//                                             Becomes who touched it where the walk says "copied" (ForkClass); in a
+//                                             child who touched the original is forgotten there
 //   ... of a file, present at the last walk   the write that made a private copy, if the next walk shows one
-//   ... that was there otherwise              nothing (NUMA hint, mprotect), where every way that a page can go is
-//   seen;
+//   ... that was there otherwise              nothing (NUMA hint, mprotect), where all that takes pages away is seen;
 //                                             else its page had gone meanwhile, and it is a first touch
 //
 // "Was there" is what the last walk saw, or that a fault since was sampled. What goes: munmap and its like at once, all
@@ -82,6 +82,7 @@ class TouchedPages {
   };
 
   [[nodiscard]] const ResidentRun* run_at_last_walk(std::uint64_t page);
+  void leave_originals(const std::vector<ForkRange>& inherited);
   void take_copies(const WalkView& walk);
   void settle_samples(const WalkView& walk, std::vector<TouchedRange>& ranges);
   void settle_kernel(const WalkView& walk, std::vector<TouchedRange>& ranges);
@@ -93,7 +94,8 @@ class TouchedPages {
   std::vector<ResidentRun> last_runs_;  // of the last walk
   IntervalMap<bool> gone_;              // of them what was unmapped since
   std::uint64_t fork_ns_ = 0, last_begin_ns_ = 0;
-  bool used_ = false;  // else nothing has to be remembered
+  std::uint64_t born_ns_ = 0;  // in a fork child whose inherited pages are known; older samples are an ancestor's
+  bool used_ = false;          // else nothing has to be remembered
 };
 
 struct TouchedPages::Part {

@@ -64,13 +64,19 @@ bool has_own_verdict(Cause cause) {
   return std::find(kTold.begin(), kTold.end(), cause) != kTold.end();
 }
 
+// What a fork child has of its own of the relocated pages of libraries and the like is what it does not share.
+std::int64_t own_growth(const ProcessView& process, const CauseView& cause) {
+  const bool inherited = process.account->born_by_fork && cause.cause == Cause::file_cow;
+  return inherited ? std::min(cause.rss.growth(), cause.uss_growth) : cause.rss.growth();
+}
+
 // What grew and has no verdict of its own: the answer still comes first.
 void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
-      if (has_own_verdict(cause.cause) || !is_worth_naming(cause.rss.growth(), process)) continue;
+      const std::int64_t growth = own_growth(process, cause);
+      if (has_own_verdict(cause.cause) || !is_worth_naming(growth, process)) continue;
       if (cause.cause == Cause::fork_cow && is_told_copy(view, process)) continue;
-      const std::int64_t growth = cause.rss.growth();
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause.sites));
       Verdict verdict{.id = "cause-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
       const bool unknown = cause.cause == Cause::unknown;

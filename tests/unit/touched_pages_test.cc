@@ -160,6 +160,18 @@ TEST_F(TouchedPagesTest, AChildBeginsWithWhatItsParentTouched) {
             (Ranges{range(1, 2, kFirst), range(2, 3, kFirst), range(900, 901, kFirst)}));
 }
 
+TEST_F(TouchedPagesTest, WhoTouchedTheOriginalSaysNothingAboutACopy) {
+  space_.touch(sample(1, 10, kFirst));
+  space_.touch(sample(2, 10, kFirst));
+  AddressSpace child = space_.forked();
+  child.inherit(page(0), page(20));
+  child.touched().keep_inherited(child.inheritance().ranges(), 55);
+  child.inheritance().keep({{page(0), page(2), false, true}, {page(2), page(20), true, true}});
+  child.inheritance().settle(page(2), page(20), ForkClass::copied);  // and none of its writes was sampled
+  const Runs runs{{.start = page(0), .end = page(2)}, anonymous(2, 20)};
+  EXPECT_EQ(walk(child, 100, runs), (Ranges{range(1, 2, kFirst)}));
+}
+
 TEST_F(TouchedPagesTest, AParentsWritesAfterAForkAreCandidatesUntilTheThirdWalk) {
   space_.touch(sample(1, 10, kFirst));
   walk(100, {anonymous(0, 20)});

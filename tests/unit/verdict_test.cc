@@ -122,6 +122,13 @@ TEST(Verdict, SmallShareOfALargeGrowthIsNotNamed) {
             "cause-growth info: 1000 MiB anonymous mappings\n");
 }
 
+TEST(Verdict, RelocatedPagesThatAForkChildSharesAreNotItsOwn) {
+  RecordingAccount recording = holding({}, {{Cause::file_cow, 20, kEmptyStack, "/lib/libtorch.so", 1}});
+  EXPECT_EQ(verdicts_of(recording).front().id, "cause-growth");
+  recording.processes[0].born_by_fork = true;
+  EXPECT_EQ(verdicts_of(recording).front().id, "steady");
+}
+
 TEST(Verdict, ManyFiles) {
   EXPECT_EQ(headlines(holding({}, {{Cause::file_cache, 80, kEmptyStack, "/lib/libtorch.so"},
                                    {Cause::file_cache, 30, kEmptyStack, "/lib/liba.so"},
