@@ -81,8 +81,9 @@ class HeapPages {
   [[nodiscard]] const std::vector<LargePart>& large_parts() const { return large_parts_; }
   [[nodiscard]] std::span<const LargePart> large_parts_on(const HeapPage& page) const {
     const auto number = static_cast<std::uint32_t>(&page - pages_.data());
-    const auto found = std::ranges::equal_range(large_parts_, number, {}, &LargePart::page);
-    return {found.begin(), found.end()};
+    const auto first = std::ranges::lower_bound(large_parts_, number, {}, &LargePart::page);
+    const auto last = std::ranges::upper_bound(large_parts_, number, {}, &LargePart::page);
+    return {first, last};
   }
 
   // Whether it is known what is live on the pages of this kind. Where nothing tells of pymalloc's pools, or of small

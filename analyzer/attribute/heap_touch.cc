@@ -36,8 +36,9 @@ HeapTouch::HeapTouch(const Evidence& evidence, const HeapPages& pages, const std
 }
 
 std::span<const HeapTouchPart> HeapTouch::parts(std::uint32_t stratum, Cause cause) const {
-  const auto found = std::ranges::equal_range(parts_, std::pair(stratum, cause), {}, kind_of);
-  return {found.begin(), found.end()};
+  const auto first = std::ranges::lower_bound(parts_, std::pair(stratum, cause), {}, kind_of);
+  const auto last = std::ranges::upper_bound(parts_, std::pair(stratum, cause), {}, kind_of);
+  return {first, last};
 }
 
 template <typename Visit>
