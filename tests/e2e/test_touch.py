@@ -407,7 +407,8 @@ def test_no_descriptor_is_seen_and_none_is_needed(touch, compile_c):
     if bare.returncode != 0:
         pytest.skip("this libc has no closefrom()")
     result, pool = touch([program])
-    assert (result.returncode, result.stdout) == (0, bare.stdout)
+    assert result.returncode == 0
+    assert sorted(result.stdout.splitlines()) == sorted(bare.stdout.splitlines())  # parent and child race
     processes = pool_reader.read_pool(pool).values()
     for who, address in re.findall(r"^(\w+) (0x\w+)$", result.stderr, re.M):
         start = int(address, 16)
