@@ -1,0 +1,106 @@
+"""Memory that was freed and is resident still: what allocators keep, and what pins it."""
+import re
+
+from .scenario import MIB, scenario
+
+KIB = 1024
+RECORDS = 60000
+BYTES_EXTRA = 33 + 8 + 8  # of a bytes object and a block of glibc, in steps of 16
+LIST = 88 * 8 + 8 + 8     # of 80 items: CPython makes room for 88
+
+
+def kept_by_allocator(account):
+    """What retained.py found resident after it had deleted everything, in bytes."""
+    return int(re.search(r"kept by the allocator (\d+) KiB", account.output).group(1)) * KIB
+
+
+def retained(account, allocator, remedy):
+    kept = kept_by_allocator(account)
+    account.expect(account.main["allocator"] == allocator, f"the allocator is {account.main['allocator']}")
+    account.grew(account.main, "heap_retained", kept, 0.1)
+    account.says("heap-retained", account.main, "warning", text=remedy)
+    account.silent("heap-growth")
+
+
+@scenario("retained", "Everything was deleted, and most of the memory is still there", "retained.py")
+def retained_by_glibc(account):
+    retained(account, "glibc", "malloc_trim(0)")
+    packed, free = (int(found) * KIB for found in re.search(r"packed (\d+) KiB.* counts (\d+) KiB", account.output).groups())
+    account.grew(account.main, "heap_retained", free, 0.05)
+    # Estimates of 3 %; and a page on which a buffer of pickle's passed last tells nothing of the result that stayed there.
+    account.made_at(account.main, "heap_retained", "serialises", packed + RECORDS * BYTES_EXTRA, 0.2)
+    account.made_at(account.main, "heap_retained", "outlines", RECORDS * LIST, 0.2)
+
+
+@scenario("retained-trimmed", "The same, with malloc_trim(0) at the end", "retained.py", "--trim")
+def retained_trimmed(account):
+    account.stayed(account.main, "heap_retained", 6 * MIB)
+    account.silent("heap-retained", "heap-growth")
+    account.says("gone-since-peak", account.main)
+
+
+@scenario("retained-jemalloc", "Everything was deleted, under jemalloc", "retained.py",
+          needs=("library:libjemalloc.so.2",), options=("--preload", "libjemalloc.so.2"))
+def retained_by_jemalloc(account):
+    retained(account, "jemalloc", "background_thread:true")
+
+
+@scenario("retained-tcmalloc", "Everything was deleted, under tcmalloc", "retained.py",
+          needs=("library:libtcmalloc_minimal.so.4",), options=("--preload", "libtcmalloc_minimal.so.4"))
+def retained_by_tcmalloc(account):
+    retained(account, "tcmalloc", "TCMALLOC_RELEASE_RATE")
+
+
+@scenario("retained-mimalloc", "Everything was deleted, under mimalloc", "retained.py",
+          needs=("library:libmimalloc.so.2",), options=("--preload", "libmimalloc.so.2"))
+def retained_by_mimalloc(account):
+    retained(account, "mimalloc", "mi_collect")
+
+
+CHILD = 26000 * 4000  # bytes that the child of fork_reuse.c uses
+
+
+@scenario("fork-reuse", "A forked child that allocates 100 MiB copies pages that the parent freed before", "fork_reuse.c",
+          needs=("program:gcc",))
+def fork_reuse(account):
+    child, = account.children
+    account.copied(child, CHILD, 0.05, written="uses")
+    account.stayed(child, "heap_live", 8 * MIB)
+    account.says("fork-cow-write", text="malloc_trim(0) before the fork")
+
+
+@scenario("fork-reuse-trimmed", "The same, with malloc_trim(0) before the fork", "fork_reuse.c", "trim",
+          needs=("program:gcc",))
+def fork_reuse_trimmed(account):
+    child, = account.children
+    account.made_at(child, "heap_live", "uses", CHILD, 0.05)
+    account.expect(child["cow"]["copied"] < 8 * MIB, f"copied since fork: {child['cow']['copied'] / MIB:.1f} MiB (expected < 8)")
+    account.says("heap-growth", child, at="uses")
+    account.silent("fork-cow-write")
+
+
+PASSING, KEPT = 100000, 25000  # blocks of 640 bytes with what CPython and malloc put around them
+BLOCK = 640
+
+
+@scenario("fragmented", "Most blocks were freed, but no memory came back", "fragmented.py", "pins")
+def fragmented(account):
+    account.grew(account.main, "heap_slack", PASSING * BLOCK, 0.05)
+    account.made_at(account.main, "heap_slack", "stays", PASSING * BLOCK, 0.1)
+    account.made_at(account.main, "heap_live", "stays", KEPT * BLOCK, 0.1)
+    account.says("heap-fragmented", account.main, "warning", at="stays")
+    account.silent("heap-retained")
+
+
+@scenario("mmap-threshold", "Large batches are freed each time, but a small copy of each keeps their memory",
+          "fragmented.py", "threshold")
+def mmap_threshold(account):
+    account.grew(account.main, "heap_retained", 90 * MIB, 0.05)
+    account.made_at(account.main, "heap_retained", "batches", 90 * MIB, 0.05)
+    account.says("heap-retained", account.main, "warning", at="batches", text="malloc_trim(0)")
+
+
+@scenario("mmap-threshold-fixed", "The same with a fixed threshold", "fragmented.py", "threshold",
+          variables=(("MALLOC_MMAP_THRESHOLD_", "131072"),))
+def mmap_threshold_fixed(account):
+    account.silent("heap-retained", "heap-growth")

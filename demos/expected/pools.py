@@ -1,0 +1,98 @@
+"""multiprocessing.Pool over a table: sent as arguments, inherited as a global, mapped from a file."""
+from .loaders import EXACT, LITTLE
+from .report_reading import cause
+from .scenario import MIB, scenario
+
+WORKERS = 2
+COLUMNS, SMALL_CHUNK, TASKS_OF_CHILD = 24, 3, 2
+
+
+def workers_of(account, count=WORKERS):
+    account.expect(len(account.children) == count, f"{count} workers")
+    return account.children
+
+
+def held(account, worker, wanted):
+    """What a worker held of its arguments; also the message that it read them from, when a look came in between."""
+    found = cause(worker, "heap_live")["rss"]["peak"]
+    account.expect(wanted * (1 - EXACT) <= found <= 3 * wanted + LITTLE,
+                   f"pid {worker['pid']}: at its peak {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} and its pickle)")
+
+
+def received(account, worker, wanted, pool="makes pool"):
+    """The same of a worker that was looked at while it held them, and the line that made the pool."""
+    held(account, worker, wanted)
+    where = "received at %s:%d" % account.line(pool)
+    account.expect(any(verdict["pid"] == worker["pid"] and where in verdict["headline"]
+                       for verdict in account.report["verdicts"]), f"pid {worker['pid']}: {where}")
+
+
+def inherited(account, worker, wanted):
+    account.made_at(worker, "fork_shared", "builds", wanted, EXACT, figure="resident")
+
+
+@scenario("pool-arguments", "Pool.map over the columns of a table: the workers grow", "pool.py", "arguments")
+def pool_arguments(account):
+    for worker in workers_of(account):
+        received(account, worker, account.said("table") / WORKERS)
+        inherited(account, worker, account.said("table"))
+    account.silent("fork-cow-refcount")
+
+
+@scenario("pool-global", "The same with the table as a global, and only names sent", "pool.py", "global")
+def pool_global(account):
+    for worker in workers_of(account):
+        account.grew(worker, "heap_live", 0, 0, LITTLE, figure="peak")
+        account.stayed(worker, "fork_cow", 2 * LITTLE)
+        inherited(account, worker, account.said("table"))
+    account.says("rss-double-counted", severity="info")
+    account.silent("fork-cow-refcount", "fork-cow-write")
+
+
+@scenario("pool-first", "The pool is made before the table is loaded: RSS is lower, the memory needed is not", "pool.py",
+          "first")
+def pool_first(account):
+    for worker in workers_of(account):
+        received(account, worker, account.said("table") / WORKERS, "makes first pool")
+        account.expect(cause(worker, "fork_shared")["rss"]["peak"] < 16 * MIB, "it inherited no table")
+    account.silent("fork-cow-refcount", "rss-double-counted")
+
+
+@scenario("pool-imap", "imap with small chunks, and workers that end after two of them", "pool.py", "imap")
+def pool_imap(account):
+    chunk = account.said("table") / COLUMNS * SMALL_CHUNK
+    busy = [worker for worker in account.children if cause(worker, "heap_live")["rss"]["peak"] > chunk / 2]
+    chunks = COLUMNS // SMALL_CHUNK  # a worker that is idle when the last ones are handed out has but one
+    account.expect(chunks // TASKS_OF_CHILD <= len(busy) <= chunks, f"{len(busy)} workers, of up to two chunks each")
+    for worker in busy:
+        held(account, worker, chunk)
+        # The parent's thread copies what it writes to while it pickles, two chunks of it. For workers that have ended
+        # before their pages were marked it is a guess who did: a worker's own faults bound its part.
+        account.stayed(worker, "fork_cow", chunk)
+    account.silent("fork-cow-refcount")
+
+
+@scenario("pool-memmap", "The columns lie in a file that every worker maps", "pool.py", "memmap")
+def pool_memmap(account):
+    for worker in workers_of(account):
+        account.grew(worker, "heap_live", 0, 0, LITTLE, figure="peak")
+        account.made_at(worker, "file_cache", "maps", account.said("table") / WORKERS, EXACT)
+        account.touched_at(worker, "file_cache", "reads file", account.said("table") / WORKERS, 0.1)
+        account.says("file-cache-growth", worker, "ok", at="maps")
+    account.silent("fork-cow-refcount", "fork-cow-write")
+
+
+@scenario("pool-arguments-pandas", "Pool.map over the columns of a pandas.DataFrame", "pool.py", "arguments", "pandas",
+          needs=("module:pandas",))
+def pool_arguments_pandas(account):
+    for worker in workers_of(account):
+        received(account, worker, account.said("table") / WORKERS)
+        account.made_at(worker, "fork_shared", "frames", account.said("table"), EXACT, figure="resident")
+
+
+@scenario("pool-global-pandas", "The same with the frame as a global", "pool.py", "global", "pandas", needs=("module:pandas",))
+def pool_global_pandas(account):
+    for worker in workers_of(account):
+        account.stayed(worker, "fork_cow", 4 * LITTLE)
+        account.made_at(worker, "fork_shared", "frames", account.said("table"), EXACT, figure="resident")
+    account.silent("fork-cow-refcount")
