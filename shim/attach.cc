@@ -39,14 +39,15 @@ constexpr KnownAllocator kKnownAllocators[] = {
     {"libc-2.", trace::Allocator::glibc},
 };
 
-void write_attach_record(ThreadState& thread, trace::Born born) noexcept {
+// `parent_pid`: 0: the kernel knows.
+void write_attach_record(ThreadState& thread, trace::Born born, std::uint32_t parent_pid) noexcept {
   constexpr std::size_t kMostBytes = sizeof(trace::AttachRecord) + 2 * kPathBytes + kCommandBytes;
   std::byte* bytes = trace::reserve(thread.writer, thread.lease, kMostBytes);
   if (bytes == nullptr) return;
   auto* tail = reinterpret_cast<char*>(bytes + sizeof(trace::AttachRecord));
   trace::AttachRecord record{};
   record.pid = thread.writer.pid;
-  record.parent_pid = static_cast<std::uint32_t>(raw_syscall(SYS_getppid));
+  record.parent_pid = parent_pid != 0 ? parent_pid : static_cast<std::uint32_t>(raw_syscall(SYS_getppid));
   record.start_ticks = thread.writer.start_ticks;
   record.born = born;
   record.mode = heap().exact ? trace::Mode::exact : trace::Mode::sampled;
@@ -117,6 +118,9 @@ void start_thread(ThreadState& thread, std::uint64_t generation) noexcept {
 
 void attach_process(ThreadState& thread, trace::Born born) noexcept {
   Session& self = session();
+  // What the thread wrote as is the parent's, which may have ended since: then the kernel names another one. 0: it has
+  // written nothing yet. The control page is zero in a fork child.
+  const std::uint32_t parent_pid = born == trace::Born::fork ? thread.writer.pid : 0;
   trace::Writer& writer = self.control->writer;
   writer.pool = self.pool;
   writer.pid = static_cast<std::uint32_t>(raw_syscall(SYS_getpid));
@@ -127,7 +131,7 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
   const std::uint64_t generation = ++self.attach_count;  // fork copies the count: a child is never its parent
   start_thread(thread, generation);
   publish_liveness(thread, true);
-  write_attach_record(thread, born);
+  write_attach_record(thread, born, parent_pid);
   if (writer.slot == trace::kNoSlot)
     emit_text(thread, trace::RecordKind::note, 0, "more processes than slots: no last look at this process");
   self.control->generation.store(generation, std::memory_order_release);

@@ -63,17 +63,28 @@ struct Launch {
 // A child by plain clone: no atfork handlers run, and exit signal 0 keeps SIGCHLD away from the program.
 long clone_silently() noexcept { return raw_syscall(SYS_clone, 0); }
 
+// The collector begins once the child between is gone: it would take it for one of the program's.
 bool launch_detached(const Launch& launch) noexcept {
+  int gate_fds[2] = {-1, -1};
+  if (is_raw_error(raw_syscall(SYS_pipe2, as_long(gate_fds), O_CLOEXEC))) return false;
+  const RawFile gate(gate_fds[0]);
+  const RawFile opener(gate_fds[1]);
+  char word = 0;
   const long middle = clone_silently();
   if (middle == 0) {
     raw_syscall(SYS_setsid);
-    if (clone_silently() == 0) become_collector(launch);
+    if (clone_silently() == 0) {
+      raw_syscall(SYS_close, opener.number());  // else the program's death would not open the gate
+      while (raw_syscall(SYS_read, gate.number(), as_long(&word), 1) == -EINTR) {
+      }
+      become_collector(launch);
+    }
     raw_syscall(SYS_exit_group, 0);
   }
   if (is_raw_error(middle)) return false;
   while (raw_syscall(SYS_wait4, middle, 0, __WALL, 0) == -EINTR) {
   }
-  return true;
+  return !is_raw_error(raw_syscall(SYS_write, opener.number(), as_long(&word), 1));
 }
 
 bool read_ready_line(int fd, Text& session_value) noexcept {

@@ -57,21 +57,20 @@ inline std::uint64_t countdown(std::uint64_t& left) noexcept {
   return true;
 }
 
-// A block that the real function returned.
-[[gnu::always_inline]] inline void count_allocated(ThreadState& thread, const void* block,
-                                                   std::size_t requested) noexcept {
-  if (const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire); directory != nullptr) {
-    const std::size_t usable = usable_bytes(block);
-    const std::uint64_t left = countdown(thread.left);
-    if (usable < left && change_live(directory, block, usable, LiveChange::allocate)) [[likely]] {
-      thread.left = left - usable;
-      ++thread.small_allocations;
-      thread.last_block = block;
-      return;
-    }
-  }
-  const Caller caller = caller_here();
-  if (!observe_allocate_quickly(thread, caller, block, requested)) observe_allocate(caller, block, requested);
+// Where glibc's header says how large the block is, it lies on one page, and the countdown goes on: counts it, calling
+// nothing, so that the entry saves no register for it. False: nothing has happened.
+[[gnu::always_inline]] inline bool is_allocation_counted(ThreadState& thread, const void* block) noexcept {
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  std::size_t usable = 0;
+  if (directory == nullptr || !header_tells(block, usable)) [[unlikely]]
+    return false;
+  const std::uint64_t left = countdown(thread.left);
+  if (usable >= left || !change_live_on_page(directory, block, usable, LiveChange::allocate)) [[unlikely]]
+    return false;
+  thread.left = left - usable;
+  ++thread.small_allocations;
+  thread.last_block = block;
+  return true;
 }
 
 // Runs the real allocation and counts its block, unless an entry inside of it did.
@@ -80,8 +79,9 @@ template <class Allocate>
   ThreadState& thread = thread_state();
   thread.last_block = nullptr;
   void* block = allocate();
-  if (block != nullptr && block != thread.last_block) count_allocated(thread, block, requested);
-  return block;
+  if (block == nullptr || block == thread.last_block || is_allocation_counted(thread, block)) return block;
+  const Caller caller = caller_here();
+  return count_allocated(block, requested, caller.ip, caller.sp, caller.bp);
 }
 
 // Whether a release must take the slow path.
@@ -89,18 +89,25 @@ template <class Allocate>
   return live_blocks().may_contain(block) || heap().exact;
 }
 
-// The fast path of every release, before the real one.
-[[gnu::always_inline]] inline void count_released(const void* block) noexcept {
+// The fast path of every release that is not slow, before the real one; calls nothing, as is_allocation_counted. False:
+// count_released must.
+[[gnu::always_inline]] inline bool is_release_counted(const void* block) noexcept {
   ThreadState& thread = thread_state();
-  if (block == nullptr || block == thread.releasing) return;
-  ++thread.small_releases;
-  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory == nullptr) return;
-  if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) [[likely]] {
+  if (block == nullptr || block == thread.releasing) [[unlikely]]
+    return true;
+  if (const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire); directory != nullptr) {
+    std::size_t usable = 0;
+    if (!header_tells(block, usable) || usable >= trace::kLargeBlockBytes ||
+        !change_live_on_page(directory, block, usable, LiveChange::release)) [[unlikely]]
+      return false;
     thread.small_released_bytes += usable;
-    change_live(directory, block, usable, LiveChange::release);
   }
+  ++thread.small_releases;
+  return true;
 }
+
+// The same where that takes calls.
+void count_released(const void* block) noexcept;
 
 // Before the real release where it is slow. False: a block of the bootstrap arena, which stays.
 bool begin_slow_release(const void* block) noexcept;
@@ -109,7 +116,8 @@ bool begin_slow_release(const void* block) noexcept;
 [[gnu::always_inline]] inline bool begin_release(const void* block) noexcept {
   if (is_release_slow(block)) [[unlikely]]
     return begin_slow_release(block);
-  count_released(block);
+  if (!is_release_counted(block)) [[unlikely]]
+    count_released(block);
   return true;
 }
 

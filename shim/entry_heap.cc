@@ -72,8 +72,9 @@ template <class Resize>
     thread.small_released_bytes += usable;
     change_live(directory, block, usable, LiveChange::release);
   }
-  if (moved != nullptr && moved != thread.last_block) count_allocated(thread, moved, size);
-  return moved;
+  if (moved == nullptr || moved == thread.last_block || is_allocation_counted(thread, moved)) return moved;
+  const Caller caller = caller_here();
+  return count_allocated(moved, size, caller.ip, caller.sp, caller.bp);
 }
 
 [[gnu::noinline]] void* realloc_slow(void* block, std::size_t size) noexcept {
@@ -133,13 +134,29 @@ template <class Resize>
   if (begin_slow_release(block)) real.free(block);
 }
 
+[[gnu::noinline]] void free_counted(void* block) noexcept {
+  count_released(block);
+  real.free(block);
+}
+
 }  // namespace
+
+void count_released(const void* block) noexcept {
+  ThreadState& thread = thread_state();
+  ++thread.small_releases;
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory == nullptr) return;
+  if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) {
+    thread.small_released_bytes += usable;
+    change_live(directory, block, usable, LiveChange::release);
+  }
+}
 
 bool begin_slow_release(const void* block) noexcept {
   ThreadState& thread = thread_state();
-  if (block != nullptr && block != thread.releasing && observe_release_quickly(thread, block)) return true;
+  if (block == nullptr || block == thread.releasing || observe_release_quickly(thread, block)) return true;
   if (is_bootstrap(block)) return false;
-  if (block != nullptr && block != thread.releasing) observe_release(block);
+  observe_release(block);
   return true;
 }
 
@@ -173,7 +190,8 @@ WHYRSS_ENTRY void* reallocarray(void* block, std::size_t count, std::size_t size
 WHYRSS_ENTRY void free(void* block) noexcept {
   if (is_release_slow(block)) [[unlikely]]
     return free_slow(block);
-  count_released(block);
+  if (!is_release_counted(block)) [[unlikely]]
+    return free_counted(block);
   return real.free(block);
 }
 

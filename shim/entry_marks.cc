@@ -5,6 +5,7 @@
 namespace whyrss::shim {
 namespace {
 
+// After the reader's last sign of life.
 constexpr std::uint64_t kSnapshotNs = 50'000'000;
 
 std::string_view text_of(const char* text) noexcept {

@@ -29,14 +29,21 @@ inline HeapSettings& heap() noexcept { return g_heap; }
 inline constexpr std::size_t kGlibcFlags = 7, kGlibcMapped = 2, kGlibcOwnBytes = 8;
 constexpr std::size_t glibc_usable_bytes(std::size_t word) noexcept { return (word & ~kGlibcFlags) - kGlibcOwnBytes; }
 
-// Bytes that the program may use of a block that malloc returned; `requested` when nobody can say.
+// Bytes that the program may use of a block that malloc returned, where the word before it says so.
+[[gnu::always_inline]] inline bool header_tells(const void* block, std::size_t& usable) noexcept {
+  if (!heap().glibc_header) [[unlikely]]
+    return false;
+  const std::size_t word = static_cast<const std::size_t*>(block)[-1];
+  usable = glibc_usable_bytes(word);
+  return (word & kGlibcMapped) == 0;
+}
+
+// The same of every block; `requested` when nobody can say.
 [[gnu::always_inline]] inline std::size_t usable_bytes(const void* block, std::size_t requested = 0) noexcept {
   const HeapSettings& settings = heap();
-  if (settings.glibc_header) [[likely]] {
-    const std::size_t word = static_cast<const std::size_t*>(block)[-1];
-    if ((word & kGlibcMapped) == 0) [[likely]]
-      return glibc_usable_bytes(word);
-  }
+  std::size_t usable = 0;
+  if (header_tells(block, usable)) [[likely]]
+    return usable;
   return settings.usable_size != nullptr ? settings.usable_size(const_cast<void*>(block)) : requested;
 }
 

@@ -56,17 +56,30 @@ constexpr std::uint32_t live_units(LiveChange change, std::size_t bytes) noexcep
   return change == LiveChange::allocate ? units + (std::uint32_t{1} << 16) : units;
 }
 
-// A block of less than trace::kLargeBlockBytes came or goes. False: a page has no counter; nothing was counted.
-[[gnu::always_inline]] inline bool change_live(LivenessDirectory directory, const void* block, std::size_t usable,
-                                               LiveChange change) noexcept {
+[[nodiscard]] constexpr bool is_on_one_page(std::uintptr_t address, std::size_t usable) noexcept {
+  return address % trace::kLivenessPageBytes + usable <= trace::kLivenessPageBytes;
+}
+
+// A block of less than trace::kLargeBlockBytes came or goes. False: it lies on several pages, or on one that has no
+// counter; nothing was counted.
+[[gnu::always_inline]] inline bool change_live_on_page(LivenessDirectory directory, const void* block,
+                                                       std::size_t usable, LiveChange change) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
-  if (address % trace::kLivenessPageBytes + usable > trace::kLivenessPageBytes) [[unlikely]]
-    return change_live_pages(directory, block, usable, change);
+  if (!is_on_one_page(address, usable)) [[unlikely]]
+    return false;
   std::uint32_t* counter = live_counter(directory, address);
   if (counter == nullptr) [[unlikely]]
     return false;
   add_live(counter, live_units(change, usable));
   return true;
+}
+
+// The same wherever it lies. False: a page has no counter; nothing was counted.
+[[gnu::always_inline]] inline bool change_live(LivenessDirectory directory, const void* block, std::size_t usable,
+                                               LiveChange change) noexcept {
+  if (!is_on_one_page(reinterpret_cast<std::uintptr_t>(block), usable)) [[unlikely]]
+    return change_live_pages(directory, block, usable, change);
+  return change_live_on_page(directory, block, usable, change);
 }
 
 }  // namespace whyrss::shim

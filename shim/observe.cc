@@ -24,12 +24,12 @@
 namespace whyrss::shim {
 namespace {
 
-// How long a leaving process waits for the last look at its pages: a few ms as a rule, longer only where
-// the machine is so busy that the reader does not get its turn.
+// How long a leaving process waits for the last look at its pages: a few ms as a rule, longer only where it is large or
+// the machine so busy that the reader hardly gets its turn. Until so long after the reader's last sign of life, with
+// what a walk of 4 KiB pages and a look at their sums take with cold caches; nobody waits longer than the last.
 constexpr std::uint64_t kExitLookNs = 500'000'000;
-// A walk of 4 KiB pages takes some 32 ns each with cold caches; nobody waits longer than this.
 constexpr std::uint64_t kLookNsPerPage = 64;
-constexpr std::uint64_t kLongestExitLookNs = 1'000'000'000;
+constexpr std::uint64_t kLongestLookNs = 2'000'000'000;
 // Moves of the resident set below this are not worth a last look: 1 MiB.
 constexpr std::uint64_t kWorthLookingPages = 256;
 // Of a process of 16 MiB and more that was not looked at for a while, the last look is always taken.
@@ -38,7 +38,9 @@ constexpr std::uint32_t kLongSinceMs = 20;
 
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
 
-bool look_now(ThreadState& thread, std::uint64_t limit_ns, bool also_before_reader = false) noexcept {
+// Waits `limit_ns` for it, and up to `longest_ns` where the reader has beaten within the last `limit_ns`.
+bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest_ns,
+              bool also_before_reader = false) noexcept {
   trace::ProcessSlot* slot = slot_of(thread);
   const trace::PoolHeader* header = thread.writer.pool.header;
   if (slot == nullptr) return false;
@@ -47,12 +49,20 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, bool also_before_read
   if (has_begun ? now_ns() - beat_ns > trace::kReaderGoneNs : !also_before_reader) return false;
   const std::uint32_t wanted = slot->look_request.fetch_add(1, std::memory_order_release) + 1;
   trace::ring_doorbell(thread.writer.pool);
-  const std::uint64_t deadline = now_ns() + limit_ns;
+  const std::uint64_t begun_ns = now_ns();
   while (true) {
     const std::uint32_t done = slot->look_done.load(std::memory_order_acquire);
     if (static_cast<std::int32_t>(done - wanted) >= 0) return true;
     const std::uint64_t now = now_ns();
-    if (now >= deadline) return false;
+    const std::uint64_t alive_ns = std::max(begun_ns, header->reader_beat_ns.load(std::memory_order_relaxed));
+    const std::uint64_t deadline = std::min(alive_ns + limit_ns, begun_ns + longest_ns);
+    if (now >= deadline) {
+      // Taken back: a look that comes later is not the one that was asked for. Not while another thread waits for an
+      // earlier one, which would be taken back too.
+      std::uint32_t seen = wanted - 1;
+      slot->look_done.compare_exchange_strong(seen, wanted);
+      return static_cast<std::int32_t>(seen - wanted) >= 0;
+    }
     const timespec wait{.tv_sec = static_cast<time_t>((deadline - now) / 1'000'000'000),
                         .tv_nsec = static_cast<long>((deadline - now) % 1'000'000'000)};
     raw_syscall(SYS_futex, as_long(&slot->look_done), FUTEX_WAIT, done, as_long(&wait));
@@ -79,7 +89,7 @@ void look_if_moved(ThreadState& thread) noexcept {
   // What was freed, and is kept by the allocator, moves nothing.
   const auto since_ms = static_cast<std::uint32_t>(now_ns() / 1'000'000) - slot->walked_ms.load();
   if (!moved && (pages < kWorthLookingAgainPages || since_ms < kLongSinceMs)) return;
-  if (!look_now(thread, std::min(kExitLookNs + pages * kLookNsPerPage, kLongestExitLookNs)))
+  if (!look_now(thread, kExitLookNs + pages * kLookNsPerPage, kLongestLookNs))
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -259,8 +269,13 @@ void observe_note(std::string_view text) noexcept {
 
 bool request_look(std::uint64_t limit_ns) noexcept {
   Observation event;
+  if (!event || is_borrowed_image()) return false;
+  trace::ProcessSlot* slot = slot_of(event.thread());
+  if (slot == nullptr) return false;
   // A program that has just begun may be ahead of its collector.
-  return event && !is_borrowed_image() && look_now(event.thread(), limit_ns, true);
+  if (look_now(event.thread(), limit_ns, std::max(limit_ns, kLongestLookNs), true)) return true;
+  slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
+  return false;
 }
 
 bool ensure_scratch(ThreadState& thread) noexcept {
@@ -283,6 +298,17 @@ void report_own_memory(ThreadState& thread, const void* memory, std::size_t size
                         .origin = trace::MapOrigin::whyrss,
                         .stack_id = trace::kNoStack,
                         .tid = thread.writer.tid});
+}
+
+void give_back_own_memory(ThreadState& thread, void* memory, std::size_t size_bytes) noexcept {
+  emit(thread, trace::RecordKind::unmap,
+       trace::RangeRecord{.header = {},
+                          .address = number_of(memory),
+                          .size_bytes = size_bytes,
+                          .argument = 0,
+                          .stack_id = trace::kNoStack,
+                          .tid = thread.writer.tid});
+  unmap_own(memory, size_bytes);
 }
 
 }  // namespace whyrss::shim

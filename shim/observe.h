@@ -66,7 +66,8 @@ void observe_allocator_stats(trace::StatsMoment moment) noexcept;
 // Why something is off or missing.
 void observe_note(std::string_view text) noexcept;
 
-// Asks the reader for a page walk now and waits at most `limit_ns` for it. False: it did not come.
+// Asks the reader for a page walk now and waits for it until `limit_ns` after the reader's last sign of life, at most
+// 2 s or, where that is more, `limit_ns`. False: it did not come, which is counted.
 bool request_look(std::uint64_t limit_ns) noexcept;
 
 // What a stack is taken into; mapped at first use. The thread is entered, Busy held by the caller.
@@ -74,5 +75,6 @@ bool ensure_scratch(ThreadState& thread) noexcept;
 
 // Memory of the shim itself (cause `whyrss`); the thread is entered and Busy held by the caller.
 void report_own_memory(ThreadState& thread, const void* memory, std::size_t size_bytes) noexcept;
+void give_back_own_memory(ThreadState& thread, void* memory, std::size_t size_bytes) noexcept;
 
 }  // namespace whyrss::shim

@@ -10,8 +10,10 @@
 #include "shim/live_blocks.h"
 #include "shim/liveness.h"
 #include "shim/observation.h"
+#include "shim/observe.h"
 #include "shim/outermost_caller.h"
 #include "shim/session.h"
+#include "shim/touch_event.h"
 
 namespace whyrss::shim {
 namespace {
@@ -96,14 +98,27 @@ struct Change {
   return stamped;
 }
 
-}  // namespace
+// A walk that is spared saves some 100 ns, the memory costs a page fault of some 2,000 for each of up to 29 pages.
+constexpr std::uint32_t kStacksBeforeRecall = 256;
 
-void allow_quick_events(ThreadState& thread) noexcept {
-  thread.quick = heap().exact && !heap().learning && !thread.ended && thread.scratch != nullptr;
+// The stack is not the last one. `room`: whether the lease still has some for the event.
+[[gnu::noinline]] std::uint32_t find_or_describe_stack(ThreadState& thread, const Caller& program,
+                                                       bool& room) noexcept {
+  StackScratch& scratch = *thread.scratch;
+  if (const std::uint32_t id = recalled_stack(program, scratch); id != trace::kNoStack) return id;
+  const std::uint32_t id = describe_stack(program, thread.writer, thread.lease, scratch);
+  if (scratch.recall_wanted >= kStacksBeforeRecall && !touch_is_filtered()) {
+    scratch.recall_wanted = 0;
+    scratch.recall = map_stack_recall();
+    if (scratch.recall != nullptr) report_own_memory(thread, scratch.recall, sizeof(StackRecall));
+  }
+  room = goes_on(thread.lease, sizeof(trace::CompactAllocate));
+  return id;
 }
 
-bool observe_allocate_quickly(ThreadState& thread, const Caller& caller, const void* block,
-                              std::size_t requested) noexcept {
+// As observe_allocate. False: not done, nothing has happened.
+[[gnu::always_inline]] inline bool observe_allocate_quickly(ThreadState& thread, const Caller& caller,
+                                                            const void* block, std::size_t requested) noexcept {
   if (!may_be_quick(thread, sizeof(trace::CompactAllocate))) return false;
   const std::size_t usable = usable_bytes(block, requested);
   if (usable >= trace::kLargeBlockBytes) return false;
@@ -114,10 +129,8 @@ bool observe_allocate_quickly(ThreadState& thread, const Caller& caller, const v
   const Caller& program = thread.outer_sp == 0 ? caller : outermost(thread, caller, outer);
   bool room = true;
   std::uint32_t stack_id = same_stack(program, *thread.scratch);
-  if (stack_id == trace::kNoStack) [[unlikely]] {
-    stack_id = describe_stack(program, thread.writer, thread.lease, *thread.scratch);
-    room = goes_on(thread.lease, sizeof(trace::CompactAllocate));
-  }
+  if (stack_id == trace::kNoStack) [[unlikely]]
+    stack_id = find_or_describe_stack(thread, program, room);
   thread.last_block = block;
   ++thread.small_allocations;
   thread.small_allocated_bytes += usable;
@@ -132,6 +145,35 @@ bool observe_allocate_quickly(ThreadState& thread, const Caller& caller, const v
   if (stamp_and_count(thread, place, change, since)) [[likely]]
     write_compact_allocate(thread.lease, reinterpret_cast<std::uintptr_t>(block), usable, stack_id, since);
   return true;
+}
+
+// Sampled mode: a block of several pages, or one of which the allocator must say the size. False: it is not for the
+// countdown alone.
+bool count_on_its_pages(ThreadState& thread, const void* block) noexcept {
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory == nullptr) return false;
+  const std::size_t usable = usable_bytes(block);
+  const std::uint64_t left = std::atomic_ref(thread.left).load(std::memory_order_relaxed);
+  if (usable >= left || !change_live(directory, block, usable, LiveChange::allocate)) return false;
+  thread.left = left - usable;
+  ++thread.small_allocations;
+  thread.last_block = block;
+  return true;
+}
+
+}  // namespace
+
+void allow_quick_events(ThreadState& thread) noexcept {
+  thread.quick = heap().exact && !heap().learning && !thread.ended && thread.scratch != nullptr;
+}
+
+void* count_allocated(void* block, std::size_t requested, std::uint64_t ip, std::uint64_t sp,
+                      std::uint64_t bp) noexcept {
+  ThreadState& thread = thread_state();
+  const Caller caller{.ip = ip, .sp = sp, .bp = bp};
+  if (!observe_allocate_quickly(thread, caller, block, requested) && !count_on_its_pages(thread, block))
+    observe_allocate(caller, block, requested);
+  return block;
 }
 
 bool observe_release_quickly(ThreadState& thread, const void* block) noexcept {

@@ -1,10 +1,11 @@
 // Exact mode: the commonest events by the shortest way. A small block comes or goes in a thread that was entered,
 // outside of our own code, and the lease has room. What can change without this thread's doing is looked at each time
 // (fork, unloaded code); whatever else is special is left to the general functions (observe.h), which then do all of
-// it. Nothing here touches errno or calls into the kernel.
+// it. Nothing here touches errno, or calls into the kernel but for a new chunk and once for a recall (stack_recall.h).
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "shim/stack_capture.h"
 #include "shim/thread_state.h"
@@ -14,9 +15,12 @@ namespace whyrss::shim {
 // After a slow event of exact mode: whether the thread may try.
 void allow_quick_events(ThreadState& thread) noexcept;
 
-// As observe_allocate and observe_release. False: not done, nothing has happened.
-bool observe_allocate_quickly(ThreadState& thread, const Caller& caller, const void* block,
-                              std::size_t requested) noexcept;
+// A block that the real function returned and the fast path did not count; `requested` bytes, by the Caller of these
+// registers. Returns it, so that entries may end in this call.
+void* count_allocated(void* block, std::size_t requested, std::uint64_t ip, std::uint64_t sp,
+                      std::uint64_t bp) noexcept;
+
+// As observe_release. False: not done, nothing has happened.
 bool observe_release_quickly(ThreadState& thread, const void* block) noexcept;
 
 }  // namespace whyrss::shim

@@ -60,14 +60,8 @@ void end_thread(void*) noexcept {
   const int saved_errno = errno;
   if (Busy busy(thread); busy.taken() && thread.generation != 0 && enter_thread(thread)) {
     if (thread.scratch != nullptr) {
-      emit(thread, trace::RecordKind::unmap,
-           trace::RangeRecord{.header = {},
-                              .address = reinterpret_cast<std::uintptr_t>(thread.scratch),
-                              .size_bytes = sizeof(StackScratch),
-                              .argument = 0,
-                              .stack_id = trace::kNoStack,
-                              .tid = thread.writer.tid});
-      unmap_own(thread.scratch, sizeof(StackScratch));
+      if (thread.scratch->recall != nullptr) give_back_own_memory(thread, thread.scratch->recall, sizeof(StackRecall));
+      give_back_own_memory(thread, thread.scratch, sizeof(StackScratch));
       thread.scratch = nullptr;
     }
     touch_leave_thread(thread);

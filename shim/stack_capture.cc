@@ -11,6 +11,7 @@
 #include <span>
 
 #include "shim/emit.h"
+#include "shim/hash.h"
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/python_frames.h"
@@ -71,11 +72,6 @@ NativeWalk walk_with_libunwind(const Caller& caller, StackScratch& scratch) noex
   count -= first;
   scratch.memo.set_addresses(addresses.data() + first, count, incomplete);
   return {.first = scratch.memo.first(), .count = count, .truncated = truncated, .incomplete = incomplete};
-}
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 32);
 }
 
 std::uint64_t hash_of(const StackScratch& scratch) noexcept {
@@ -199,6 +195,10 @@ void remember_same(const Caller& caller, const NativeWalk& walk, std::uint64_t c
   same.id = id;
   std::atomic_signal_fence(std::memory_order_seq_cst);
   same.ip = caller.ip;
+  if (scratch.recall != nullptr)
+    scratch.recall->learn({.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .changes = changes}, scratch.memo, id);
+  else if (scratch.memo.place_count() <= StackRecall::kPlaces)
+    ++scratch.recall_wanted;
 }
 
 std::uint32_t take_stack(const Caller& caller, NativeWalk& native, const trace::Writer& writer, trace::Lease& lease,

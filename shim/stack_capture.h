@@ -13,6 +13,7 @@
 #include "shim/event_order.h"
 #include "shim/stack_bounds.h"
 #include "shim/stack_python.h"
+#include "shim/stack_recall.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 #include "shim/unwind_memo.h"
@@ -55,6 +56,8 @@ struct StackScratch {
   std::uint64_t last_hash;
   std::uint32_t last_id, last_epoch;
   SameStack same;
+  StackRecall* recall;                           // nullptr: none, see recalled_stack
+  std::uint32_t recall_wanted;                   // stacks that it could have learnt
   std::array<OrderedPage, kOrderedPages> pages;  // of event_order.h
   union {                                        // one after the other
     std::array<WalkedFrame, trace::kMaxNativeFrames> passed;
@@ -86,6 +89,13 @@ inline void outdate_stacks() noexcept { g_stack_changes.fetch_add(1, std::memory
                                    ((caller.bp ^ last.bp) & last.bp_mask) |
                                    (g_stack_changes.load(std::memory_order_acquire) ^ last.changes);
   return difference == 0 && scratch.memo.still_holds() ? last.id : trace::kNoStack;
+}
+
+// The same, of any stack that the thread took before.
+[[gnu::always_inline]] inline std::uint32_t recalled_stack(const Caller& caller, StackScratch& scratch) noexcept {
+  if (scratch.recall == nullptr) return trace::kNoStack;
+  return scratch.recall->find(
+      {.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .changes = g_stack_changes.load(std::memory_order_acquire)});
 }
 
 // The child goes on with its copy of the tables and ids, and tells the reader whose they were. It describes

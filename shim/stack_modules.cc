@@ -90,19 +90,35 @@ void describe_module(std::uint64_t address, const trace::Writer& writer, trace::
   if (path.empty()) path = g_program_path;
   path = path.substr(0, kMaxPathBytes);
   const std::span<const std::uint8_t> id = build_id(image);
-  const std::size_t size_bytes = trace::padded(sizeof(trace::ModuleRecord) + id.size() + path.size());
-  std::byte* bytes = trace::reserve(writer, lease, size_bytes);
+  // From LD_LIBRARY_PATH=. and the like; the vDSO's name has no slash.
+  const bool is_relative = !path.starts_with('/') && path.find('/') != std::string_view::npos;
+  const std::size_t most_bytes =
+      sizeof(trace::ModuleRecord) + id.size() + (is_relative ? kMaxPathBytes + 1 : 0) + path.size();
+  std::byte* bytes = trace::reserve(writer, lease, trace::padded(most_bytes));
   if (bytes == nullptr) return;
+  auto* text = reinterpret_cast<char*>(bytes + sizeof(trace::ModuleRecord) + id.size());
+  std::size_t text_bytes = 0;
+  if (is_relative) {
+    const long length = raw_syscall(SYS_getcwd, as_long(text), kMaxPathBytes);  // with its NUL
+    if (length > 1 && text[0] == '/') {
+      text_bytes = static_cast<std::size_t>(length);
+      text[text_bytes - 1] = '/';
+      while (path.starts_with("./")) path.remove_prefix(2);
+    }
+  }
+  if (!path.empty()) std::memcpy(text + text_bytes, path.data(), path.size());
+  text_bytes += path.size();
+  const std::size_t used_bytes = sizeof(trace::ModuleRecord) + id.size() + text_bytes;
+  const std::size_t size_bytes = trace::padded(used_bytes);
+  std::memset(bytes + used_bytes, 0, size_bytes - used_bytes);
   const trace::ModuleRecord record{.header = header_of(trace::RecordKind::module, size_bytes),
                                    .start = image.start,
                                    .end = image.end,
                                    .bias = image.bias,
                                    .build_id_bytes = static_cast<std::uint32_t>(id.size()),
-                                   .path_bytes = static_cast<std::uint32_t>(path.size())};
-  std::memset(bytes + size_bytes - 8, 0, 8);
+                                   .path_bytes = static_cast<std::uint32_t>(text_bytes)};
   std::memcpy(bytes, &record, sizeof record);
   if (!id.empty()) std::memcpy(bytes + sizeof record, id.data(), id.size());
-  std::memcpy(bytes + sizeof record + id.size(), path.data(), path.size());
   trace::publish(lease, size_bytes);
   remember(image);
   python_may_be_in(image);

@@ -2,19 +2,11 @@
 
 #include <atomic>
 
+#include "shim/hash.h"
 #include "shim/python_frames.h"
 #include "shim/unwind_memo.h"
 
 namespace whyrss::shim {
-namespace {
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 32);
-}
-
-}  // namespace
-
 // Where a Python frame ran: the native frame whose stack range holds its eval call. Both lists run from the
 // innermost frame outwards, and the frames of one eval call are neighbours.
 void PythonMemo::place_by_address(const StackMemo& native) noexcept {

@@ -17,7 +17,7 @@ namespace whyrss::shim {
 struct StackScratch;  // stack_capture.h
 struct TouchThread;   // touch_event.h
 
-struct ThreadState {
+struct alignas(64) ThreadState {
   // Bytes that may be allocated before the slow path is taken: usable bytes where live bytes are counted page by
   // page (`left`), requested ones where they are not (`request_left`; UINT64_MAX: tracing is off). The other one is 0,
   // and both in exact mode.

@@ -226,15 +226,8 @@ void touch_leave_thread(ThreadState& thread) noexcept {
       raw_syscall(SYS_sigaltstack, as_long(&none), 0);
     }
   }
-  emit(thread, trace::RecordKind::unmap,
-       trace::RangeRecord{.header = {},
-                          .address = reinterpret_cast<std::uintptr_t>(touch),
-                          .size_bytes = sizeof(TouchThread),
-                          .argument = 0,
-                          .stack_id = trace::kNoStack,
-                          .tid = thread.writer.tid});
   thread.touch = nullptr;
-  unmap_own(touch, sizeof(TouchThread));
+  give_back_own_memory(thread, touch, sizeof(TouchThread));
 }
 
 bool touch_pause(ThreadState& thread) noexcept {

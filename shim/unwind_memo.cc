@@ -4,15 +4,12 @@
 #include <atomic>
 #include <bit>
 
+#include "shim/hash.h"
+
 namespace whyrss::shim {
 namespace {
 
 constexpr std::uint64_t kSeed = 0x243f6a8885a308d3;
-
-std::uint64_t mix(std::uint64_t hash, std::uint64_t value) noexcept {
-  hash = (hash ^ value) * 0x9e3779b97f4a7c15ULL;
-  return hash ^ (hash >> 32);
-}
 
 std::uint64_t load(std::uint64_t address) noexcept { return *reinterpret_cast<const std::uint64_t*>(address); }
 

@@ -94,6 +94,14 @@ class StackMemo {
     return link(first_).needs_bp ? &link(first_).bp : nullptr;
   }
 
+  // Where the words lie that the walk of a stack that can be verified has read, always in the same order.
+  [[nodiscard]] std::size_t place_count() const noexcept { return kEnd - 1 - first_ + link(first_).word_count; }
+  template <typename Use>
+  void each_place(Use use) const noexcept {
+    for (std::size_t i = first_ + 1; i < kEnd; ++i) use(frames_[i].sp - 8);
+    for (std::size_t i = 0; i < link(first_).word_count; ++i) use(words_[i].place);
+  }
+
   // How a walk ended that did not meet the memo.
   enum class Ending : std::uint8_t {
     by_rule,  // whatever the stack holds

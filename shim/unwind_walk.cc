@@ -202,9 +202,10 @@ NativeWalk result_of(const StackMemo& memo) noexcept {
       if (std::bit_cast<UnwindRule>(rule).kind == RuleKind::signal_frame) candidate = memo.known();
       continue;
     }
-    const Ending ending = way == Step::end_at_zero                   ? Ending::at_zero
-                          : way == Step::end || way == Step::no_rule ? Ending::by_rule
-                                                                     : Ending::other;
+    // What a handler interrupted at address 0, a call of nothing, is a word like others.
+    const bool by_rule =
+        (way == Step::end && std::bit_cast<UnwindRule>(rule).kind == RuleKind::end) || way == Step::no_rule;
+    const Ending ending = way == Step::end_at_zero ? Ending::at_zero : by_rule ? Ending::by_rule : Ending::other;
     memo.remember_all(passed.data(), count + 1, ending, registers.sp - 8, way == Step::no_rule || way == Step::lost);
     return result_of(memo);
   }

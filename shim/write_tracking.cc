@@ -90,6 +90,8 @@ std::string_view name_of(long error) noexcept {
 }
 
 void note_untracked(ThreadState& thread, std::string_view what, std::string_view why) noexcept {
+  // Of each process: the collector need not wait for it.
+  emit_text(thread, trace::RecordKind::not_handed_over, 0, {});
   static constinit std::atomic<bool> noted{false};  // fork children inherit it
   if (noted.exchange(true)) return;
   std::array<char, 160> text;

@@ -78,8 +78,9 @@ struct alignas(128) ProcessSlot {
   std::atomic<SlotState> state;
   std::uint32_t pid;
   std::uint64_t start_ticks;
-  std::atomic<std::uint32_t> look_request;         // + 1 asks for a page walk now (snapshot, exit)
-  std::atomic<std::uint32_t> look_done;            // (reader) = the request it has served; futex
+  std::atomic<std::uint32_t> look_request;  // + 1 asks for a page walk now (snapshot, exit)
+  // (reader) = the request it has served; futex. Who gives up waiting sets it to its own, if it is the next.
+  std::atomic<std::uint32_t> look_done;
   std::atomic<std::uint64_t> walked_rss_pages;     // (reader) RSS of the last walk
   std::atomic<std::uint64_t> walked_minor_faults;  // (reader) minor faults of the process at that walk
   std::atomic<std::uint64_t> dropped_records;
@@ -88,7 +89,7 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint64_t> small_releases;
   std::atomic<std::uint64_t> large_allocations;
   std::atomic<std::uint64_t> stacks_truncated;  // distinct stacks of which deeper frames were cut off
-  std::atomic<std::uint64_t> looks_missed;      // asked for at the end, and not done in time
+  std::atomic<std::uint64_t> looks_missed;      // asked for, and not done in time
   std::atomic<std::uint64_t> liveness;          // address of its LivenessTable (liveness_format.h); 0: none
   std::atomic<std::uint64_t> waits;             // events of exact mode that waited for the reader
   std::atomic<std::uint32_t> stats_request;     // (reader) + 1 asks for the allocator's own counters when it is safe

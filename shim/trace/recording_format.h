@@ -44,14 +44,15 @@ enum class FrameKind : std::uint16_t {
   rollup = 4,     // TextHeader + /proc/PID/smaps_rollup as read
   polls = 5,      // Poll x n
   process = 6,    // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
-  ended = 7,      // JSON object: ended_ns, how
+  ended = 7,      // JSON object: ended_ns, how, and status or signal where known
   status = 8,     // TextHeader + /proc/PID/status as read
   note = 9,       // JSON object: text
   counters = 10,  // JSON object: the process's slot counters at that time
-  cgroup = 11,    // JSON object: path, limit_bytes, usage_bytes, peak_bytes, oom_kills
+  cgroup = 11,    // JSON object: version, path, limit_bytes, and a CgroupReading (analyzer/model/account.h)
   liveness = 13,  // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
   blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_payload.h)
-  views = 15,     // ViewsHeader + RetainingView x n: of the walk before it, where numpy is loaded
+  views = 15,     // ViewsHeader + RetainingView x n: of the walk before it, where numpy or torch is loaded
+  huge = 17,      // HugePagesHeader + HugePage x n: of the walk before it, where there are any
   tracked = 16,   // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
   names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
@@ -85,7 +86,8 @@ enum class WalkTrigger : std::uint32_t {
   interval = 6,
   request = 7,
   peak = 8,
-  end = 9
+  end = 9,
+  phase = 10  // one began or ended
 };
 
 struct WalkFlags {
@@ -178,14 +180,26 @@ struct PageLiveness {
   static constexpr std::uint16_t ever_held = 0x8000;  // a small block was, or is, on it
 };
 
-// A numpy array that shows a small part of a larger one, which nothing but such views keeps alive.
+// An array or tensor that shows a small part of a larger one, which nothing but such views keeps alive.
 struct RetainingView {
-  std::uint64_t view, buffer;  // addresses of the view's Python object and of the larger one's data
+  std::uint64_t view, buffer;  // addresses of the block of the view's Python object, and of the larger one's data
   std::uint64_t buffer_bytes, view_bytes;
 };
 
 struct ViewsHeader {
   std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
+};
+
+// What anonymous pages that are mapped 2 MiB at a time hold: every stride-th of them was looked into.
+struct HugePagesHeader {
+  std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
+  std::uint32_t stride, reserved;
+};
+
+struct HugePage {
+  static constexpr std::uint64_t bytes = 2ULL * 1024 * 1024;
+  std::uint64_t start;
+  std::array<std::uint64_t, 8> zero;  // a bit per 4 KiB, the lowest one first: it holds zeros only
 };
 
 // Pages write-protected by userfaultfd (UFFD_FEATURE_WP_ASYNC, Linux 6.7) from begin_ns to end_ns, or in the walk that
@@ -211,7 +225,7 @@ struct TextHeader {
 static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(SegmentHeader) == 24);
 static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
 static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16 && sizeof(RetainingView) == 32);
-static_assert(sizeof(TrackedHeader) == 24);
+static_assert(sizeof(TrackedHeader) == 24 && sizeof(HugePagesHeader) == 16 && sizeof(HugePage) == 72);
 static_assert(sizeof(Poll) == 40 && sizeof(TextHeader) == 16);
 static_assert(std::has_unique_object_representations_v<WalkVma>);
 

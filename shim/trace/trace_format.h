@@ -72,6 +72,7 @@ enum class RecordKind : std::uint16_t {
   compact_release = 30,   // CompactRelease: as release, exact mode; no RecordHeader::time_ns
   allocator_stats = 31,   // TextRecord: argument = StatsMoment; "name=value name=value ..." as the allocator says
   kernel_faults = 32,     // KernelFaultsRecord: pages that the kernel made resident in one call
+  not_handed_over = 33,   // TextRecord, empty: this process could not hand over its memory (write_tracking.h)
 };
 
 struct RecordHeader {
