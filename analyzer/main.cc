@@ -26,6 +26,7 @@ int run(RecordOptions options) {
 
 int run(const ReportOptions& options) { return run_report(options); }
 int run(const CompareOptions& options) { return run_compare(options); }
+int run(const ProveOptions& options) { return run_prove(options); }
 int run(const DoctorOptions& options) { return run_doctor(options); }
 int run(CollectOptions options) {
   options.store_names = store_names;

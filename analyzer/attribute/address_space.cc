@@ -22,10 +22,11 @@ const std::vector<OwnedRange> kNothingOwned;
 }  // namespace
 
 AddressSpace AddressSpace::forked() const {
-  AddressSpace child = *this;
   static_cast<void>(owned());
-  child.ancestor_owned_ = owned_;
-  child.owned_ = owned_;
+  AddressSpace child = *this;
+  child.end_look();
+  static_cast<void>(child.owned());
+  child.ancestor_owned_ = child.owned_;
   child.inheritance_ = Inheritance{};
   child.touched_.begin_as_fork_child();
   child.dropped_.clear();
@@ -66,12 +67,14 @@ void AddressSpace::forget_pages(std::uint64_t start, std::uint64_t end) {
 
 void AddressSpace::map(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info) {
   const Range pages = pages_around(start, size_bytes);
+  make_way(pages);
   forget_pages(pages.start, pages.end);
   mappings_.assign(pages.start, pages.end, info);
 }
 
 void AddressSpace::unmap(std::uint64_t start, std::uint64_t size_bytes) {
   const Range pages = pages_around(start, size_bytes);
+  if (in_look_) return postpone({.kind = PendingChange::Kind::unmap, .pages = pages});
   forget_pages(pages.start, pages.end);
   mappings_.erase(pages.start, pages.end);
 }
@@ -81,6 +84,12 @@ void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, 
   const Range from = pages_around(old_start, old_size_bytes);
   const Range to = pages_around(new_start, new_size_bytes);
   const std::uint64_t kept_bytes = std::min(from.end - from.start, to.end - to.start);
+  if (to.start == from.start) {
+    if (from.end > to.end) unmap(to.end, from.end - to.end);
+    if (to.end > from.end) map(from.end, to.end - from.end, {Owner::program, stack});
+    return;
+  }
+  make_way(from);
   std::vector<OwnedRange> moved;
   mappings_.visit_within(from.start, from.start + kept_bytes,
                          [&](std::uint64_t start, std::uint64_t end, const MappingInfo& info) {
@@ -89,21 +98,22 @@ void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, 
   const std::vector<ForkRange> inherited = inheritance_.within(from.start, from.start + kept_bytes);
   const TouchedPages::Part touched = touched_.within(from.start, from.start + kept_bytes);
   unmap(from.start, from.end - from.start);
-  if (to.start != from.start) unmap(to.start, to.end - to.start);
+  map(to.start, to.end - to.start, {Owner::program, stack});
   for (const OwnedRange& range : moved)
     mappings_.assign(to.start + range.start, to.start + range.end, {range.owner, range.stack});
   for (const ForkRange& range : inherited)
     inheritance_.restore(
         {to.start + (range.start - from.start), to.start + (range.end - from.start), range.fork_class});
   touched_.restore(touched, to.start);
-  mappings_.assign(to.start + kept_bytes, to.end, {Owner::program, stack});
 }
 
 void AddressSpace::move_break(std::uint64_t old_break, std::uint64_t new_break, MappingInfo info) {
-  if (new_break > old_break)
+  if (new_break > old_break) {
+    make_way({old_break, new_break});
     mappings_.assign(old_break, new_break, info);
-  else
+  } else {
     unmap(pages_around(new_break, 0).end, old_break - new_break);
+  }
   owned_.reset();
 }
 
@@ -115,9 +125,10 @@ void AddressSpace::drop_pages(std::uint64_t start, std::uint64_t size_bytes) {
 void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack) {
   const std::uint64_t end = end_of(address, size_bytes);
   if (address >= end) return;
+  const Range pages = pages_around(address, size_bytes);
+  make_way(pages);
   erase_blocks(address, end);
   blocks_[address] = {size_bytes, stack};
-  const Range pages = pages_around(address, size_bytes);
   held_.assign(pages.start, pages.end, stack);
   threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
   // A mapping that holds a block is the allocator's, whoever seemed to make it.
@@ -135,6 +146,20 @@ bool AddressSpace::is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t 
 }
 
 void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
+  if (!in_look_) return release_block(address, tid);
+  const auto found = blocks_.find(address);
+  // Where it is not known its allocation may wait too.
+  const bool waits =
+      found == blocks_.end() ? gives_back(address, 1) : is_own_mapping_of_glibc(address, found->second.size_bytes);
+  if (!waits) return release_block(address, tid);
+  const std::uint64_t size_bytes = found == blocks_.end() ? 1 : found->second.size_bytes;
+  postpone({.kind = PendingChange::Kind::release,
+            .pages = pages_around(address, size_bytes),
+            .range = {.start = address, .end = end_of(address, size_bytes)},
+            .tid = tid});
+}
+
+void AddressSpace::release_block(std::uint64_t address, std::uint32_t tid) {
   const auto found = blocks_.find(address);
   if (found == blocks_.end()) return;
   Released& released = last_released_[tid];
@@ -152,6 +177,7 @@ void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
 }
 
 void AddressSpace::undo_release(std::uint64_t address, std::uint32_t tid) {
+  if (pending_.cancel_release(address, tid)) return;
   const auto found = last_released_.find(tid);
   if (found == last_released_.end() || found->second.address != address) return;
   const Released released = std::move(found->second);
@@ -163,6 +189,7 @@ void AddressSpace::undo_release(std::uint64_t address, std::uint32_t tid) {
 
 // Where no call that mapped it was seen none will be seen that gives pages back: glibc's trimming, its thread stacks.
 void AddressSpace::touch(const TouchSample& sample) {
+  make_way({sample.page, sample.page + 1});
   const std::vector<ForkRange> inherited = inheritance_.within(sample.page, sample.page + 1);
   const bool shared = !inherited.empty() && inherited.front().fork_class == ForkClass::shared;
   touched_.add(sample, shared, mappings_.find(sample.page) != mappings_.end());
@@ -171,11 +198,13 @@ void AddressSpace::touch(const TouchSample& sample) {
 void AddressSpace::touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,
                                    std::uint64_t time_ns, std::uint32_t calls) {
   const Range pages = pages_around(start, size_bytes);
+  make_way(pages);
   touched_.add(
       {.start = pages.start, .end = pages.end, .faults = faults, .stack = stack, .time_ns = time_ns, .calls = calls});
 }
 
 void AddressSpace::start_thread(std::uint64_t stack_pointer, std::uint64_t thread_pointer, StackId stack) {
+  make_way(pages_around(stack_pointer, 1));
   threads_[stack_pointer] = {thread_pointer, stack};
 }
 

@@ -12,6 +12,7 @@
 #include "attribute/evidence.h"
 #include "attribute/inheritance.h"
 #include "attribute/interval_map.h"
+#include "attribute/pending_changes.h"
 #include "attribute/touched_pages.h"
 
 namespace whyrss {
@@ -60,6 +61,20 @@ class AddressSpace {
   TouchedPages& touched() { return touched_; }
   [[nodiscard]] const TouchedPages& touched() const { return touched_; }
 
+  // Somebody looks at the pages, until end_look(): what is given back meanwhile keeps its owner until then, unless its
+  // addresses are taken for something else. Of blocks this goes for those whose pages free() unmaps itself.
+  void begin_look() { in_look_ = true; }
+  void end_look();
+  [[nodiscard]] bool in_look() const { return in_look_; }
+  // Whether something of these addresses was given back since the look began.
+  [[nodiscard]] bool gives_back(std::uint64_t start, std::uint64_t size_bytes) const;
+  // Of addresses that were given back since the look began and that it saw before: they are the new owner's when it is
+  // over.
+  void map_after_look(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info);
+  void allocate_after_look(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
+  // Pages that went while the look was under way.
+  void drop_pages_after_look(std::uint64_t start, std::uint64_t size_bytes);
+
   // Tells what the last walk saw, so that blocks inside [heap] are not taken for mappings of their own.
   void see_heap(Range heap) { heap_ = heap; }
 
@@ -90,6 +105,11 @@ class AddressSpace {
 
   [[nodiscard]] Range pages_around(std::uint64_t start, std::uint64_t size_bytes) const;
   [[nodiscard]] bool is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t size_bytes);
+  void postpone(const PendingChange& change);
+  void make_way(Range pages);
+  void apply(const std::vector<PendingChange>& changes);
+  void apply(const PendingChange& change);
+  void release_block(std::uint64_t address, std::uint32_t tid);
   void erase_blocks(std::uint64_t start, std::uint64_t end);
   void forget_pages(std::uint64_t start, std::uint64_t end);
   void drop_inherited(std::uint64_t start, std::uint64_t end);
@@ -104,7 +124,8 @@ class AddressSpace {
   Inheritance inheritance_;
   TouchedPages touched_;
   std::vector<Range> dropped_;
-  bool follows_dropped_ = false;
+  bool follows_dropped_ = false, in_look_ = false;
+  PendingChanges pending_;
   Range heap_;
   std::shared_ptr<const std::vector<OwnedRange>> ancestor_owned_;
   mutable std::shared_ptr<const std::vector<OwnedRange>> owned_;  // nullptr: to be made again

@@ -124,7 +124,10 @@ struct Evidence {
   std::vector<LivePages> live_pages;       // sorted, disjoint
   std::vector<TouchedRange> touched;       // sorted by start
   const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
-  bool exact_blocks = false;               // `small_blocks` holds all that were allocated since the shim is there
+  bool has_huge = false;                   // pages mapped 2 MiB at a time were looked into, every huge_stride-th
+  std::uint32_t huge_stride = 1;
+  std::vector<Range> huge_zeros;  // 4 KiB pages of zeros on those of them that hold other bytes too
+  bool exact_blocks = false;      // `small_blocks` holds all that were allocated since the shim is there
 };
 
 // glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by

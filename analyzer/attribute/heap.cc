@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cstddef>
 #include <span>
-#include <unordered_map>
 #include <vector>
 
 #include "attribute/heap_owner.h"
 #include "attribute/heap_pages.h"
 #include "attribute/heap_shares.h"
 #include "attribute/heap_touch.h"
+#include "attribute/retained_told.h"
 
 namespace whyrss {
 namespace {
@@ -111,26 +111,13 @@ class HeapBooks {
         books.metadata_bytes += page.heap_bytes;
       }
     }
+    static const BlockTurnover kNone;
+    const BlockTurnover& turnover = evidence_.small_blocks == nullptr ? kNone : evidence_.small_blocks->turnover();
     for (std::size_t i = 0; i < books_.size(); ++i) {
-      told[i].add_to(books_[i].retained);
+      told[i].add_to(books_[i].retained, turnover);
       estimate_live(books_[i], unknown_bytes[i]);
     }
   }
-
-  // Pages whose last allocation was a sampled one: they speak for those of which nothing is known.
-  struct RetainedTold {
-    struct Pages {
-      std::int64_t count = 0, bytes = 0;
-    };
-    std::unordered_map<StackId, Pages> by_stack;
-    std::int64_t told_pages = 0, pages = 0;
-
-    void add_to(HeapShares& shares) const {
-      const double weight = static_cast<double>(pages) / static_cast<double>(std::max<std::int64_t>(told_pages, 1));
-      for (const auto& [stack, told] : by_stack)
-        shares.add_samples(stack, static_cast<double>(told.bytes), weight, static_cast<double>(told.count));
-    }
-  };
 
   void tell_retained(const HeapPage& page, const HeapStratum& stratum, StratumBooks& books, RetainedTold& told) const {
     const StackId last = last_holder(evidence_, page, stratum);
@@ -140,12 +127,10 @@ class HeapBooks {
       books.retained.add_known(last, page.heap_bytes);
       return;
     }
-    ++told.pages;
-    if (last == kEmptyStack) return;
-    ++told.told_pages;
-    RetainedTold::Pages& pages = told.by_stack[last];
-    ++pages.count;
-    pages.bytes += page.heap_bytes;
+    if (sampled)
+      told.add(evidence_.small_blocks->last_kind_on_page(page.start), page.heap_bytes);
+    else
+      told.add_silent();
   }
 
   // Where only samples tell of small blocks: what they do not explain counts as kept by the allocator.

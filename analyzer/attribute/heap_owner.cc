@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attribute/range_cursor.h"
+#include "attribute/rules.h"
 
 namespace whyrss {
 namespace {
@@ -75,7 +76,9 @@ bool HeapOwner::owns(const Fragment& fragment) const {
   if (fragment.vma->path == "[heap]" || fragment.held != nullptr) return true;
   // The allocator mapped it where no hook could see: around its blocks everything is its own.
   const bool nameless = fragment.vma->path.empty() || fragment.vma->path.starts_with("[anon");
-  return nameless && (in_glibc_arena(fragment) || held_blocks_[fragment.vma_index]);
+  if (!nameless) return false;
+  if (held_blocks_[fragment.vma_index]) return true;
+  return in_glibc_arena(fragment) && rules::image_of_bss(evidence_, fragment.vma_index) == nullptr;
 }
 
 }  // namespace whyrss

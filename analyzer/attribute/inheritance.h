@@ -16,6 +16,7 @@ struct AnonymousRun {
   bool exclusive = false;
   bool resident = false;  // else swapped
   bool marked = false;    // its next write will be told, and has not been: see PageSharing::mark
+  bool huge = false;      // mapped 2 MiB at a time: `exclusive` is that of the first page of each
 };
 
 class Inheritance {

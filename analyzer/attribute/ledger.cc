@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
+#include <map>
 #include <utility>
 
+#include "attribute/block_data.h"
 #include "attribute/range_cursor.h"
 #include "support/result.h"
 
@@ -22,6 +24,17 @@ std::uint64_t next_arena_boundary(std::uint64_t at) {
   return below > std::numeric_limits<std::uint64_t>::max() - kGlibcArenaBytes
              ? std::numeric_limits<std::uint64_t>::max()
              : below + kGlibcArenaBytes;
+}
+
+bool is_copied(const ForkRange& range) { return range.fork_class == ForkClass::copied; }
+
+void cut_at_data(const Range& data, Fragment& fragment) {
+  if (fragment.start < data.start) {
+    fragment.end = std::min(fragment.end, data.start);
+  } else if (fragment.start < data.end) {
+    fragment.end = std::min(fragment.end, data.end);
+    fragment.in_large_block = true;
+  }
 }
 
 // Cuts the resident runs wherever any evidence changes.
@@ -51,6 +64,7 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
                         .fork_class = ForkClass::none,
                         .owned = owned.at(at),
                         .ancestor_owned = nullptr,
+                        .in_large_block = false,
                         .thread_stack = stacks.at(at),
                         .held = held.at(at)};
       fragment.end = std::min({fragment.end, owned.boundary(at), held.boundary(at), stacks.boundary(at)});
@@ -61,6 +75,8 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
         fragment.fork_class = fork->fork_class;
         fragment.ancestor_owned = ancestor.at(at);
         fragment.end = std::min(fragment.end, ancestor.boundary(at));
+        if (fragment.ancestor_owned != nullptr)
+          cut_at_data(written_data(*fragment.ancestor_owned, evidence.inherited, is_copied), fragment);
       }
       at = fragment.end;
       fragments.push_back(fragment);
@@ -73,7 +89,8 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
 
 std::size_t Ledger::SiteHash::operator()(const SiteKey& key) const {
   const std::uint64_t word = (std::uint64_t{static_cast<std::uint32_t>(key.stack)} << 32) ^
-                             (std::uint64_t{key.mapping} << 8) ^ static_cast<std::uint64_t>(key.cause);
+                             (std::uint64_t{key.mapping} << 8) ^ (std::uint64_t{key.in_large_block} << 7) ^
+                             static_cast<std::uint64_t>(key.cause);
   return std::hash<std::uint64_t>{}(word * 0x9e3779b97f4a7c15ULL);
 }
 
@@ -104,7 +121,7 @@ std::uint32_t Ledger::mapping_index(std::string_view mapping) {
 }
 
 Ledger::Sum& Ledger::sum_of(Cause cause, const Claim& claim) {
-  const SiteKey key{cause, claim.stack, mapping_index(claim.mapping)};
+  const SiteKey key{cause, claim.stack, mapping_index(claim.mapping), claim.in_large_block};
   if (last_sum_ == nullptr || !(key == last_key_)) {
     Sum fresh;
     fresh.number = static_cast<std::uint32_t>(sums_.size());
@@ -121,10 +138,19 @@ void Ledger::add(const Booking& booking) {
   sum.variance += booking.variance;
 }
 
+void Ledger::add_whole(const Fragment& fragment) {
+  touch_.add(last_sum_->number, fragment.start, fragment.end);
+  const std::vector<Range>& zeros = evidence_.huge_zeros;
+  auto zero = std::ranges::upper_bound(zeros, fragment.start, {}, &Range::end);
+  for (; zero != zeros.end() && zero->start < fragment.end; ++zero)
+    last_sum_->huge_bytes += length(std::max(zero->start, fragment.start), std::min(zero->end, fragment.end)) *
+                             std::int64_t{evidence_.huge_stride};
+}
+
 void Ledger::book(Cause cause, const Claim& claim, const Fragment& fragment) {
   const std::int64_t bytes = length(fragment.start, fragment.end);
   book({.cause = cause, .claim = claim, .bytes = bytes, .exclusive_bytes = fragment.exclusive ? bytes : 0});
-  touch_.add(last_sum_->number, fragment.start, fragment.end);
+  add_whole(fragment);
 }
 
 void Ledger::book_touch(Cause cause, const Claim& claim, TouchPart part) {
@@ -149,20 +175,48 @@ void Ledger::check() const {
             "claimed and unclaimed bytes of a mapping are not its resident bytes");
 }
 
+// Small mappings of one line are fitted together.
+std::vector<std::vector<TouchShare>> Ledger::touch_shares() const {
+  std::vector<std::vector<TouchShare>> shares(sums_.size());
+  std::map<std::pair<Cause, StackId>, std::vector<TouchSite>> thin;
+  for (const auto& [key, sum] : sums_) {
+    const TouchSite site{sum.number, sum.bytes};
+    if (key.stack != kEmptyStack && touch_.is_thin(sum.bytes))
+      thin[{key.cause, key.stack}].push_back(site);
+    else
+      shares[sum.number] = std::move(touch_.shares({&site, 1}, is_all_by_faults(key.cause, key.stack)).front());
+  }
+  for (auto& [line, sites] : thin) {
+    std::ranges::sort(sites, {}, &TouchSite::number);
+    auto of_sites = touch_.shares(sites, is_all_by_faults(line.first, line.second));
+    for (std::size_t i = 0; i < sites.size(); ++i) shares[sites[i].number] = std::move(of_sites[i]);
+  }
+  return shares;
+}
+
 Account Ledger::close() {
   claim(Cause::unknown, [](const Fragment& fragment) { return std::optional(Claim{kEmptyStack, fragment.vma->path}); });
   require(owed_bytes_ == 0 && owed_exclusive_bytes_ == 0, "not all that was taken from the ledger is booked");
   require(claimed_bytes_ == resident_bytes_, "the claims of a mapping are not its resident bytes");
-  Account account{
-      .time_s = evidence_.time_s, .rss_bytes = rss_bytes_, .skewed = evidence_.skewed, .pymalloc = {}, .slices = {}};
+  Account account{.time_s = evidence_.time_s,
+                  .rss_bytes = rss_bytes_,
+                  .skewed = evidence_.skewed,
+                  .has_huge = evidence_.has_huge,
+                  .pymalloc = {},
+                  .slices = {}};
   std::int64_t total_bytes = 0;
+  auto touched = touch_shares();
   for (const auto& [key, sum] : sums_) {
     total_bytes += sum.bytes;
-    account.slices.push_back({.site = {.cause = key.cause, .stack = key.stack, .mapping = mappings_[key.mapping]},
+    account.slices.push_back({.site = {.cause = key.cause,
+                                       .stack = key.stack,
+                                       .mapping = mappings_[key.mapping],
+                                       .in_large_block = key.in_large_block},
                               .bytes = sum.bytes,
                               .exclusive_bytes = sum.exclusive_bytes,
                               .variance = sum.variance,
-                              .touched = touch_.shares(sum.number, sum.bytes, is_all_by_faults(key.cause, key.stack))});
+                              .huge_bytes = std::min(sum.huge_bytes, sum.bytes),
+                              .touched = std::move(touched[sum.number])});
   }
   require(total_bytes == rss_bytes_, "the causes do not sum to RSS");
   std::ranges::sort(account.slices, [](const Slice& a, const Slice& b) {

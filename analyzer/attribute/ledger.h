@@ -28,6 +28,7 @@ struct Fragment {
   ForkClass fork_class = ForkClass::none;
   const OwnedRange* owned = nullptr;           // nullptr: no event says whose it is
   const OwnedRange* ancestor_owned = nullptr;  // the same at the time of the fork
+  bool in_large_block = false;                 // of ancestor_owned: see written_data()
   const StackRange* thread_stack = nullptr;
   const HeldRange* held = nullptr;  // nullptr: no block was logged here
 
@@ -38,6 +39,7 @@ struct Fragment {
 struct Claim {
   StackId stack = kEmptyStack;
   std::string_view mapping;
+  bool in_large_block = false;  // as in Site
 };
 
 // A part of what was taken from the ledger.
@@ -61,7 +63,7 @@ class Ledger {
       if (!wanted) return false;
       const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
       add({cause, *wanted, bytes, fragment.exclusive ? bytes : 0});
-      touch_.add(last_sum_->number, fragment.start, fragment.end);
+      add_whole(fragment);
       return true;
     });
   }
@@ -99,6 +101,7 @@ class Ledger {
     Cause cause;
     StackId stack;
     std::uint32_t mapping;
+    bool in_large_block;
     friend bool operator==(const SiteKey&, const SiteKey&) = default;
   };
   struct SiteHash {
@@ -107,6 +110,7 @@ class Ledger {
   struct Sum {
     std::int64_t bytes = 0, exclusive_bytes = 0;
     double variance = 0;
+    std::int64_t huge_bytes = 0;
     std::uint32_t number = 0;
   };
 
@@ -130,9 +134,13 @@ class Ledger {
   }
 
   void add(const Booking& booking);
+  // To the site that was booked last: what is known of the fragment's pages one by one.
+  void add_whole(const Fragment& fragment);
   Sum& sum_of(Cause cause, const Claim& claim);
   std::uint32_t mapping_index(std::string_view mapping);
   void check() const;
+  // By the sites' numbers.
+  [[nodiscard]] std::vector<std::vector<TouchShare>> touch_shares() const;
 
   const Evidence& evidence_;
   std::vector<Fragment> unclaimed_;

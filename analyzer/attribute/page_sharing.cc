@@ -43,7 +43,7 @@ void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, do
     at = to;
   });
   if (at < end) gaps.emplace_back(at, end);
-  const Group pair{.holders = {parent, child}, .missing = {}, .untold = false, .shared_s = time_s, .left_s = kNobody};
+  const Group pair{.holders = {parent, child}, .missing = {}, .shared_s = time_s, .left_s = kNobody};
   change_within(start, end, [&](Groups& groups) {
     const auto has = [](const Group& group, Member member) {
       return std::ranges::binary_search(group.holders, member);
@@ -53,7 +53,6 @@ void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, do
       if (!has(group, parent)) continue;
       group.holders.insert(std::ranges::lower_bound(group.holders, child), child);
       group.shared_s = time_s;
-      group.untold = false;
       return;
     }
     groups.push_back(pair);
@@ -68,7 +67,8 @@ void PageSharing::take_out(Groups& groups, Member member, double time_s) const {
     group.left_s = std::max(group.left_s, time_s);
     group.shared_s = std::max(group.shared_s, processes_[member].last_look_s);
   }
-  std::erase_if(groups, [](const Group& group) { return group.holders.empty() && group.missing.empty(); });
+  std::erase_if(groups,
+                [](const Group& group) { return group.holders.empty() && group.missing.empty() && !group.untold; });
 }
 
 void PageSharing::drop(Member member, std::uint64_t start, std::uint64_t end, double time_s) {
@@ -99,8 +99,8 @@ std::vector<std::vector<FateRange>> PageSharing::finish(const std::vector<bool>&
   const auto is_gone = [&](Member member) { return member < ended.size() && ended[member]; };
   for (const auto& [start, interval] : pages_.intervals())
     for (const Group& group : interval.value)
-      if (group.untold && group.holders.size() == 1 && std::ranges::all_of(group.missing, is_gone))
-        fates[group.holders.front()].push_back({start, interval.end, PageFate::left_by_relatives});
+      if (group.untold && std::ranges::all_of(group.missing, is_gone))
+        fates[*group.untold].push_back({start, interval.end, PageFate::left_by_relatives});
   pages_.clear();
   return fates;
 }

@@ -73,11 +73,11 @@ class PageSharing {
   friend class SharingRound;
   // Of one physical page.
   struct Group {
-    std::vector<Member> holders;  // sorted
-    std::vector<Member> missing;  // hold it no more, as another one holds it alone: their next look says why
-    bool untold = false;          // until then it is not known what became of that one's page
-    double shared_s = 0;          // the holders were known to share it then
-    double left_s = kNobody;      // when the last of those left that nobody has been told of
+    std::vector<Member> holders;     // sorted
+    std::vector<Member> missing;     // hold it no more, as another one holds it alone: their next look says why
+    std::optional<Member> untold{};  // that one, which may have left since: until then it is not known why
+    double shared_s = 0;             // the holders were known to share it then
+    double left_s = kNobody;         // when the last of those left that nobody has been told of
     friend bool operator==(const Group&, const Group&) = default;
   };
   static constexpr double kNobody = -1;
@@ -87,6 +87,8 @@ class PageSharing {
     double born_s = 0, last_look_s = 0;
     bool left = false;
     IntervalMap<bool> marked;
+    // What its last look showed mapped 2 MiB at a time, if there was one since it joined.
+    std::optional<IntervalMap<bool>> whole{};
   };
 
   template <typename Change>

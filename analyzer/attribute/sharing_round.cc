@@ -5,11 +5,32 @@
 #include <utility>
 
 namespace whyrss {
+namespace {
 
-SharingRound::Watcher::Watcher(const PageSharing::Look& look, const IntervalMap<bool>& marks_before)
-    : member(look.member), copies_left(look.most_copies), runs(*look.runs), marks(marked) {
-  for (const auto& [start, interval] : marks_before.intervals()) marked.push_back({start, interval.end});
+template <typename T>
+void keep_each_once(std::vector<T>& values) {
+  std::ranges::sort(values);
+  values.erase(std::unique(values.begin(), values.end()), values.end());
 }
+
+std::vector<Range> ranges_of(const IntervalMap<bool>& map) {
+  std::vector<Range> ranges;
+  for (const auto& [start, interval] : map.intervals()) ranges.push_back({start, interval.end});
+  return ranges;
+}
+
+}  // namespace
+
+SharingRound::Watcher::Watcher(const PageSharing::Look& look, const PageSharing::Process& process)
+    : member(look.member),
+      copies_left(look.most_copies),
+      marked(ranges_of(process.marked)),
+      whole(process.whole ? ranges_of(*process.whole) : std::vector<Range>{}),
+      knows_whole(process.whole.has_value()),
+      seen(*look.runs),
+      runs(seen),
+      marks(marked),
+      wholes(whole) {}
 
 std::vector<SharingRound::Member> SharingRound::Parts::stay() const {
   if (keeper) return {*keeper};
@@ -26,7 +47,7 @@ SharingRound::SharingRound(PageSharing& sharing, const std::vector<PageSharing::
       fates_(sharing.processes_.size()) {
   for (const PageSharing::Look& look : looks) {
     if (look.member >= by_member_.size() || by_member_[look.member] != nullptr) continue;
-    watchers_.push_back(std::make_unique<Watcher>(look, sharing.processes_[look.member].marked));
+    watchers_.push_back(std::make_unique<Watcher>(look, sharing.processes_[look.member]));
     by_member_[look.member] = watchers_.back().get();
   }
 }
@@ -36,13 +57,18 @@ std::uint64_t SharingRound::look_at(std::uint64_t at, std::uint64_t end) {
   for (const auto& watcher : watchers_) {
     const AnonymousRun* run = watcher->runs.at(at);
     const bool was_marked = watcher->marks.at(at) != nullptr;
-    end = std::min({end, watcher->runs.boundary(at), watcher->marks.boundary(at)});
+    const bool was_small = watcher->knows_whole && watcher->wholes.at(at) == nullptr;
+    end = std::min({end, watcher->runs.boundary(at), watcher->marks.boundary(at), watcher->wholes.boundary(at)});
     Sight& sight = watcher->sight;
     sight = {};
     if (run == nullptr) {
       sight.seen = Seen::gone;
     } else if (run->resident) {  // of a swapped page nobody knows who else has it
-      sight.seen = run->exclusive ? Seen::alone : Seen::with_others;
+      // The kernel splits a huge page before it copies a part of it, and tells of a whole one whether its first part is
+      // mapped once (do_huge_pmd_wp_page in mm/huge_memory.c, pagemap_pmd_range in fs/proc/task_mmu.c).
+      sight.merged = run->huge && run->exclusive && was_small;
+      sight.whole = run->huge && !sight.merged;
+      sight.seen = run->exclusive && !sight.whole ? Seen::alone : Seen::with_others;
       if (was_marked) sight.wrote = run->marked ? Wrote::no : Wrote::yes;
     }
   }
@@ -59,7 +85,7 @@ SharingRound::Parts SharingRound::part(const Group& group) const {
     const Sight sight = sight_of(member);
     if (sight.seen == Seen::gone)
       parts.gone.push_back(member);
-    else if (sight.wrote == Wrote::yes)
+    else if (sight.wrote == Wrote::yes || (sight.merged && group.holders.size() > 1))
       parts.wrote.push_back(member);
     else if (sight.seen == Seen::alone)
       parts.alone.push_back(member);
@@ -77,11 +103,7 @@ void SharingRound::part_from_children(const Group& group, Parts& parts, Outcome&
       const PageSharing::Process& process = sharing_.processes_[member];
       return process.parent == writer && process.born_s > sharing_.processes_[writer].last_look_s;
     };
-    Group own{.holders = {writer},
-              .missing = {},
-              .untold = false,
-              .shared_s = group.shared_s,
-              .left_s = PageSharing::kNobody};
+    Group own{.holders = {writer}, .missing = {}, .shared_s = group.shared_s, .left_s = PageSharing::kNobody};
     if (sight_of(writer).seen == Seen::with_others)
       for (std::vector<Member>* members : {&parts.with_others, &parts.not_looked, &parts.alone}) {
         std::ranges::copy_if(*members, std::back_inserter(own.holders), follows);
@@ -100,21 +122,51 @@ void SharingRound::part_from_children(const Group& group, Parts& parts, Outcome&
   }
 }
 
+// One is alone, and the others share a page: they may be a process that copied the page and the children that it forked
+// after that. So it is where the one that is alone cannot have copied.
+bool SharingRound::part_from_copier(const Group& group, Parts& parts, Outcome& outcome) const {
+  if (parts.alone.size() != 1 || parts.with_others.empty()) return false;
+  const Member alone = parts.alone.front();
+  if (sight_of(alone).wrote != Wrote::no && by_member_[alone]->copies_left > 0) return false;
+  std::vector<Member> others = parts.with_others;
+  others.insert(others.end(), parts.not_looked.begin(), parts.not_looked.end());
+  std::ranges::sort(others);
+  const Member copier = others.front();  // numbered by birth
+  if (others.size() < 2 || sight_of(copier).seen != Seen::with_others || sight_of(copier).wrote == Wrote::no ||
+      sight_of(copier).whole)
+    return false;
+  const bool all_follow = std::all_of(others.begin() + 1, others.end(), [&](Member member) {
+    const PageSharing::Process& process = sharing_.processes_[member];
+    return process.parent == copier && process.born_s > sharing_.processes_[copier].last_look_s;
+  });
+  if (!all_follow) return false;
+  outcome.fates.emplace_back(copier, PageFate::copied);
+  outcome.groups.push_back(
+      {.holders = std::move(others), .missing = {}, .shared_s = group.shared_s, .left_s = PageSharing::kNobody});
+  parts.copied.push_back(copier);
+  parts.with_others.clear();
+  parts.not_looked.clear();
+  parts.keeper = alone;
+  parts.alone.clear();
+  return true;
+}
+
 // Holders that have a page of their own now, and are not known to have written: at most one of them, the keeper, can
 // have the old one.
 void SharingRound::settle_alone(Parts& parts, Outcome& outcome) const {
   if (parts.alone.empty()) return;
   const std::size_t others = parts.with_others.size() + parts.not_looked.size();
-  if (!parts.with_others.empty() && others >= 2) {  // they share the old one
-    outcome.add(parts.alone, PageFate::copied);
-    parts.copied.insert(parts.copied.end(), parts.alone.begin(), parts.alone.end());
-    parts.alone.clear();
-    return;
-  }
   const auto did_not_write = [&](Member member) { return sight_of(member).wrote == Wrote::no; };
-  if (std::ranges::count_if(parts.alone, did_not_write) == 1) {
+  const auto has_it_whole = [&](Member member) { return sight_of(member).whole; };
+  const bool shared_by_others = !parts.with_others.empty() && others >= 2;
+  const bool one_did_not_write = !shared_by_others && std::ranges::count_if(parts.alone, did_not_write) == 1;
+  if (one_did_not_write) {
     parts.keeper = *std::ranges::find_if(parts.alone, did_not_write);
     std::erase(parts.alone, *parts.keeper);
+  }
+  if (one_did_not_write || shared_by_others || std::ranges::any_of(parts.with_others, has_it_whole)) {
+    for (const Member member : parts.alone)
+      if (by_member_[member]->copies_left > 0) outcome.guessed.push_back(member);
     outcome.add(parts.alone, PageFate::copied);
     parts.copied.insert(parts.copied.end(), parts.alone.begin(), parts.alone.end());
   } else if (parts.alone.size() == 1 && others == 0) {
@@ -167,30 +219,62 @@ void SharingRound::settle_writers(const Group& group, const Parts& parts, Outcom
   outcome.add(copied, PageFate::copied);
 }
 
-// Whoever still has a page there copied; it cannot be the old one.
+// Whoever still has a page there copied, as it cannot be the old one; unless it did not write: then it has the old one,
+// and who seemed to be left alone with that copied.
 void SharingRound::take_missing(Group& group, Outcome& outcome) const {
   bool copied = false;
+  std::vector<Member> unwritten;
+  const auto is_missing = [&](Member member) {
+    return sight_of(member).seen == Seen::not_looked && std::ranges::count(group.missing, member) > 0;
+  };
   for (const Member member : std::exchange(group.missing, {})) {
-    const Seen seen = sight_of(member).seen;
-    if (seen == Seen::not_looked) group.missing.push_back(member);
-    if (seen != Seen::with_others && seen != Seen::alone) continue;
-    outcome.fates.emplace_back(member, PageFate::copied);
+    const Sight sight = sight_of(member);
+    if (sight.seen == Seen::not_looked) group.missing.push_back(member);
+    if (sight.seen != Seen::with_others && sight.seen != Seen::alone) continue;
+    if (group.untold && (sight.wrote == Wrote::no || sight.whole)) {
+      unwritten.push_back(member);
+      continue;
+    }
     copied = true;
+    // It cannot have copied either: it has what its parent copied before it forked it.
+    const std::optional<Member> parent = sharing_.processes_[member].parent;
+    if (by_member_[member]->copies_left == 0 && sight.wrote == Wrote::not_known && parent && is_missing(*parent)) {
+      outcome.fates.emplace_back(*parent, PageFate::copied);
+      outcome.groups.push_back(
+          {.holders = {*parent, member}, .missing = {}, .shared_s = group.shared_s, .left_s = PageSharing::kNobody});
+      std::erase(group.missing, *parent);
+      continue;
+    }
+    outcome.fates.emplace_back(member, PageFate::copied);
+    if (by_member_[member]->copies_left > 0) outcome.guessed.push_back(member);
+  }
+  if (!unwritten.empty()) {
+    outcome.fates.emplace_back(*group.untold, PageFate::copied);
+    group.untold.reset();
+    std::vector<Member> of_the_copy = std::exchange(group.holders, std::move(unwritten));
+    if (of_the_copy.size() > 1)  // it has forked since
+      outcome.groups.push_back({.holders = std::move(of_the_copy),
+                                .missing = {},
+                                .shared_s = group.shared_s,
+                                .left_s = PageSharing::kNobody});
+    if (group.holders.size() == 1 && group.missing.empty())
+      outcome.fates.emplace_back(group.holders.front(), PageFate::copied_by_relatives);
+    else if (group.holders.size() == 1)
+      group.untold = group.holders.front();
   }
   if (!group.untold || !(copied || group.missing.empty())) return;
-  group.untold = false;
-  if (group.holders.size() == 1)
-    outcome.fates.emplace_back(group.holders.front(),
-                               copied ? PageFate::copied_by_relatives : PageFate::left_by_relatives);
+  outcome.fates.emplace_back(*group.untold, copied ? PageFate::copied_by_relatives : PageFate::left_by_relatives);
+  group.untold.reset();
 }
 
 void SharingRound::resolve(const Group& group, Outcome& outcome) const {
   Group after = group;
   take_missing(after, outcome);
-  Parts parts = part(group);
-  part_from_children(group, parts, outcome);
-  settle_alone(parts, outcome);
-  settle_writers(group, parts, outcome);
+  const bool was_shared = after.holders.size() > 1 || after.left_s != PageSharing::kNobody;
+  Parts parts = part(after);
+  part_from_children(after, parts, outcome);
+  if (!part_from_copier(after, parts, outcome)) settle_alone(parts, outcome);
+  settle_writers(after, parts, outcome);
 
   after.holders = parts.stay();
   const std::size_t known_missing = after.missing.size();
@@ -203,12 +287,11 @@ void SharingRound::resolve(const Group& group, Outcome& outcome) const {
     after.left_s = time_s_;
     after.shared_s = std::max(after.shared_s, sharing_.processes_[member].last_look_s);
   }
-  const bool was_shared = group.holders.size() > 1 || group.left_s != PageSharing::kNobody;
   if (after.holders.size() == 1 && was_shared) {
     const Member last = after.holders.front();
     const bool others_copied = !parts.wrote.empty() || !parts.copied.empty();
     if (!others_copied && after.missing.size() > known_missing) {
-      after.untold = true;
+      after.untold = last;
       after.left_s = PageSharing::kNobody;
     } else if (others_copied || sight_of(last).seen != Seen::not_looked) {
       // Until it is looked at it may turn out to have copied before the others left.
@@ -243,6 +326,8 @@ std::vector<std::vector<FateRange>> SharingRound::play() {
       std::uint64_t end = look_at(at, interval.end);
       Outcome outcome;
       for (const Group& group : interval.value) resolve(group, outcome);
+      keep_each_once(outcome.guessed);  // a member may be in two groups, of which it can have copied one
+      keep_each_once(outcome.fates);
       for (const Member member : outcome.guessed) {
         const std::uint64_t most_pages = by_member_[member]->copies_left;
         if (most_pages < (end - at) / sharing_.page_bytes_) end = at + most_pages * sharing_.page_bytes_;
@@ -255,6 +340,9 @@ std::vector<std::vector<FateRange>> SharingRound::play() {
   for (const auto& watcher : watchers_) {
     PageSharing::Process& process = sharing_.processes_[watcher->member];
     process.last_look_s = time_s_;
+    process.whole.emplace();
+    for (const AnonymousRun& run : watcher->seen)
+      if (run.huge) process.whole->assign(run.start, run.end, true);
     for (const Range& range : watcher->rewritten) process.marked.erase(range.start, range.end);
   }
   return std::move(fates_);

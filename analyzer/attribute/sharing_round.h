@@ -26,15 +26,19 @@ class SharingRound {
   struct Sight {
     Seen seen = Seen::not_looked;
     Wrote wrote = Wrote::not_known;
+    bool whole = false;   // mapped 2 MiB at a time, as no page is that was written to while others had it
+    bool merged = false;  // the kernel has copied it with others into 2 MiB of the process's own
   };
   // One look, read along as addresses grow.
   struct Watcher {
-    Watcher(const PageSharing::Look& look, const IntervalMap<bool>& marked);
+    Watcher(const PageSharing::Look& look, const PageSharing::Process& process);
     Member member;
     std::uint64_t copies_left;  // pages that it may be guessed to have copied
-    std::vector<Range> marked, rewritten;
+    std::vector<Range> marked, whole, rewritten;
+    bool knows_whole;
+    const std::vector<AnonymousRun>& seen;
     RangeCursor<AnonymousRun> runs;
-    RangeCursor<Range> marks;
+    RangeCursor<Range> marks, wholes;
     Sight sight;  // of the stretch at hand
   };
   // What the groups of one stretch came to.
@@ -60,6 +64,7 @@ class SharingRound {
   void resolve(const Group& group, Outcome& outcome) const;
   [[nodiscard]] Parts part(const Group& group) const;
   void part_from_children(const Group& group, Parts& parts, Outcome& outcome) const;
+  [[nodiscard]] bool part_from_copier(const Group& group, Parts& parts, Outcome& outcome) const;
   void settle_alone(Parts& parts, Outcome& outcome) const;
   void guess_alone(Parts& parts, Outcome& outcome) const;
   void settle_writers(const Group& group, const Parts& parts, Outcome& outcome) const;

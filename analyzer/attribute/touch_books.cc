@@ -8,6 +8,12 @@ namespace {
 
 constexpr double kStandardErrors = 3;
 
+// Of a number of samples that is to be expected the standard error is a third of it.
+constexpr double kFewSamples = 9;
+constexpr double kFaultBytes = 4096;
+// Of a site that is fitted with others: less is nobody's, or each toucher would have a part of each site.
+constexpr double kLeastShareBytes = kFaultBytes;
+
 // Fits samples to the bytes that they can speak for.
 struct Fit {
   double scale = 1;
@@ -24,7 +30,9 @@ struct Fit {
 TouchBooks::TouchBooks(const std::vector<TouchedRange>& touched) : touched_(touched) {
   for (std::uint32_t i = 0; i < touched.size(); ++i) {
     (touched[i].by_kernel ? counted_ : sampled_).push_back(i);
-    if (!touched[i].by_kernel) longest_bytes_ = std::max(longest_bytes_, touched[i].end - touched[i].start);
+    if (touched[i].by_kernel) continue;
+    longest_bytes_ = std::max(longest_bytes_, touched[i].end - touched[i].start);
+    largest_weight_ = std::max(largest_weight_, touched[i].weight);
   }
 }
 
@@ -62,35 +70,70 @@ void TouchBooks::add(std::uint32_t site, TouchPart part) {
   sum.last = {part.range, after};
 }
 
-std::vector<TouchShare> TouchBooks::shares(std::uint32_t site, std::int64_t site_bytes, bool all_by_faults) const {
-  std::vector<TouchShare> shares;
-  if (site >= sites_.size()) return shares;
-  double counted = 0, estimate = 0, variance = 0;
-  for (const auto& [toucher, sum] : sites_[site]) {
-    (sum.variance == 0 && toucher.by_kernel ? counted : estimate) += sum.bytes;
-    variance += sum.variance;
+bool TouchBooks::is_thin(std::int64_t bytes) const {
+  return static_cast<double>(bytes) < kFewSamples * largest_weight_ * kFaultBytes;
+}
+
+const TouchBooks::Sums& TouchBooks::sums_of(const TouchSite& site) const {
+  static const Sums kNone;
+  return site.number < sites_.size() ? sites_[site.number] : kNone;
+}
+
+double TouchBooks::counted_bytes(const Sums& sums) {
+  double bytes = 0;
+  for (const auto& [toucher, sum] : sums)
+    if (toucher.is_counted(sum)) bytes += sum.bytes;
+  return bytes;
+}
+
+std::vector<std::vector<TouchShare>> TouchBooks::shares(std::span<const TouchSite> sites, bool all_by_faults) const {
+  Group group{.samples = {}, .sites = sites.size()};
+  for (const TouchSite& site : sites) {
+    const Sums& sums = sums_of(site);
+    group.bytes += std::max(0.0, static_cast<double>(site.bytes) - counted_bytes(sums));
+    for (const auto& [toucher, sum] : sums) {
+      group.variance += sum.variance;
+      if (toucher.is_counted(sum)) continue;
+      Sum& together = group.samples[toucher];
+      together.bytes += sum.bytes;
+      together.variance += sum.variance;
+      group.estimate += sum.bytes;
+    }
   }
-  const auto bytes = static_cast<double>(site_bytes);
-  const double counted_scale = counted > bytes ? bytes / counted : 1;
-  const Fit fit(estimate, variance, std::max(0.0, bytes - counted), all_by_faults);
+  std::vector<std::vector<TouchShare>> shares;
+  shares.reserve(sites.size());
+  for (const TouchSite& site : sites) shares.push_back(shares_of(site, group, all_by_faults));
+  return shares;
+}
+
+std::vector<TouchShare> TouchBooks::shares_of(const TouchSite& site, const Group& group, bool all_by_faults) const {
+  std::vector<TouchShare> shares;
   double place = 0;
   std::int64_t shared_bytes = 0;
-  for (const auto& [toucher, sum] : sites_[site]) {
-    const bool is_counted = sum.variance == 0 && toucher.by_kernel;
-    // Rounded where they end, so that they sum to what they share.
-    place += sum.bytes * (is_counted ? counted_scale : fit.scale);
-    const std::int64_t end = std::clamp(static_cast<std::int64_t>(std::llround(place)), shared_bytes, site_bytes);
-    if (end == shared_bytes) continue;
-    // A share of a known total errs less than its samples do.
-    const double part = fit.whole && !is_counted ? sum.bytes / estimate : 0;
-    const double others = std::max(0.0, variance - sum.variance);
-    shares.push_back(
-        {.stack = toucher.stack,
-         .bytes = end - shared_bytes,
-         .variance =
-             is_counted ? 0 : fit.scale * fit.scale * ((1 - part) * (1 - part) * sum.variance + part * part * others),
-         .by_kernel = toucher.by_kernel});
+  // Rounded where they end, so that they sum to what they share.
+  const auto add = [&](const Toucher& toucher, double bytes, double variance) {
+    place += bytes;
+    const std::int64_t end = std::clamp(static_cast<std::int64_t>(std::llround(place)), shared_bytes, site.bytes);
+    if (end > shared_bytes)
+      shares.push_back(
+          {.stack = toucher.stack, .bytes = end - shared_bytes, .variance = variance, .by_kernel = toucher.by_kernel});
     shared_bytes = end;
+  };
+  const Sums& sums = sums_of(site);
+  const auto bytes = static_cast<double>(site.bytes);
+  const double counted = counted_bytes(sums);
+  for (const auto& [toucher, sum] : sums)
+    if (toucher.is_counted(sum)) add(toucher, sum.bytes * (counted > bytes ? bytes / counted : 1), 0);
+  const Fit fit(group.estimate, group.variance, group.bytes, all_by_faults);
+  const double part_of_group = group.bytes > 0 ? std::max(0.0, bytes - counted) / group.bytes : 0;
+  for (const auto& [toucher, sum] : group.samples) {
+    // A share of a known total errs less than its samples do. The errors of the group's sites sum to the group's.
+    const double part = fit.whole ? sum.bytes / group.estimate : 0;
+    const double others = std::max(0.0, group.variance - sum.variance);
+    const double variance = fit.scale * fit.scale * ((1 - part) * (1 - part) * sum.variance + part * part * others);
+    const double here = sum.bytes * fit.scale * part_of_group;
+    if (group.sites > 1 && here < kLeastShareBytes) continue;
+    add(toucher, here, variance * part_of_group);
   }
   std::ranges::stable_sort(shares, std::ranges::greater{}, &TouchShare::bytes);
   return shares;

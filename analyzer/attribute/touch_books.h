@@ -7,10 +7,14 @@
 // samples say of a site is fitted to it: down to its bytes where it is more (a fault that did not bring in all that it
 // could have), up to them where it falls short by no more than three standard errors. What falls short by more stays
 // open: the kernel made it resident in a way that was not counted, or it is older than the samples.
+//
+// Small mappings that one line made by the dozen (segments of shared memory) have less than a sample each: they are
+// fitted together, and each gets its part of what all of them come to.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "attribute/evidence.h"
@@ -22,6 +26,12 @@ namespace whyrss {
 struct TouchPart {
   std::uint32_t range = 0;  // its index there
   double bytes = 0;
+};
+
+// What is booked under one number.
+struct TouchSite {
+  std::uint32_t number = 0;
+  std::int64_t bytes = 0;
 };
 
 class TouchBooks {
@@ -44,9 +54,13 @@ class TouchBooks {
   // Parts of one range must come one after the other for the errors to be right.
   void add(std::uint32_t site, TouchPart part);
 
-  // Largest first, at most `site_bytes` together. `all_by_faults`: a fault may have brought in more than was taken for
-  // granted, and nothing else did: samples speak for all of the site, however much they fall short.
-  [[nodiscard]] std::vector<TouchShare> shares(std::uint32_t site, std::int64_t site_bytes, bool all_by_faults) const;
+  // Whether too few samples are to be expected on so many bytes to tell anything of them alone.
+  [[nodiscard]] bool is_thin(std::int64_t bytes) const;
+
+  // Of each of the sites, which are fitted together: largest first, at most its bytes. `all_by_faults`: a fault may
+  // have brought in more than was taken for granted, and nothing else did: samples speak for all of the sites, however
+  // much they fall short.
+  [[nodiscard]] std::vector<std::vector<TouchShare>> shares(std::span<const TouchSite> sites, bool all_by_faults) const;
 
  private:
   using Indices = std::vector<std::uint32_t>;  // of touched_, sorted by start
@@ -63,20 +77,32 @@ class TouchBooks {
     }
   }
 
-  struct Toucher {
-    StackId stack = kEmptyStack;
-    bool by_kernel = false;
-    friend auto operator<=>(const Toucher&, const Toucher&) = default;
-  };
   struct Sum {
     double bytes = 0, variance = 0;
     TouchPart last;  // the parts of the last range, which was one sample
   };
+  struct Toucher {
+    StackId stack = kEmptyStack;
+    bool by_kernel = false;
+    friend auto operator<=>(const Toucher&, const Toucher&) = default;
+    [[nodiscard]] bool is_counted(const Sum& sum) const { return by_kernel && sum.variance == 0; }
+  };
   using Sums = std::map<Toucher, Sum>;
+  struct Group {  // of sites that are fitted together
+    Sums samples;
+    double estimate = 0, variance = 0;
+    double bytes = 0;  // without those that were counted
+    std::size_t sites = 0;
+  };
+
+  [[nodiscard]] const Sums& sums_of(const TouchSite& site) const;
+  [[nodiscard]] static double counted_bytes(const Sums& sums);
+  [[nodiscard]] std::vector<TouchShare> shares_of(const TouchSite& site, const Group& group, bool all_by_faults) const;
 
   const std::vector<TouchedRange>& touched_;
   Indices sampled_, counted_;
   std::uint64_t longest_bytes_ = 0;  // of the sampled ones
+  double largest_weight_ = 0;        // of them
   std::vector<Sums> sites_;          // by number
 };
 

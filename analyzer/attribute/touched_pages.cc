@@ -76,7 +76,8 @@ void TouchedPages::add(const TouchSample& sample, bool shared, bool watched) {
   const TouchSample* before = samples_.find(fault.page);
   const ResidentRun* run = run_at_last_walk(fault.page);
   if (run != nullptr && run->file) return candidates_.put(fault);
-  const bool shared_at_walk = run != nullptr && !run->exclusive;
+  // The kernel tells of a whole huge page whether its first part is mapped once; only shared ones fault again.
+  const bool shared_at_walk = run != nullptr && (!run->exclusive || run->huge);
   const bool there_at_fork =
       before != nullptr ? before->time_ns < fork_ns_ : run != nullptr && last_begin_ns_ < fork_ns_;
   if (shared || shared_at_walk || there_at_fork) return candidates_.put(fault);

@@ -66,6 +66,7 @@ Manifest describe_recording(const CollectOptions& options, trace::SessionId sess
   for (const Capability& capability : probe_capabilities())
     manifest.capabilities[capability.name] = capability.works ? "yes" : capability.detail;
   manifest.page_bytes = sysconf(_SC_PAGESIZE);
+  manifest.memory_total_bytes = sysconf(_SC_PHYS_PAGES) * manifest.page_bytes;
   manifest.state = "recording";
   manifest.collector_pid = getpid();
   return manifest;
@@ -125,10 +126,14 @@ int run_collect(const CollectOptions& options) {
   setup.directory = std::move(*directory);
   setup.pool = std::move(*pool);
   setup.pool.view().header->reader_pid.store(static_cast<std::uint32_t>(getpid()));
+  // Whoever starts before our first round must not take us for dead.
+  setup.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(monotonic_ns()));
   setup.manifest = describe_recording(options, setup.session, option_text);
   setup.manifest.pool_path = setup.pool.path();
   setup.target = options.target;
   setup.control_fd = options.control_fd;
+  setup.memory_group = options.memory_group;
+  setup.removes_group = options.remove_group;
   open_handover(setup);
   const Status written =
       write_file_atomically(setup.directory.path + "/manifest.json", render_manifest(setup.manifest));

@@ -2,7 +2,7 @@
 // only LD_PRELOAD and WHYRSS_OUTPUT are set.
 //
 // Option names: --output DIR --target PID --ready-fd FD [--control-fd FD] [--force] [--options STR]
-// [-- CMD ARGS...]
+// [--memory-group DIR [--remove-group]] [-- CMD ARGS...]
 #pragma once
 
 #include <sys/types.h>
@@ -18,6 +18,8 @@ struct CollectOptions {
   int ready_fd = -1;                 // gets "WHYRSS_SESSION=<32 hex>:<pool path>\n" or "!reason\n", then is closed
   int control_fd = -1;               // only from `record`: a socket, see collect/control.h
   bool force = false;                // replace an existing recording instead of choosing DIR.1, DIR.2 ...
+  std::string memory_group;          // directory of the cgroup that record made for the target
+  bool remove_group = false;         // when all has ended
   std::string options;               // what WHYRSS_OPTS holds; empty: the environment's
   std::vector<std::string> command;  // for the manifest; empty: read from /proc
 

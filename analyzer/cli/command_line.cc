@@ -20,16 +20,18 @@ constexpr const char* kHelp =
   whyrss record [options] -- CMD  the same with options
   whyrss report DIR               the whole report of a recording
   whyrss compare-allocators CMD   what CMD needs under glibc, jemalloc, tcmalloc and mimalloc
+  whyrss prove PID|DIR            show that file cache is no leak: have the kernel take it back
   whyrss doctor [-- CMD]          what works on this machine and for CMD
   whyrss env [-o DIR]             lines to export for jobs whose command line cannot change
 
 `whyrss VERB --help` lists a verb's options. `whyrss --version` says which this is.
 )";
 
-constexpr std::array<std::string_view, 6> kVerbs{"record", "report", "compare-allocators", "doctor", "collect", "env"};
+constexpr std::array<std::string_view, 7> kVerbs{"record",  "report", "compare-allocators", "prove", "doctor",
+                                                 "collect", "env"};
 // Of the contract, still to come. They are verbs already, so that no script starts to depend on `whyrss top`
 // recording the program of that name.
-constexpr std::array<std::string_view, 6> kLaterVerbs{"html", "diff", "top", "export", "merge", "prove"};
+constexpr std::array<std::string_view, 5> kLaterVerbs{"html", "diff", "top", "export", "merge"};
 
 using Words = std::vector<std::string>;
 
@@ -65,13 +67,22 @@ Split split_command(const CLI::App& app, const Words& words) {
   return split;
 }
 
-// CLI11 wants the words backwards. Nothing: parsed; else what to print, or what is wrong.
-std::optional<CommandLine> parse_into(CLI::App& app, Words words, int usage_status = kUsage) {
+std::string help_of(const CLI::App& app, std::string_view command) {
+  constexpr std::string_view kOptions = "[OPTIONS]";
+  std::string text = app.help("whyrss");
+  if (const std::size_t at = text.find(kOptions); at != std::string::npos) text.insert(at + kOptions.size(), command);
+  return text;
+}
+
+// CLI11 wants the words backwards. Nothing: parsed; else what to print, or what is wrong. `command`: what the usage
+// line says of the words behind the options.
+std::optional<CommandLine> parse_into(CLI::App& app, Words words, int usage_status = kUsage,
+                                      std::string_view command = {}) {
   std::reverse(words.begin(), words.end());
   try {
     app.parse(std::move(words));
   } catch (const CLI::CallForHelp&) {
-    return ShowText{app.help()};
+    return ShowText{help_of(app, command)};
   } catch (const CLI::Error& error) {
     std::string message = error.what();
     std::replace(message.begin(), message.end(), '\n', ' ');
@@ -83,11 +94,12 @@ std::optional<CommandLine> parse_into(CLI::App& app, Words words, int usage_stat
 CommandLine parse_record(const Words& words) {
   RecordOptions options;
   std::string sample_bytes = "64KiB", liveness = "on", write_tracking = "on";
-  CLI::App app("Runs CMD, and says why its memory grew: whyrss record [options] -- CMD ARGS...", "record");
+  CLI::App app("Runs CMD, and says why its memory grew.", "record");
   app.add_option("-o,--output", options.output,
                  "directory of the recording (default whyrss-<program>-<pid>; %p pid, %h host, %j job, %r rank)");
   app.add_flag("-f,--force", options.force, "replace an existing recording");
-  app.add_option("--mode", options.mode, "sampled")->check(CLI::IsMember({"sampled", "exact"}));
+  app.add_option("--mode", options.mode, "sampled (default), or exact: each malloc and free with its stack")
+      ->check(CLI::IsMember({"sampled", "exact"}));
   app.add_option("--sample-bytes", sample_bytes, "mean distance of malloc samples (default 64KiB)");
   app.add_option("--touch", options.touch, "sample each Nth page fault: a number, auto or off");
   app.add_option("--liveness", liveness, "live bytes per page: on or off")->check(CLI::IsMember({"on", "off"}));
@@ -95,11 +107,13 @@ CommandLine parse_record(const Words& words) {
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option("--unwinder", options.unwinder, "auto or libunwind")->check(CLI::IsMember({"auto", "libunwind"}));
   app.add_option("--preload", options.preload, "an allocator's library, loaded behind ours");
-  app.add_option("--memory-max", options.memory_max, "run under a memory limit of this size");
+  const CLI::Option* limit =
+      app.add_option("--memory-max", options.memory_max,
+                     "run CMD in a memory cgroup of this size, as under a limit of a container or a batch system");
   app.add_option("--exe", options.exe, "which programs of the tree to trace fully (a pattern with *)");
   app.add_flag("-q,--quiet", options.quiet, "print nothing of our own");
   const Split split = split_command(app, words);
-  if (auto other = parse_into(app, split.options, kCannotRecord)) return *other;
+  if (auto other = parse_into(app, split.options, kCannotRecord, " -- CMD ARGS...")) return *other;
 
   const Result<std::int64_t> distance = parse_size(sample_bytes);
   if (!distance || *distance == 0)
@@ -113,9 +127,9 @@ CommandLine parse_record(const Words& words) {
                       options.touch.find_first_not_of('0') != std::string::npos;
   if (options.touch != "auto" && options.touch != "off" && !number)
     return UsageError{"record: --touch " + options.touch + ": expected a number above 0, auto or off", kCannotRecord};
-  if (!options.memory_max.empty())
-    if (const auto size = parse_size(options.memory_max); !size)
-      return UsageError{"record: --memory-max: " + size.error(), kCannotRecord};
+  if (limit->count() > 0)
+    if (const auto size = parse_size(options.memory_max); !size || *size == 0)
+      return UsageError{"record: --memory-max: " + (size ? "must be more than 0" : size.error()), kCannotRecord};
   if (split.command.empty())
     return UsageError{"record: no command given (whyrss record [options] -- CMD ARGS...)", kCannotRecord};
   options.command = split.command;
@@ -149,9 +163,7 @@ CommandLine parse_report(const Words& words) {
 CommandLine parse_compare(const Words& words) {
   CompareOptions options;
   std::vector<std::string> lists;
-  CLI::App app(
-      "Runs CMD under each allocator, and says which needs what: whyrss compare-allocators [options] -- CMD ARGS...",
-      "compare-allocators");
+  CLI::App app("Runs CMD under each allocator, and says which needs what.", "compare-allocators");
   app.add_option("-a,--allocators", lists,
                  "glibc, jemalloc, tcmalloc, mimalloc or a library, with commas between; NAME:VARIABLE=VALUE ... "
                  "gives the last one settings; may be repeated (default: all that are found)")
@@ -165,7 +177,7 @@ CommandLine parse_compare(const Words& words) {
   app.add_flag("--show-output", options.show_output, "let the output of CMD through; else that of failed runs alone");
   app.add_flag("--own-allocator", options.own_allocator)->group("");
   const Split split = split_command(app, words);
-  if (auto other = parse_into(app, split.options)) return *other;
+  if (auto other = parse_into(app, split.options, kUsage, " -- CMD ARGS...")) return *other;
   for (const std::string& list : lists) {
     const auto choices = parse_allocators(list);
     if (!choices) return UsageError{"compare-allocators: -a " + list + ": " + choices.error()};
@@ -177,11 +189,28 @@ CommandLine parse_compare(const Words& words) {
   return options;
 }
 
+CommandLine parse_prove(const Words& words) {
+  ProveOptions options;
+  CLI::App app("Shows that the file pages of a process are reclaimable, by reclaiming them.", "prove");
+  app.add_option("target", options.target, "a process, or the directory of a recording")->required();
+  app.add_flag("--tree", options.tree, "of a process: its descendants too");
+  const CLI::Option* limit = app.add_option(
+      "--memory-max", options.memory_max,
+      "of a recording that has ended: the limit under which its command runs again (default: chosen from it)");
+  app.add_option("--input", options.input, "what that run reads from its stdin (default /dev/null)");
+  app.add_flag("--show-output", options.show_output, "let the output of that run through");
+  if (auto other = parse_into(app, words)) return *other;
+  if (limit->count() > 0)
+    if (const auto size = parse_size(options.memory_max); !size || *size == 0)
+      return UsageError{"prove: --memory-max: " + (size ? "must be more than 0" : size.error())};
+  return options;
+}
+
 CommandLine parse_doctor(const Words& words) {
   DoctorOptions options;
-  CLI::App app("What works on this machine, and for CMD: whyrss doctor [-- CMD ARGS...]", "doctor");
+  CLI::App app("What works on this machine, and for CMD.", "doctor");
   const Split split = split_command(app, words);
-  if (auto other = parse_into(app, split.options)) return *other;
+  if (auto other = parse_into(app, split.options, kUsage, " [-- CMD ARGS...]")) return *other;
   options.command = split.command;
   return options;
 }
@@ -194,6 +223,8 @@ CommandLine parse_collect(const Words& words) {
   app.add_option("--ready-fd", options.ready_fd);
   app.add_option("--control-fd", options.control_fd);
   app.add_flag("--force", options.force);
+  app.add_option("--memory-group", options.memory_group);
+  app.add_flag("--remove-group", options.remove_group);
   app.add_option("--options", options.options);
   const Split split = split_command(app, words);
   if (auto other = parse_into(app, split.options)) return *other;
@@ -230,6 +261,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   if (first == "record") return parse_record(rest);
   if (first == "report") return parse_report(rest);
   if (first == "compare-allocators") return parse_compare(rest);
+  if (first == "prove") return parse_prove(rest);
   if (first == "doctor") return parse_doctor(rest);
   if (first == "collect") return parse_collect(rest);
   return parse_env(rest);

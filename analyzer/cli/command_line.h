@@ -9,6 +9,7 @@
 #include "cli/compare_command.h"
 #include "cli/doctor_command.h"
 #include "cli/env_command.h"
+#include "cli/prove_command.h"
 #include "cli/record_command.h"
 #include "cli/report_command.h"
 
@@ -23,8 +24,8 @@ struct UsageError {
   int exit_status = 2;  // 125 for record, whose other statuses belong to the command
 };
 
-using CommandLine = std::variant<UsageError, ShowText, RecordOptions, ReportOptions, CompareOptions, DoctorOptions,
-                                 CollectOptions, EnvOptions>;
+using CommandLine = std::variant<UsageError, ShowText, RecordOptions, ReportOptions, CompareOptions, ProveOptions,
+                                 DoctorOptions, CollectOptions, EnvOptions>;
 
 // `arguments` without the program's name. `whyrss CMD` means `whyrss record CMD`; verbs win over programs
 // of the same name. Options of record, compare-allocators and doctor end at the first word that is none; `--`

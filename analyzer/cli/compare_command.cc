@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "cli/comparing.h"
+#include "cli/complain.h"
 #include "cli/output_file.h"
 #include "cli/record_signals.h"
 #include "collect/target_kind.h"
@@ -18,11 +19,6 @@ namespace whyrss {
 namespace {
 
 constexpr int kDone = 0, kNothing = 1, kNotExecutable = 126, kNotFound = 127;
-
-int complain(const std::string& message, int status) {
-  std::fprintf(stderr, "whyrss: %s\n", printable(message).c_str());
-  return status;
-}
 
 std::string rendered(const Comparison& comparison, const std::string& format) {
   if (format == "json") return render_compare_json(comparison);

@@ -2,18 +2,19 @@
 
 #include <fmt/format.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
 
 #include "collect/capabilities.h"
+#include "collect/launch.h"
+#include "collect/memory_group.h"
 #include "collect/target_kind.h"
 #include "shim/trace/trace_format.h"
 #include "support/file.h"
+#include "support/program_output.h"
 #include "support/text.h"
 #include "support/version.h"
 
@@ -25,30 +26,6 @@ void print(const Capability& capability) {
   if (capability.works) return;
   fmt::print("        without it: {}\n", capability.missing_without);
   if (!capability.remedy.empty()) fmt::print("        to enable:  {}\n", capability.remedy);
-}
-
-// First line that a program prints, stderr included; nothing when it does not run.
-std::optional<std::string> first_output_line(std::vector<std::string> command) {
-  std::array<int, 2> fds{};
-  if (pipe(fds.data()) != 0) return std::nullopt;
-  const Fd read_end(fds[0]);
-  Fd write_end(fds[1]);
-  const pid_t pid = fork();
-  if (pid == 0) {
-    dup2(write_end.get(), STDOUT_FILENO);
-    dup2(write_end.get(), STDERR_FILENO);
-    std::vector<char*> words;
-    for (std::string& word : command) words.push_back(word.data());
-    words.push_back(nullptr);
-    execvp(words.front(), words.data());
-    _exit(127);
-  }
-  write_end.reset();
-  const auto text = read_all(read_end.get(), "pipe");
-  int status = 0;
-  if (pid < 0 || waitpid(pid, &status, 0) != pid || status != 0 || !text || text->empty()) return std::nullopt;
-  std::string_view rest = *text;
-  return std::string(take_until(rest, '\n'));
 }
 
 Capability preload_library() {
@@ -74,14 +51,15 @@ Capability python_support(const std::string& program) {
       .detail = program + " does not run",
       .missing_without = "lines of Python code; native ones remain",
       .remedy = fmt::format("use CPython 3.{} to 3.{}", trace::kFirstPythonMinor, trace::kLastPythonMinor)};
-  const auto version = first_output_line({program, "-c", kAskPython});
-  if (!version) return result;
-  result.detail = fmt::format("{}: {}", program, *version);
+  const auto output = run_program({program, "-c", kAskPython});
+  if (!output || output->status != 0 || output->first_line.empty()) return result;
+  const std::string& version = output->first_line;
+  result.detail = fmt::format("{}: {}", program, version);
   for (std::uint32_t minor = trace::kFirstPythonMinor; minor <= trace::kLastPythonMinor; ++minor)
-    if (version->starts_with(fmt::format("CPython 3.{}.", minor))) result.works = true;
+    if (version.starts_with(fmt::format("CPython 3.{}.", minor))) result.works = true;
   if (!result.works)
     result.detail += " is not known to this version";
-  else if (version->find("free-threaded") != std::string::npos)
+  else if (version.find("free-threaded") != std::string::npos)
     result.detail += ": experimental, no test has run its tables";
   return result;
 }
@@ -94,6 +72,36 @@ Capability target_program(const std::string& command) {
           .detail = works ? program.path : fmt::format("{} {}", command, describe(program.kind)),
           .missing_without = "code lines of this program; its causes come from the kernel alone",
           .remedy = works ? "" : "use a dynamically linked x86-64 glibc build"};
+}
+
+// By trying it on a child that waits.
+Capability memory_limit() {
+  constexpr std::int64_t kTriedBytes = 64 << 20;
+  Capability result{.name = "memory_max",
+                    .works = false,
+                    .detail = {},
+                    .missing_without = "record --memory-max: runs under a memory limit",
+                    .remedy = "run as root, in a cgroup that is delegated to you, or in a session of systemd"};
+  sigset_t mask;
+  sigprocmask(SIG_SETMASK, nullptr, &mask);
+  auto child = GatedTarget::fork_child(mask);
+  if (!child) {
+    result.detail = child.error();
+    return result;
+  }
+  const auto group = confine(child->pid(), kTriedBytes, own_place());
+  child->cancel();
+  if (!group) {
+    result.detail = group.error();
+    return result;
+  }
+  if (group->is_ours) remove_group(group->path);
+  result.works = true;
+  result.remedy.clear();
+  result.detail = group->is_ours
+                      ? fmt::format("a cgroup in {}", std::filesystem::path(group->path).parent_path().string())
+                      : std::string("a scope of systemd");
+  return result;
 }
 
 bool is_python(const std::string& command) {
@@ -111,6 +119,7 @@ int run_doctor(const DoctorOptions& options) {
   if (options.command.empty() || is_python(options.command.front()))
     print(python_support(options.command.empty() ? "python3" : options.command.front()));
   for (const Capability& capability : probe_capabilities()) print(capability);
+  print(memory_limit());
   std::fflush(stdout);
   return 0;
 }

@@ -6,15 +6,13 @@
 #include <cstdio>
 #include <cstring>
 
-#include "report/format.h"
+#include "cli/complain.h"
 
 namespace whyrss {
 namespace {
 
-int complain(const std::string& name, int why) {
-  const std::string message = fmt::format("cannot write {}: {}", name, std::strerror(why));
-  std::fprintf(stderr, "whyrss: %s\n", printable(message).c_str());
-  return 1;
+int cannot_write(const std::string& name, int why) {
+  return complain(fmt::format("cannot write {}: {}", name, std::strerror(why)));
 }
 
 }  // namespace
@@ -22,12 +20,12 @@ int complain(const std::string& name, int why) {
 int write_output(const std::string& text, const std::string& output, const std::string& what) {
   const bool to_file = !output.empty() && output != "-";
   std::FILE* file = to_file ? std::fopen(output.c_str(), "we") : stdout;
-  if (file == nullptr) return complain(output, errno);
+  if (file == nullptr) return cannot_write(output, errno);
   bool good = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   good = std::fflush(file) == 0 && good;
   const int why = errno;
   if (to_file) good = std::fclose(file) == 0 && good;
-  return good ? 0 : complain(to_file ? output : what, why);
+  return good ? 0 : cannot_write(to_file ? output : what, why);
 }
 
 }  // namespace whyrss

@@ -15,8 +15,10 @@
 #include <optional>
 
 #include "cli/record_signals.h"
+#include "cli/size_option.h"
 #include "collect/control.h"
 #include "collect/launch.h"
+#include "collect/memory_group.h"
 #include "collect/recording_directory.h"
 #include "collect/target_kind.h"
 #include "support/clock.h"
@@ -63,7 +65,6 @@ std::string preload_value(const std::string& library, const std::string& allocat
 }
 
 Status check_options(const RecordOptions& options) {
-  if (!options.memory_max.empty()) return Error{"--memory-max is not available in this version"};
   const std::string library = shim_library();
   if (access(library.c_str(), R_OK) != 0)
     return Error{fmt::format("cannot find the library {}: install it beside the program", library)};
@@ -73,6 +74,13 @@ Status check_options(const RecordOptions& options) {
       access(options.preload.c_str(), R_OK) != 0)
     return system_error("cannot preload", options.preload);
   return Done{};
+}
+
+// An empty path without --memory-max.
+Result<MemoryGroup> make_memory_group(const RecordOptions& options, pid_t target) {
+  if (options.memory_max.empty()) return MemoryGroup{};
+  const auto limit = parse_size(options.memory_max);
+  return limit ? confine(target, *limit, own_place()) : Error{limit.error()};
 }
 
 // Waits for the command, stops and goes on with it; other children (as PID 1) are reaped in passing.
@@ -177,9 +185,17 @@ int run_record(const RecordOptions& options) {
   std::vector<std::string> arguments{"--output",  directory,           "--target", std::to_string(target->pid()),
                                      "--options", option_text(options)};
   if (options.force) arguments.emplace_back("--force");
+  auto group = make_memory_group(options, target->pid());
+  if (!group) {
+    target->cancel();
+    return refuse(kCannotRecord, group.error());
+  }
+  if (!group->path.empty()) arguments.insert(arguments.end(), {"--memory-group", group->path});
+  if (group->is_ours) arguments.emplace_back("--remove-group");
   auto collector = start_collector(own_program(), arguments, options.command);
   if (!collector) {
     target->cancel();
+    if (group->is_ours) remove_group(group->path);
     return refuse(kCannotRecord, collector.error());
   }
 
@@ -208,7 +224,10 @@ int run_record(const RecordOptions& options) {
        exited ? fmt::format("exit {}", end.si_status)
               : fmt::format("signal SIG{}", sigabbrev_np(end.si_status) != nullptr ? sigabbrev_np(end.si_status)
                                                                                    : std::to_string(end.si_status)));
-  conclude(options, directory, wait_for_collector(control_fd));
+  const Ending ending = wait_for_collector(control_fd);
+  // The collector has, unless it was killed. One that is still at its work reads what the group counted.
+  if (group->is_ours && ending.complete) remove_group(group->path);
+  conclude(options, directory, ending);
   return exited ? end.si_status : die_by(end.si_status);
 }
 

@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 
+#include "cli/complain.h"
 #include "cli/fail_if.h"
 #include "cli/output_file.h"
 #include "ingest/load.h"
@@ -22,11 +22,6 @@ namespace whyrss {
 namespace {
 
 constexpr int kDone = 0, kUnreadable = 1, kUsage = 2, kFailIfHeld = 3;
-
-int complain(const std::string& message, int status) {
-  std::fprintf(stderr, "whyrss: %s\n", printable(message).c_str());
-  return status;
-}
 
 bool wants_colour(int fd) {
   const char* no_colour = std::getenv("NO_COLOR");

@@ -1,35 +1,44 @@
-// numpy arrays that are kept only by views of a small part of them, found by reading the target's small-object pools.
+// numpy arrays and the views of them.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
-#include "collect/liveness_read.h"
+#include "collect/python_objects.h"
 #include "collect/target_memory.h"
 #include "shim/trace/recording_format.h"
 
 namespace whyrss {
 
-// PyArrayObject_fields of numpy's ndarraytypes.h, the same since numpy 1.7; 96 bytes and more with its later members.
-struct ArrayObject {
-  std::uint64_t references, type;
-  std::uint64_t data;
-  std::int32_t dimension_count, padding;
-  std::uint64_t dimensions, strides;  // addresses of dimension_count x i64
-  std::uint64_t base;                 // the object that owns `data`, 0: this one
-  std::uint64_t description;
-  std::int32_t flags, padding2;
+struct Array {
+  std::uint64_t block, address;
+  ArrayObject object;
 };
-static_assert(sizeof(ArrayObject) == 72);
 
-// True when the target has loaded numpy.
-bool has_numpy(const PageWalk& walk);
+class Arrays {
+ public:
+  Arrays(const TargetMemory& memory, std::span<const PythonObject> objects);
+  Arrays(const Arrays&) = delete;
+  Arrays& operator=(const Arrays&) = delete;
 
-// A view whose array is kept by views alone, all of them together smaller than a sixteenth of it. Arrays below
-// kLeastBufferBytes are not looked at. Nothing when there are too many arrays to look at in a moment.
-inline constexpr std::int64_t kLeastBufferBytes = 256 * 1024;
-inline constexpr std::int64_t kRetainedRatio = 16;
-std::vector<trace::RetainingView> find_retaining_views(const TargetMemory& memory, const Liveness& liveness);
+  [[nodiscard]] std::span<const Array> all() const { return arrays_; }
+  // Arrays whose memory is that of the object at this address.
+  [[nodiscard]] std::span<const Array* const> views_of(std::uint64_t address) const;
+  // Bytes from the first to the last element, as far as dimensions and strides tell; nothing when they do not.
+  [[nodiscard]] std::optional<std::int64_t> extent_bytes(const Array& array) const;
+  // The same of all views of the object at this address together; nothing where it is `limit_bytes` or more.
+  [[nodiscard]] std::optional<std::int64_t> extent_of_views(std::uint64_t address, std::int64_t limit_bytes) const;
+
+ private:
+  const TargetMemory& memory_;
+  std::vector<Array> arrays_;
+  std::unordered_map<std::uint64_t, std::vector<const Array*>> views_;  // by base
+};
+
+// Appends the views of arrays that nothing but their views holds, where these are small (retaining_views.h).
+void find_array_views(const Arrays& arrays, std::vector<trace::RetainingView>& found);
 
 }  // namespace whyrss

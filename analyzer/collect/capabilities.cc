@@ -17,6 +17,7 @@
 #include "collect/page_walk.h"
 #include "shim/trace/pool.h"
 #include "support/file.h"
+#include "support/kernel_log.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -155,6 +156,24 @@ Capability cgroup_limit() {
   return result;
 }
 
+Capability kernel_log() {
+  Capability result{.name = "kernel_log",
+                    .works = false,
+                    .detail = {},
+                    .missing_without = "the kernel's own line on a process that it killed for lack of memory",
+                    .remedy = "run as root, or sysctl kernel.dmesg_restrict=0; outside of containers"};
+  if (!kernel_log_has_our_pids()) {
+    result.detail = "its process numbers are not those of this container";
+  } else if (!KernelLog::open(KernelLog::From::now).is_open()) {
+    result.detail = "/dev/kmsg: " + errno_text();
+  } else {
+    result.works = true;
+    result.detail = "/dev/kmsg is readable";
+    result.remedy.clear();
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<Capability> probe_capabilities() {
@@ -180,6 +199,7 @@ std::vector<Capability> probe_capabilities() {
       page_fault_events(),
       write_tracking(),
       cgroup_limit(),
+      kernel_log(),
       shared_memory_space(),
       traceability(),
   };

@@ -39,8 +39,10 @@ constexpr std::uint64_t kBusyRecords = 3000;
 constexpr std::int64_t kBusyNs = 50'000'000;
 constexpr std::int64_t kBetweenNs = 2'000'000;
 
-// A vfork or posix_spawn child before its exec runs on its parent's memory, which is not its own.
-bool shares_memory(pid_t a, pid_t b) { return syscall(SYS_kcmp, a, b, KCMP_VM, 0, 0) == 0; }
+std::optional<ProcessStat> stat_of(pid_t pid) {
+  const auto text = read_file(fmt::format("/proc/{}/stat", pid));
+  return text ? parse_process_stat(*text) : std::nullopt;
+}
 
 }  // namespace
 
@@ -48,12 +50,14 @@ Collector::Collector(Setup setup)
     : setup_(std::move(setup)),
       context_{.directory = setup_.directory.path,
                .host = setup_.manifest.host,
+               .memory_group = setup_.memory_group,
                .session = setup_.session,
                .methods = probe_walk_methods(),
                .resolver = &resolver_,
                .log = [this](const std::string& line) { log(line); }},
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
+      kernel_log_(open_kernel_log()),
       control_(setup_.control_fd),
       budget_(monotonic_ns()),
       started_(setup_.control_fd < 0) {
@@ -130,7 +134,47 @@ bool Collector::is_gone(ProcessKey key, std::uint32_t tid) {
   return access(fmt::format("/proc/{}/task/{}", *pid, tid).c_str(), F_OK) != 0 && errno == ENOENT;
 }
 
-Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, const Followed* parent) {
+std::uint32_t Collector::live_slot_of(ProcessKey key) const {
+  const trace::PoolView pool = setup_.pool.view();
+  const std::set<ProcessKey> names = names_.names_of(key);
+  for (std::uint32_t index = 0; index < pool.header->slot_count; ++index) {
+    const trace::ProcessSlot& slot = pool.slots[index];
+    if (slot.state.load(std::memory_order_acquire) == trace::SlotState::live &&
+        names.contains({.pid = slot.pid, .start_ticks = slot.start_ticks}))
+      return index;
+  }
+  return trace::kNoSlot;
+}
+
+// A vfork or posix_spawn child before its exec runs on its parent's memory, which is not its own. Where nobody may ask
+// (EPERM in containers), one that runs what its traced parent runs is taken for such a child: a fork child has a slot,
+// and is found by it.
+bool Collector::shares_memory(const ProcessStat& child, pid_t pid, const Followed& parent) const {
+  const long different = syscall(SYS_kcmp, pid, parent.process->pid(), KCMP_VM, 0, 0);
+  if (different >= 0) return different == 0;
+  // The parent may have attached a moment ago: its slot is looked for anew.
+  return child.start_stack != 0 && child.start_stack == parent.process->start_stack() &&
+         live_slot_of(parent.process->key()) != trace::kNoSlot;
+}
+
+Collector::Followed* Collector::parent_of(pid_t pid) {
+  const auto stat = pid > 0 ? stat_of(pid) : std::nullopt;
+  const auto parent = by_pid_.find(stat ? static_cast<pid_t>(stat->parent_pid) : -1);
+  return parent == by_pid_.end() ? nullptr : &followed_.at(parent->second);
+}
+
+// Whether both run the same program since the same start. The parent may just have become another one.
+bool Collector::is_fork_of(const ProcessFollow& child, Followed& parent) {
+  const auto same = [&] {
+    return parent.process->start_stack() == child.start_stack() && parent.process->start_code() == child.start_code();
+  };
+  if (same()) return true;
+  bool exec = false;
+  if (parent.process->poll(monotonic_ns(), exec) && exec) exec_seen(parent);
+  return same();
+}
+
+Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* parent) {
   if (const auto found = followed_.find(key); found != followed_.end()) return &found->second;
   if (ended_.contains(key)) return nullptr;
   auto process = ProcessFollow::begin(context_, key, pid);
@@ -146,19 +190,14 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, const Followed
   bool exec = false;
   followed.image_seen_ns = monotonic_ns();
   fresh.poll(followed.image_seen_ns, exec);
-  const bool forked = parent != nullptr && parent->process->start_stack() == fresh.start_stack() &&
-                      parent->process->start_code() == fresh.start_code();
+  if (parent == nullptr) parent = parent_of(pid);
+  const bool forked = parent != nullptr && is_fork_of(fresh, *parent);
   followed.family = forked ? parent->family : next_family_++;
   if (forked && setup_.handover.is_open()) {
     followed.forked_from = parent->process->key();
     followed.track_at_ns = followed.image_seen_ns + kTrackAfterNs;
   }
-  const trace::PoolView pool = setup_.pool.view();
-  const std::set<ProcessKey> names = names_.names_of(key);
-  for (std::uint32_t slot = 0; slot < pool.header->slot_count; ++slot)
-    if (pool.slots[slot].state.load(std::memory_order_acquire) == trace::SlotState::live &&
-        names.contains({.pid = pool.slots[slot].pid, .start_ticks = pool.slots[slot].start_ticks}))
-      followed.slot = slot;
+  followed.slot = live_slot_of(key);
   fresh.write_process(followed.slot != trace::kNoSlot);
   Followed& stored = followed_.emplace(key, std::move(followed)).first->second;
   if (pid > 0) {
@@ -168,12 +207,13 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, const Followed
     } else if (pid == setup_.target) {
       look_at(stored, WalkTrigger::start);
     }
-    if (pid == setup_.target) stored.process->write_cgroup();
+    if (pid == setup_.target) stored.process->write_cgroup(false);
   }
   return &stored;
 }
 
 void Collector::exec_seen(Followed& followed) {
+  for (const ProcessKey name : names_.names_of(followed.process->key())) not_handed_over_.erase(name);
   followed.family = next_family_++;
   followed.forked_from = {};
   followed.track_at_ns = 0;
@@ -203,10 +243,7 @@ void Collector::find_new_slots() {
     const auto found = followed_.find(key);
     if (found == followed_.end()) {
       if (ended_.contains(key)) continue;
-      const auto stat = pid > 0 ? read_file(fmt::format("/proc/{}/stat", pid)) : Result<std::string>(std::string());
-      const auto parsed = stat ? parse_process_stat(*stat) : std::nullopt;
-      const auto parent = by_pid_.find(parsed ? static_cast<pid_t>(parsed->parent_pid) : -1);
-      follow(key, pid, parent == by_pid_.end() ? nullptr : &followed_.at(parent->second));
+      follow(key, pid, nullptr);
     } else if (found->second.slot == trace::kNoSlot) {
       found->second.slot = index;
       found->second.process->write_process(true);
@@ -224,6 +261,8 @@ void Collector::follow_target() {
 
 void Collector::handle_happenings() {
   for (const Happening& happening : drain_.take_happenings()) {
+    // It may have said so before it is followed.
+    if (happening.kind == RecordKind::not_handed_over) not_handed_over_.insert(happening.process);
     const ProcessKey own = names_.own_key(happening.process);
     const auto found = followed_.find(own);
     if (found == followed_.end()) continue;
@@ -245,14 +284,18 @@ void Collector::handle_happenings() {
       case RecordKind::spawn: {
         // From a nested namespace the number means another process here: its slot will tell.
         const pid_t child = own == happening.process ? static_cast<pid_t>(happening.pid) : 0;
-        const auto ticks = child > 0 ? start_ticks_of(child) : std::nullopt;
-        if (ticks && !shares_memory(child, followed.process->pid()))
-          follow({.pid = happening.pid, .start_ticks = *ticks}, child, &followed);
+        const auto stat = child > 0 ? stat_of(child) : std::nullopt;
+        if (stat && (happening.kind == RecordKind::fork || !shares_memory(*stat, child, followed)))
+          follow({.pid = happening.pid, .start_ticks = stat->start_ticks}, child, &followed);
         if (happening.kind == RecordKind::fork) owe_look(followed.family, WalkTrigger::fork);
         break;
       }
       case RecordKind::advise:
         owe_look(followed.family, WalkTrigger::advise);
+        break;
+      case RecordKind::mark:
+        // A phase is everybody's: workers do what the main process names.
+        for (const auto& [key, other] : followed_) owe_look(other.family, WalkTrigger::phase);
         break;
       default:
         break;
@@ -276,9 +319,10 @@ void Collector::scan_children(Followed& followed, std::int64_t now_ns) {
       if (*child == getpid()) continue;  // where the target is PID 1 or a subreaper, we are its child
       if (const auto known = by_pid_.find(*child); known != by_pid_.end() && followed_.contains(known->second))
         continue;
-      const auto ticks = start_ticks_of(*child);
-      if (!ticks || shares_memory(*child, pid)) continue;
-      follow({.pid = static_cast<std::uint32_t>(*child), .start_ticks = *ticks}, *child, &followed);
+      const auto stat = stat_of(*child);
+      // Of one that has ended before anybody saw it nothing is to be had.
+      if (!stat || stat->state == 'Z' || stat->state == 'X' || shares_memory(*stat, *child, followed)) continue;
+      follow({.pid = static_cast<std::uint32_t>(*child), .start_ticks = stat->start_ticks}, *child, &followed);
     }
   }
 }
@@ -306,14 +350,17 @@ void Collector::tick(std::int64_t now_ns) {
       owe_look(followed.family, *trigger);
     if (process.wants_peak_smaps(now_ns) && budget_.allows(now_ns, process.policy().expected_cpu_ns())) {
       budget_.spend(process.write_smaps(WalkTrigger::peak), false);
+      budget_.spend(process.write_rollup(WalkTrigger::peak), false);
       process.write_status(WalkTrigger::peak);
     }
     if (followed.slot != trace::kNoSlot && followed.peaks.observe(process.poll_point()))
       setup_.pool.view().slots[followed.slot].stats_request.fetch_add(1, std::memory_order_relaxed);
+    process.poll_cgroup(now_ns);
     if (flush) process.flush_polls();
     if (counters && followed.slot != trace::kNoSlot) process.write_counters(setup_.pool.view().slots[followed.slot]);
     scan_children(followed, now_ns);
   }
+  read_plateaus(now_ns);
   if (counters) write_manifest();
 }
 
@@ -341,6 +388,8 @@ void Collector::finish_ended() {
     finish(followed);
     owe_look(followed.family, WalkTrigger::exit);
     by_pid_.erase(followed.process->pid());
+    for (auto& [_, other] : followed_)  // they share with those before it what they shared with it
+      if (other.forked_from == key) other.forked_from = followed.forked_from;
     followed_.erase(key);
     ended_.insert(key);
   }
@@ -365,11 +414,10 @@ void Collector::finish(Followed& followed) {
     if (names_.names_of(process.key()).contains({.pid = slot.pid, .start_ticks = slot.start_ticks}))
       slot.state.store(trace::SlotState::free, std::memory_order_release);
   }
-  if (process.has_cgroup() || followed_.size() == 1) process.write_cgroup();
-  process.write_ended(followed.exit_status ? "exit" : "gone", followed.exit_status);
-  if (process.pid() == setup_.target && followed.exit_status && !setup_.manifest.exit_code &&
-      !setup_.manifest.exit_signal && setup_.control_fd < 0)
-    setup_.manifest.exit_code = *followed.exit_status;
+  for (const ProcessKey name : names_.names_of(process.key())) not_handed_over_.erase(name);
+  if (process.cgroup() || followed_.size() == 1) process.write_cgroup(true);
+  if (process.cgroup()) hand_cgroup_on(followed);
+  write_end(followed);
 }
 
 bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
@@ -384,12 +432,18 @@ bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bo
   return drain_into(target, ended, everything);
 }
 
+// Tells those who wait that somebody is there; returns the time.
+std::int64_t Collector::beat() {
+  const std::int64_t now_ns = monotonic_ns();
+  setup_.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(now_ns));
+  return now_ns;
+}
+
 bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   const std::uint64_t begin_records = drain_.compact_records();
-  drained_ns_ = monotonic_ns();
+  drained_ns_ = beat();
   trace::PoolHeader& pool = *setup_.pool.view().header;
-  pool.reader_beat_ns.store(static_cast<std::uint64_t>(drained_ns_));
   pool.sealed_chunks.store(0, std::memory_order_relaxed);
   draining_ = true;
   const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
@@ -415,7 +469,8 @@ void Collector::drain_while_busy() {
 // In the middle of a look, which takes long in a large process. Only for processes that are known: a look at a new one
 // must wait for the end of this one.
 void Collector::drain_between() {
-  if (draining_ || drain_.compact_records() == 0 || monotonic_ns() - drained_ns_ < kBetweenNs) return;
+  const std::int64_t now_ns = beat();
+  if (draining_ || drain_.compact_records() == 0 || now_ns - drained_ns_ < kBetweenNs) return;
   const auto target = [this](ProcessKey key) -> ProcessFollow* {
     const auto known = followed_.find(names_.own_key(key));
     return known == followed_.end() ? nullptr : known->second.process.get();
@@ -443,6 +498,7 @@ void Collector::write_manifest() {
 }
 
 void Collector::close_recording() {
+  end_memory_group();
   if (abandoned_) {
     std::error_code error;
     std::filesystem::remove_all(setup_.directory.path, error);
@@ -455,6 +511,7 @@ void Collector::close_recording() {
     wait(deadline_ns);
     read_control();
   }
+  tell_seen_end();  // record may have been stopped, or killed
   drain(monotonic_ns(), {}, true);
   setup_.manifest.ended_ns = monotonic_ns();
   setup_.manifest.state =

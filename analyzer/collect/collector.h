@@ -18,7 +18,9 @@
 #include "collect/process_follow.h"
 #include "collect/process_names.h"
 #include "collect/recording_directory.h"
+#include "procfs/process_stat.h"
 #include "recording/manifest.h"
+#include "support/kernel_log.h"
 
 namespace whyrss {
 
@@ -31,7 +33,9 @@ class Collector {
     HandoverSocket handover;  // closed: writes are not tracked
     Manifest manifest;
     pid_t target = 0;
-    int control_fd = -1;  // -1: not started by record, the target runs already
+    int control_fd = -1;         // -1: not started by record, the target runs already
+    std::string memory_group;    // directory of the cgroup that record made for the target
+    bool removes_group = false;  // at the end
   };
 
   explicit Collector(Setup setup);
@@ -63,6 +67,9 @@ class Collector {
   // A fork child that lives on after so long has most likely not been made for an exec.
   static constexpr std::int64_t kTrackAfterNs = 50'000'000;
 
+  // Its userfaultfd is waited for so long after that: the machine may be busy.
+  static constexpr std::int64_t kHandOverNs = 1'000'000'000;
+
   // A look that is owed to a family.
   struct Due {
     trace::WalkTrigger trigger;
@@ -78,10 +85,13 @@ class Collector {
   void handle_happenings();
   void tick(std::int64_t now_ns);
   void look_at(Followed& followed, trace::WalkTrigger trigger, std::optional<WriteTracker::Huge> track = std::nullopt);
+  // Of processes that have come to rest, and of those that may share with them.
+  void read_plateaus(std::int64_t now_ns);
   void note_other_cgroup(ProcessFollow& process);
   void owe_look(int family, trace::WalkTrigger trigger);
   void walk_families();
   void take_handed_memory();
+  [[nodiscard]] bool may_hand_over(const Followed& child, std::int64_t now_ns) const;
   std::map<Followed*, WriteTracker::Huge> take_due_tracking(const std::vector<Followed*>& members, std::int64_t now_ns);
   [[nodiscard]] static std::int64_t next_tracking(const std::vector<Followed*>& members);
   [[nodiscard]] static bool is_leaving(const Followed& followed);
@@ -89,11 +99,23 @@ class Collector {
   void finish_ended();
   void tell_living();
   void finish(Followed& followed);
+  void hand_cgroup_on(const Followed& ended);
+  void write_end(Followed& followed);
+  void tell_seen_end();
+  std::vector<KernelLine> kernel_words_on(pid_t pid, bool was_killed);
+  void end_memory_group();
+  static KernelLog open_kernel_log();
   bool drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
   bool drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
   void drain_while_busy();
+  std::int64_t beat();
   void drain_between();
-  Followed* follow(ProcessKey key, pid_t pid, const Followed* parent);
+  // Without a parent given, it is looked for among those that are followed.
+  Followed* follow(ProcessKey key, pid_t pid, Followed* parent);
+  Followed* parent_of(pid_t pid);
+  bool is_fork_of(const ProcessFollow& child, Followed& parent);
+  [[nodiscard]] std::uint32_t live_slot_of(ProcessKey key) const;
+  [[nodiscard]] bool shares_memory(const ProcessStat& child, pid_t pid, const Followed& parent) const;
   void exec_seen(Followed& followed);
   [[nodiscard]] bool is_gone(ProcessKey key, std::uint32_t tid);
   void log(const std::string& line);
@@ -105,6 +127,8 @@ class Collector {
   BackingResolver resolver_;
   Doorbell doorbell_;
   Drain drain_;
+  KernelLog kernel_log_;
+  std::vector<KernelLine> oom_lines_;  // of the log since the start
   ProcessNames names_;
   LineReader control_;
   WalkBudget budget_;
@@ -113,13 +137,17 @@ class Collector {
   std::set<ProcessKey> ended_;  // their files are closed: late segments have no home
   std::map<int, Due> due_families_;
   std::map<ProcessKey, WriteTracker> handed_;  // of processes that are not followed yet
+  std::set<ProcessKey> not_handed_over_;       // names of processes that could not
   int next_family_ = 1;
   bool started_ = false;  // the target's own image runs
   bool target_sought_ = false;
   bool abandoned_ = false;
   bool owes_living_ = false;  // record waits for the number of processes that go on
   bool lost_at_end_ = false;
+  std::optional<int> target_status_;  // as far as it was seen here; record knows better
+  std::string target_signal_;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
+  std::int64_t next_company_ns_ = 0;  // when others are read with one that rests
   std::int64_t drain_complained_ns_ = 0;
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;

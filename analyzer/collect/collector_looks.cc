@@ -24,6 +24,7 @@ constexpr std::int64_t kTeardownNs = 2'000'000'000;
 
 // Below these a look is so small that it is left out, or needs no company.
 constexpr std::uint64_t kSmapsPages = 16ULL * 1024 * 1024 / 4096;
+constexpr std::uint64_t kWrittenPages = 8ULL * 1024 * 1024 / 4096;
 constexpr std::uint64_t kTotalsPages = 4ULL * 1024 * 1024 / 4096;
 
 // A pool of workers is forked, and ends, in one go: one look after the last of them tells it all.
@@ -33,7 +34,13 @@ constexpr std::int64_t kGatherLongestNs = 100'000'000;
 constexpr std::int64_t kGatherTrackedNs = 500'000'000;
 constexpr std::int64_t kAskAgainNs = 100'000'000;
 
+// Where some always move, all others are read for so much of a core: this part of what it costs.
+constexpr std::int64_t kCompanyCosts = 500;
+
 bool of_family(WalkTrigger trigger) { return trigger == WalkTrigger::fork || trigger == WalkTrigger::exit; }
+// Whether `done` stands before that request. Both wrap.
+bool is_before(std::uint32_t done, std::uint32_t request) { return static_cast<std::int32_t>(done - request) < 0; }
+
 bool must_happen(WalkTrigger trigger) {
   return of_family(trigger) || trigger == WalkTrigger::start || trigger == WalkTrigger::request;
 }
@@ -82,11 +89,37 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
     budget_.spend(process.write_rollup(trigger), must);
 }
 
+void Collector::read_plateaus(std::int64_t now_ns) {
+  const auto is_looked_at = [&](const Followed& followed) {
+    return !followed.has_ended && !is_leaving(followed) && followed.process->pid() > 0 &&
+           followed.process->has_walk() && followed.process->rss_pages() >= kTotalsPages;
+  };
+  std::int64_t spent_ns = 0;
+  const auto read = [&](ProcessFollow& process) {
+    // A purse is never fuller than this: the largest process waits until it is full.
+    const std::int64_t expected_ns = process.rollups().expected_cpu_ns(process.rss_pages());
+    if (!budget_.allows(now_ns, std::min(expected_ns, WalkBudget::kBurstNs))) return false;
+    const std::int64_t cost_ns = process.write_rollup(WalkTrigger::quiet);
+    budget_.spend(cost_ns, false);
+    spent_ns += cost_ns;
+    return true;
+  };
+  bool rests = false;
+  for (auto& [key, followed] : followed_) {
+    ProcessFollow& process = *followed.process;
+    if (is_looked_at(followed) && process.rollups().observe(process.poll_point())) rests |= read(process);
+  }
+  if (!rests || now_ns < next_company_ns_) return;
+  for (auto& [key, followed] : followed_)
+    if (is_looked_at(followed) && followed.process->rollups().is_old(now_ns)) read(*followed.process);
+  next_company_ns_ = now_ns + std::max(RollupPolicy::kGapNs, kCompanyCosts * spent_ns);
+}
+
 // What the main process tells about its group is true for all in it.
 void Collector::note_other_cgroup(ProcessFollow& process) {
   const auto main = by_pid_.find(setup_.target);
   if (main != by_pid_.end() && followed_.at(main->second).process->cgroup_name() == process.cgroup_name()) return;
-  process.write_cgroup();
+  process.write_cgroup(false);
 }
 
 void Collector::serve_looks() {
@@ -97,16 +130,27 @@ void Collector::serve_looks() {
     const std::uint32_t request = slot.look_request.load(std::memory_order_acquire);
     if (request == followed.look_served) continue;
     followed.look_served = request;
+    // Else who asked has given up waiting, and has done more since.
+    const bool in_time = is_before(slot.look_done.load(std::memory_order_acquire), request);
+    if (!in_time && is_leaving(followed)) continue;
     ProcessFollow& process = *followed.process;
     bool exec = false;
-    process.poll(monotonic_ns(), exec);
-    const WalkTrigger trigger = is_leaving(followed) ? WalkTrigger::exit : WalkTrigger::request;
-    // The whole of smaps, as a second opinion, only of the main process: its sums are in the rollup.
-    const bool with_smaps = process.pid() == setup_.target && process.rss_pages() >= kSmapsPages;
+    process.poll(beat(), exec);
+    const WalkTrigger trigger = is_leaving(followed) ? WalkTrigger::exit
+                                : in_time            ? WalkTrigger::request
+                                                     : WalkTrigger::growth;
     look_at(followed, trigger);
-    const bool quick = process.rss_pages() < kQuickSmapsPages;
+    if (!in_time) continue;
+    // The whole of smaps, as a second opinion, only of the main process: its sums are in the rollup. And of those that
+    // write to files, as nothing else tells what is not on disk yet.
+    const bool writes_files = process.written_file_pages() >= kWrittenPages;
+    const bool with_smaps = (process.pid() == setup_.target && process.rss_pages() >= kSmapsPages) || writes_files;
+    const bool quick = process.rss_pages() < (writes_files ? kRollupPages : kQuickSmapsPages);
     if (with_smaps && quick) budget_.spend(process.write_smaps(trigger), true);
-    slot.look_done.store(request, std::memory_order_release);
+    std::uint32_t done = slot.look_done.load(std::memory_order_relaxed);
+    while (is_before(done, request) &&
+           !slot.look_done.compare_exchange_weak(done, request, std::memory_order_release)) {
+    }
     syscall(SYS_futex, &slot.look_done, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
     if (with_smaps && !quick) budget_.spend(process.write_smaps(trigger), true);
   }
@@ -146,7 +190,7 @@ void Collector::walk_families() {
     const std::int64_t next_tracking_ns = next_tracking(members);
     if (allowed) {
       // A fork changes nothing in older children, and younger ones have their turn.
-      if (trigger == WalkTrigger::fork && !tracking.empty())
+      if (trigger == WalkTrigger::fork && (!tracking.empty() || next_tracking_ns != 0))
         std::erase_if(members, [&](Followed* member) {
           return !tracking.contains(member) && (member->process->has_walk() || member->track_at_ns != 0);
         });

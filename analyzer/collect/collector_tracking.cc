@@ -1,4 +1,6 @@
 // Write tracking in fork families: whose userfaultfd has come, and when whose pages are protected.
+#include <algorithm>
+
 #include "collect/collector.h"
 #include "support/clock.h"
 
@@ -6,19 +8,29 @@ namespace whyrss {
 
 void Collector::take_handed_memory() {
   for (HandedMemory& handed : setup_.handover.take()) {
-    const auto start_ticks = start_ticks_of(handed.pid);
     auto tracker = WriteTracker::adopt(std::move(handed.descriptor));
-    if (!tracker || !start_ticks || *start_ticks != handed.start_ticks) continue;
-    handed_.insert_or_assign({.pid = static_cast<std::uint32_t>(handed.pid), .start_ticks = *start_ticks},
+    if (!tracker || presence_of(handed.pid, handed.start_ticks) == Presence::gone) continue;
+    handed_.insert_or_assign({.pid = static_cast<std::uint32_t>(handed.pid), .start_ticks = handed.start_ticks},
                              std::move(*tracker));
   }
   for (auto handed = handed_.begin(); handed != handed_.end();) {
     const ProcessKey key = handed->first;
     const auto found = followed_.find(key);
     if (found != followed_.end()) found->second.process->set_write_tracker(std::move(handed->second));
-    const bool done = found != followed_.end() || start_ticks_of(static_cast<pid_t>(key.pid)) != key.start_ticks;
+    const bool done =
+        found != followed_.end() || presence_of(static_cast<pid_t>(key.pid), key.start_ticks) == Presence::gone;
     handed = done ? handed_.erase(handed) : std::next(handed);
   }
+}
+
+// Its userfaultfd may still come: it has had no turn to hand it over yet.
+bool Collector::may_hand_over(const Followed& child, std::int64_t now_ns) const {
+  if (child.process->has_write_tracker() || now_ns - child.image_seen_ns > kHandOverNs) return false;
+  const auto parent = followed_.find(child.forked_from);
+  const bool has_shim =
+      child.slot != trace::kNoSlot || (parent != followed_.end() && parent->second.slot != trace::kNoSlot);
+  const auto cannot = [this](ProcessKey name) { return not_handed_over_.contains(name); };
+  return has_shim && std::ranges::none_of(names_.names_of(child.process->key()), cannot);
 }
 
 // Once for each child that lives on without an exec: it, and whom it was forked from.
@@ -31,6 +43,10 @@ std::map<Collector::Followed*, WriteTracker::Huge> Collector::take_due_tracking(
     if (!child->process->poll(now_ns, exec)) continue;
     if (exec) {
       exec_seen(*child);
+      continue;
+    }
+    if (may_hand_over(*child, now_ns)) {
+      child->track_at_ns = now_ns + kTrackAfterNs;
       continue;
     }
     child->track_at_ns = 0;

@@ -53,6 +53,13 @@ void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other&
     trace::RangeRecord body;
     if (!read(body)) return;
     if (body.argument != kAdviseFree && body.size_bytes < kLargeAdviceBytes) return;
+  } else if (kind == RecordKind::mark) {
+    trace::TextRecord body;
+    if (!read(body)) return;
+    const auto mark = static_cast<trace::MarkKind>(body.argument);
+    if (mark != trace::MarkKind::phase_begin && mark != trace::MarkKind::phase_end) return;
+  } else if (kind == RecordKind::not_handed_over) {
+    // The kind says it all.
   } else if (kind == RecordKind::attach) {
     trace::AttachRecord body;
     if (!read(body)) return;

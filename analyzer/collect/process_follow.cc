@@ -2,16 +2,24 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "collect/array_views.h"
 #include "collect/cgroup.h"
+#include "collect/descriptor_count.h"
+#include "collect/huge_pages.h"
+#include "collect/retaining_views.h"
 #include "procfs/process_stat.h"
 #include "recording/block_payload.h"
 #include "support/clock.h"
@@ -23,9 +31,27 @@ namespace {
 using trace::FrameKind;
 
 constexpr std::int64_t kSmapsGapNs = 30'000'000'000;
+constexpr std::int64_t kLockedKilos = 8 * 1024;
 constexpr std::int64_t kKnownNs = 10'000'000'000;
 constexpr std::int64_t kRollupGapNs = 1'000'000'000;
+constexpr std::int64_t kHandlesGapNs = 1'000'000'000;
+constexpr std::int64_t kHandlesGapCosts = 1000;  // of what a count took: a thousandth of a core at most
+// A reading of a memory cgroup is due after so long, or when its usage has moved by this part.
+constexpr std::int64_t kCgroupGapNs = 1'000'000'000;
+constexpr std::int64_t kCgroupMovedPart = 50;
 constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+
+// Not in the headers of Debian 12: PIDFD_GET_INFO with PIDFD_INFO_EXIT tells how a process ended also when its parent
+// has reaped it (Linux 6.15, include/uapi/linux/pidfd.h).
+struct PidfdInfo {
+  std::uint64_t mask, cgroup_id;
+  std::array<std::uint32_t, 11> ids;
+  std::int32_t exit_status;
+  static constexpr std::uint64_t kExit = 1 << 3;
+  static const unsigned long kGet;
+};
+static_assert(sizeof(PidfdInfo) == 64);
+const unsigned long PidfdInfo::kGet = _IOWR(0xFF, 11, PidfdInfo);
 
 std::string dump(const nlohmann::json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -42,9 +68,25 @@ std::vector<std::string> command_of(const std::string& cmdline) {
   return split(cmdline, '\0');  // the last argument ends with a NUL too
 }
 
+// Nothing, and why in errno.
 std::optional<ProcessStat> read_stat(pid_t pid) {
+  errno = 0;
   const auto text = read_file(fmt::format("/proc/{}/stat", pid));
   return text ? parse_process_stat(*text) : std::nullopt;
+}
+
+bool says_gone(int error) { return error == ENOENT || error == ESRCH; }
+
+// Which of them are dirty smaps tells.
+std::uint64_t pages_to_write_back(const PageWalk& walk) {
+  constexpr std::uint32_t kSharedWrite = trace::VmaPerms::shared | trace::VmaPerms::write;
+  std::uint64_t pages = 0;
+  for (const WalkedVma& vma : walk.vmas) {
+    if (vma.vma.backing != trace::Backing::file || (vma.vma.perms & kSharedWrite) != kSharedWrite) continue;
+    for (const trace::WalkRun& run : vma.runs)
+      if (is_counted(run.bits)) pages += run.page_count;
+  }
+  return pages;
 }
 
 }  // namespace
@@ -53,6 +95,12 @@ std::optional<std::uint64_t> start_ticks_of(pid_t pid) {
   const auto stat = read_stat(pid);
   if (!stat) return std::nullopt;
   return stat->start_ticks;
+}
+
+Presence presence_of(pid_t pid, std::uint64_t start_ticks) {
+  const auto ticks = start_ticks_of(pid);
+  if (ticks) return *ticks == start_ticks ? Presence::there : Presence::gone;
+  return says_gone(errno) ? Presence::gone : Presence::unknown;
 }
 
 std::string ProcessFollow::proc(const char* file) const { return fmt::format("/proc/{}/{}", pid_, file); }
@@ -83,7 +131,8 @@ bool ProcessFollow::has_ended() const {
     return ::poll(&entry, 1, 0) == 1;
   }
   const auto stat = read_stat(pid_);
-  return !stat || stat->start_ticks != key_.start_ticks || stat->state == 'Z' || stat->state == 'X';
+  if (!stat) return says_gone(errno);
+  return stat->start_ticks != key_.start_ticks || stat->state == 'Z' || stat->state == 'X';
 }
 
 bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
@@ -108,6 +157,7 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
                 .rss_pages = memory->resident,
                 .faults = stat->minor_faults + stat->major_faults,
                 .live_bytes = live_bytes_};
+  count_handles(now_ns);
   return true;
 }
 
@@ -130,7 +180,9 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       if (context_->methods.between) context_->methods.between();
       if (stored && liveness != 0) write_liveness(*walk, liveness);
       has_walk_ = true;
+      mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;
+      written_file_pages_ = pages_to_write_back(*walk);
       if (all_anew) known_ns_ = monotonic_ns();
       known_ = known_pages(*walk);
       walked_minor_faults_ = walk->minor_faults_before;
@@ -159,19 +211,30 @@ void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   const TargetMemory memory(pid_);
   Liveness liveness = read_liveness(memory, table, walk);
   write_views(walk, memory, liveness);
+  write_huge_pages(walk, memory);
   if (!append(FrameKind::liveness, liveness_frames_.encode(std::move(liveness)))) liveness_frames_.restart();
 }
 
 void ProcessFollow::write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness) {
-  if (!view_looks_.is_due(walk.header.trigger, monotonic_ns(), walk.counted_pages) || !has_numpy(walk)) return;
+  if (!view_looks_.is_due(walk.header.trigger, monotonic_ns(), walk.counted_pages) || !has_views(walk)) return;
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
-  const std::vector<trace::RetainingView> views = find_retaining_views(memory, liveness);
+  const std::vector<trace::RetainingView> views = find_retaining_views(memory, liveness, has_tensors(walk));
   const trace::ViewsHeader header{.walk_end_ns = walk.header.end_ns};
   std::vector<std::byte> payload(sizeof header + views.size() * sizeof(trace::RetainingView));
   std::memcpy(payload.data(), &header, sizeof header);
   if (!views.empty()) std::memcpy(payload.data() + sizeof header, views.data(), payload.size() - sizeof header);
   append(FrameKind::views, payload);
   view_looks_.looked(monotonic_ns(), thread_cpu_ns() - begin_cpu_ns, walk.counted_pages);
+}
+
+void ProcessFollow::write_huge_pages(const PageWalk& walk, const TargetMemory& memory) {
+  // A process that leaves waits a few milliseconds only: then what was seen before must do, unless it grew much since.
+  const bool leaves = walk.header.trigger == trace::WalkTrigger::exit;
+  const trace::WalkTrigger trigger = leaves ? trace::WalkTrigger::growth : walk.header.trigger;
+  if (!huge_looks_.is_due(trigger, monotonic_ns(), walk.counted_pages) || !has_huge_pages(walk)) return;
+  const std::int64_t begin_cpu_ns = thread_cpu_ns();
+  append(FrameKind::huge, look_into_huge_pages(memory, walk));
+  huge_looks_.looked(monotonic_ns(), thread_cpu_ns() - begin_cpu_ns, walk.counted_pages);
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {
@@ -185,6 +248,7 @@ std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::
     std::memcpy(payload.data(), &header, sizeof header);
     std::memcpy(payload.data() + sizeof header, text->data(), text->size());
     append(kind, payload);
+    if (kind == FrameKind::rollup) locked_kilos_ = status_value(*text, "Locked").value_or(0);
   }
   return thread_cpu_ns() - begin_cpu_ns;
 }
@@ -192,15 +256,69 @@ std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::
 std::int64_t ProcessFollow::write_smaps(trace::WalkTrigger moment) {
   smaps_rss_pages_ = last_poll_.rss_pages;
   smaps_ns_ = totals_ns_ = monotonic_ns();
-  return write_text(FrameKind::smaps, "smaps", moment);
+  const std::int64_t cost_ns = write_text(FrameKind::smaps, "smaps", moment);
+  rollups_.read(point_at(totals_ns_), cost_ns);
+  return cost_ns;
 }
 
 std::int64_t ProcessFollow::write_rollup(trace::WalkTrigger moment) {
   totals_ns_ = monotonic_ns();
-  return write_text(FrameKind::rollup, "smaps_rollup", moment);
+  std::int64_t cost_ns = write_text(FrameKind::rollup, "smaps_rollup", moment);
+  // Which mappings are locked only smaps tells, and whoever is killed is not read at its end.
+  if (std::abs(locked_kilos_ - smaps_locked_kilos_) > std::max(kLockedKilos, smaps_locked_kilos_ / 10)) {
+    smaps_locked_kilos_ = locked_kilos_;
+    cost_ns += write_text(FrameKind::smaps, "smaps", moment);
+  }
+  rollups_.read(point_at(totals_ns_), cost_ns);
+  return cost_ns;
 }
 
-void ProcessFollow::write_status(trace::WalkTrigger moment) { write_text(FrameKind::status, "status", moment); }
+// As it was at the last poll.
+PollPoint ProcessFollow::point_at(std::int64_t now_ns) const {
+  PollPoint point = last_poll_;
+  point.time_ns = now_ns;
+  return point;
+}
+
+void ProcessFollow::write_status(trace::WalkTrigger moment) {
+  write_text(FrameKind::status, "status", moment);
+  count_handles(next_count_ns_);
+  write_handles();
+}
+
+// Before Linux 6.2 each descriptor is looked at, and there may be very many. Whoever has none any more is leaving.
+void ProcessFollow::count_handles(std::int64_t now_ns) {
+  if (now_ns < next_count_ns_) return;
+  const std::int64_t begin_ns = monotonic_ns();
+  if (const auto count = count_descriptors(pid_); count && (*count > 0 || !descriptor_count_)) {
+    descriptor_count_ = *count;
+    counted_ns_ = begin_ns;
+    if (*count >= most_descriptors_) {
+      most_descriptors_ = *count;
+      most_descriptors_ns_ = begin_ns;
+    }
+  }
+  const std::int64_t cost_ns = monotonic_ns() - begin_ns;
+  next_count_ns_ = begin_ns + std::max(kHandlesGapNs, kHandlesGapCosts * cost_ns);
+}
+
+// Of a process that has ended: as they were counted last.
+void ProcessFollow::write_handles() {
+  const bool first = !has_handles_;
+  const char* const moment = first ? "first" : "last";
+  nlohmann::json json{{fmt::format("mappings_{}", moment), mapping_count_}};
+  if (descriptor_count_) {
+    json[fmt::format("descriptors_{}", moment)] = *descriptor_count_;
+    if (!first) {
+      json["descriptors_last_ns"] = counted_ns_;
+      json["descriptors_peak"] = most_descriptors_;
+      json["descriptors_peak_ns"] = most_descriptors_ns_;
+    }
+  }
+  append_json(FrameKind::counters, dump(json));
+  has_handles_ = true;
+  handles_ns_ = counted_ns_;
+}
 
 bool ProcessFollow::wants_peak_smaps(std::int64_t now_ns) const {
   return last_poll_.rss_pages > smaps_rss_pages_ + smaps_rss_pages_ / 10 && now_ns - smaps_ns_ >= kSmapsGapNs;
@@ -213,19 +331,36 @@ std::string ProcessFollow::cgroup_name() const {
   return text ? *text : std::string();
 }
 
-void ProcessFollow::write_cgroup() {
+void ProcessFollow::write_cgroup(bool after_end) {
   // An ended process is in no group any more: the one that it was in is read again.
-  cgroup_ = cgroup_ ? reread_cgroup(*cgroup_) : read_cgroup(pid_);
+  if (!cgroup_) cgroup_ = read_cgroup(pid_);
+  const std::string& made = context_->memory_group;
+  if (!made.empty() && (!cgroup_ || !cgroup_->limit_bytes)) cgroup_ = cgroup_at(made);  // it had ended before
   if (!cgroup_) return;
-  const auto number = [](const std::optional<std::int64_t>& value) {
-    return value ? nlohmann::json(*value) : nlohmann::json();
-  };
-  append_json(FrameKind::cgroup, dump({{"version", cgroup_->version},
-                                       {"path", cgroup_->path},
-                                       {"limit_bytes", number(cgroup_->limit_bytes)},
-                                       {"usage_bytes", number(cgroup_->usage_bytes)},
-                                       {"peak_bytes", number(cgroup_->peak_bytes)},
-                                       {"oom_kills", number(cgroup_->oom_kills)}}));
+  cgroup_ns_ = monotonic_ns();
+  CgroupFigures figures = read_figures(*cgroup_);
+  nlohmann::json json = figures;
+  json["version"] = cgroup_->version;
+  json["path"] = cgroup_->path;
+  if (cgroup_->limit_bytes) json["limit_bytes"] = *cgroup_->limit_bytes;
+  if (cgroup_->kills_all) json["kills_all"] = true;
+  if (after_end) json["after_end"] = true;
+  if (cgroup_->path == context_->memory_group) json["made_by_record"] = true;
+  append_json(FrameKind::cgroup, dump(json));
+  cgroup_figures_ = std::move(figures);
+}
+
+void ProcessFollow::poll_cgroup(std::int64_t now_ns) {
+  if (!cgroup_) return;
+  if (now_ns - cgroup_ns_ < kCgroupGapNs) {
+    const auto before = cgroup_figures_.find("usage_bytes");
+    const auto usage = read_usage(*cgroup_);
+    if (!usage || before == cgroup_figures_.end()) return;
+    const std::int64_t whole = cgroup_->limit_bytes ? std::min(*cgroup_->limit_bytes, *usage) : *usage;
+    if (std::abs(*usage - before->second) < whole / kCgroupMovedPart) return;
+  }
+  cgroup_ns_ = now_ns;
+  if (read_figures(*cgroup_) != cgroup_figures_) write_cgroup(false);
 }
 
 void ProcessFollow::write_process(bool traced_fully) {
@@ -265,9 +400,28 @@ void ProcessFollow::write_counters(const trace::ProcessSlot& slot) {
 
 void ProcessFollow::write_note(const std::string& text) { append_json(FrameKind::note, dump({{"text", text}})); }
 
-void ProcessFollow::write_ended(const std::string& how, std::optional<int> status) {
+std::string ProcessFollow::end_signal() const {
+  int status = 0;
+  if (const auto stat = pid_ > 0 ? read_stat(pid_) : std::nullopt;
+      stat && stat->start_ticks == key_.start_ticks && (stat->state == 'Z' || stat->state == 'X'))
+    status = stat->exit_status;
+  PidfdInfo info{};
+  info.mask = PidfdInfo::kExit;
+  if (status == 0 && pidfd_ && ioctl(pidfd_.get(), PidfdInfo::kGet, &info) == 0 && (info.mask & PidfdInfo::kExit) != 0)
+    status = info.exit_status;
+  if (!WIFSIGNALED(status)) return {};
+  const char* name = sigabbrev_np(WTERMSIG(status));
+  return name == nullptr ? std::string() : fmt::format("SIG{}", name);
+}
+
+void ProcessFollow::write_ended(const std::string& how, std::optional<int> status, const std::string& signal,
+                                const std::vector<KernelLine>& kernel_lines) {
+  if (has_handles_ && counted_ns_ > handles_ns_) write_handles();
   nlohmann::json json{{"ended_ns", monotonic_ns()}, {"how", how}};
   if (status) json["status"] = *status;
+  if (!signal.empty()) json["signal"] = signal;
+  for (const KernelLine& line : kernel_lines)
+    json["kernel"].push_back({{"time_ns", line.time_us * 1000}, {"text", line.text}});
   append_json(FrameKind::ended, dump(json));
 }
 

@@ -18,6 +18,7 @@
 #include "recording/frame_file.h"
 #include "shim/trace/pool.h"
 #include "support/file.h"
+#include "support/kernel_log.h"
 
 namespace whyrss {
 
@@ -32,6 +33,7 @@ struct ProcessKey {
 struct FollowContext {
   std::string directory;  // of the recording
   std::string host;
+  std::string memory_group;  // directory of the cgroup that record made for the target; "": none
   trace::SessionId session;
   WalkMethods methods;
   BackingResolver* resolver = nullptr;
@@ -50,6 +52,8 @@ class ProcessFollow {
   [[nodiscard]] std::uint64_t walked_rss_pages() const { return walked_rss_pages_; }
   [[nodiscard]] std::uint64_t walked_minor_faults() const { return walked_minor_faults_; }
   [[nodiscard]] bool has_walk() const { return has_walk_; }
+  // At its last walk, in files that are mapped so that what is written reaches them.
+  [[nodiscard]] std::uint64_t written_file_pages() const { return written_file_pages_; }
   [[nodiscard]] std::uint64_t start_code() const { return start_code_; }
   [[nodiscard]] std::uint64_t start_stack() const { return start_stack_; }
   [[nodiscard]] std::int64_t thread_count() const { return thread_count_; }
@@ -74,15 +78,25 @@ class ProcessFollow {
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
   void write_status(trace::WalkTrigger moment);
-  void write_cgroup();
-  [[nodiscard]] bool has_cgroup() const { return cgroup_.has_value(); }
+  // Its memory cgroup, from now on or, when it has ended, for the last time.
+  void write_cgroup(bool after_end);
+  // The same as often as something moves in it, at most at every poll.
+  void poll_cgroup(std::int64_t now_ns);
+  [[nodiscard]] const std::optional<CgroupMemory>& cgroup() const { return cgroup_; }
+  // Goes on with what a process that has ended has told about.
+  void take_cgroup(const CgroupMemory& group) { cgroup_ = group; }
   // The group that it is in, as /proc/PID/cgroup names it.
   [[nodiscard]] std::string cgroup_name() const;
   [[nodiscard]] bool wants_rollup(std::int64_t now_ns) const;
+  [[nodiscard]] RollupPolicy& rollups() { return rollups_; }
   void write_process(bool traced_fully);
   void write_counters(const trace::ProcessSlot& slot);
   void write_note(const std::string& text);
-  void write_ended(const std::string& how, std::optional<int> status);
+  // By which signal it ended; "" where it was none or nobody can tell.
+  [[nodiscard]] std::string end_signal() const;
+  // `kernel_lines`: the kernel's words on its end.
+  void write_ended(const std::string& how, std::optional<int> status, const std::string& signal,
+                   const std::vector<KernelLine>& kernel_lines);
   void flush_polls();
 
   [[nodiscard]] bool has_smaps() const { return smaps_rss_pages_ > 0; }
@@ -98,10 +112,14 @@ class ProcessFollow {
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
   void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
+  void write_huge_pages(const PageWalk& walk, const TargetMemory& memory);
   void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
+  void count_handles(std::int64_t now_ns);
+  void write_handles();
   void append_json(trace::FrameKind kind, const std::string& text);
   std::int64_t write_text(trace::FrameKind kind, const char* file, trace::WalkTrigger moment);
   [[nodiscard]] std::string proc(const char* file) const;
+  [[nodiscard]] PollPoint point_at(std::int64_t now_ns) const;
 
   const FollowContext* context_;
   ProcessKey key_;
@@ -110,24 +128,39 @@ class ProcessFollow {
   FrameWriter events_, pages_;
   std::optional<WriteTracker> write_tracker_;
   WalkPolicy policy_;
+  RollupPolicy rollups_;
   PollPoint last_poll_;
   std::int64_t live_bytes_ = 0;
   std::vector<KnownPages> known_;
   LivenessFrames liveness_frames_;
-  ViewPolicy view_looks_;
-  std::int64_t known_ns_ = 0;  // when all of it was looked up
+  ViewPolicy view_looks_, huge_looks_;
+  std::int64_t mapping_count_ = 0;                // at the last walk
+  std::optional<std::int64_t> descriptor_count_;  // when they could be counted last
+  std::int64_t most_descriptors_ = 0, most_descriptors_ns_ = 0;
+  std::int64_t counted_ns_ = 0, next_count_ns_ = 0;
+  bool has_handles_ = false;     // were written once
+  std::int64_t handles_ns_ = 0;  // as they were then
+  std::int64_t known_ns_ = 0;    // when all of it was looked up
   std::vector<trace::Poll> polls_;
   std::int64_t thread_count_ = 1;
   std::uint64_t start_code_ = 0, start_stack_ = 0;
   std::optional<CgroupMemory> cgroup_;
-  std::uint64_t walked_rss_pages_ = 0, walked_minor_faults_ = 0;
+  CgroupFigures cgroup_figures_;  // as written last
+  std::int64_t cgroup_ns_ = 0;    // when they were read
+  std::uint64_t walked_rss_pages_ = 0, walked_minor_faults_ = 0, written_file_pages_ = 0;
   bool has_walk_ = false;
   std::uint64_t smaps_rss_pages_ = 0;
   std::int64_t smaps_ns_ = 0, totals_ns_ = 0;
+  std::int64_t locked_kilos_ = 0, smaps_locked_kilos_ = 0;  // by mlock, at the last rollup and as smaps told
   std::int64_t complained_ns_ = 0;
 };
 
-// Reads /proc/PID/stat; nothing when there is no such process.
+// Reads /proc/PID/stat. Nothing, and why in errno: there is no such process (ENOENT, ESRCH), or it cannot be read, as
+// when no descriptor is left.
 std::optional<std::uint64_t> start_ticks_of(pid_t pid);
+
+enum class Presence { gone, there, unknown };
+// Of the process that began then; one that waits to be reaped is there.
+Presence presence_of(pid_t pid, std::uint64_t start_ticks);
 
 }  // namespace whyrss

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
 #include <filesystem>
 
@@ -28,6 +29,9 @@ std::optional<std::uint32_t> innermost_pid(pid_t pid) {
   return std::nullopt;
 }
 
+// Then nothing is known of the process, while others may be hidden for good (hidepid).
+bool ran_out(int error) { return error == EMFILE || error == ENFILE || error == ENOMEM; }
+
 std::uint64_t ticks_since_boot() {
   timespec now{};
   clock_gettime(CLOCK_BOOTTIME, &now);
@@ -51,31 +55,40 @@ std::set<ProcessKey> ProcessNames::names_of(ProcessKey own) const {
 }
 
 void ProcessNames::search(std::int64_t now_ns) {
+  const std::uint64_t begun_ticks = ticks_since_boot();
   searched_ns_ = now_ns;
-  searched_ticks_ = ticks_since_boot();
   living_.clear();
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const auto pid = parse_number<pid_t>(entry.path().filename().string());
     const auto ticks = pid ? start_ticks_of(*pid) : std::nullopt;
     if (ticks) living_.emplace(*ticks, *pid);
+    if (pid && !ticks && ran_out(errno)) error = std::make_error_code(std::errc::too_many_files_open);
+    if (error) break;
   }
+  searched_ticks_ = error ? 0 : begun_ticks;  // a search that was cut short has met nobody for certain
 }
 
 std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, bool must_know) {
   const ProcessKey own = own_key(key);
   const auto pid = static_cast<pid_t>(own.pid);
-  if (start_ticks_of(pid) == own.start_ticks) return pid;
+  const Presence presence = presence_of(pid, own.start_ticks);
+  if (presence == Presence::there) return pid;
+  if (presence == Presence::unknown) return std::nullopt;
   if (own != key || ended_.contains(key)) return 0;
   // Whoever was born before the last search and lives was met by it.
   if (key.start_ticks >= searched_ticks_) {
     if (!must_know && now_ns - searched_ns_ < kSearchGapNs) return std::nullopt;
     search(now_ns);
+    if (searched_ticks_ == 0) return std::nullopt;
   }
   const auto [first, last] = living_.equal_range(key.start_ticks);
   for (auto found = first; found != last; ++found) {
     const pid_t nested = found->second;
-    if (start_ticks_of(nested) != key.start_ticks || innermost_pid(nested) != key.pid) continue;
+    const Presence of_nested = presence_of(nested, key.start_ticks);
+    const auto innermost = innermost_pid(nested);
+    if (of_nested == Presence::unknown || (of_nested == Presence::there && !innermost)) return std::nullopt;
+    if (of_nested == Presence::gone || innermost != key.pid) continue;
     nested_[key] = {.pid = static_cast<std::uint32_t>(nested), .start_ticks = key.start_ticks};
     return nested;
   }

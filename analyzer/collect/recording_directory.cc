@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
+#include <vector>
 
 namespace whyrss {
 namespace {
@@ -41,13 +43,21 @@ std::optional<Fd> lock_directory(const std::string& path) {
   return lock;
 }
 
+bool is_lock(const fs::directory_entry& entry) { return entry.path().filename() == "lock"; }
+
+bool holds_only_the_lock(const std::string& path) {
+  std::error_code error;
+  const fs::directory_iterator entries(path, error);
+  return !error && std::ranges::all_of(entries, is_lock);
+}
+
+// The caller holds its lock, which stays.
 Status clear_old_recording(const std::string& path) {
   std::error_code error;
-  if (!fs::exists(path + "/manifest.json", error))
-    return Error{fmt::format("{} is not empty and is no whyrss recording: not replaced; choose another -o", path)};
-  if (!lock_directory(path))
-    return Error{fmt::format("{} is a recording that is still being written: choose another -o", path)};
-  for (const auto& entry : fs::directory_iterator(path, error)) fs::remove_all(entry.path(), error);
+  std::vector<fs::path> old;
+  for (const auto& entry : fs::directory_iterator(path, error))
+    if (!is_lock(entry)) old.push_back(entry.path());
+  for (auto entry = old.begin(); entry != old.end() && !error; ++entry) fs::remove_all(*entry, error);
   if (error) return Error{fmt::format("cannot replace {}: {}", path, error.message())};
   return Done{};
 }
@@ -96,15 +106,24 @@ Result<RecordingDirectory> make_recording_directory(const std::string& path, Whe
       return Error{fmt::format("{} is not a directory: choose another -o", candidate)};
     const bool empty = fs::is_empty(candidate, error);
     if (error) return Error{fmt::format("cannot use the output directory {}: {}", candidate, error.message())};
+    const bool replaces = !empty && when_taken == WhenTaken::replace;
     if (!empty && when_taken == WhenTaken::refuse)
       return Error{fmt::format("{} exists already: replace it with -f, or choose another -o", candidate)};
-    if (!empty && when_taken == WhenTaken::replace) {
-      if (const Status cleared = clear_old_recording(candidate); !cleared) return Error{cleared.error()};
-    }
-    if (empty || when_taken == WhenTaken::replace) {
+    if (replaces && !fs::exists(candidate + "/manifest.json", error))
+      return Error{
+          fmt::format("{} is not empty and is no whyrss recording: not replaced; choose another -o", candidate)};
+    if (empty || replaces) {
       if (access(candidate.c_str(), W_OK | X_OK) != 0)
         return system_error("cannot write to the output directory", candidate);
-      if (auto lock = lock_directory(candidate)) return RecordingDirectory{.path = candidate, .lock = std::move(*lock)};
+      auto lock = lock_directory(candidate);
+      if (!lock && replaces)
+        return Error{fmt::format("{} is a recording that is still being written: choose another -o", candidate)};
+      if (lock && replaces) {
+        if (const Status cleared = clear_old_recording(candidate); !cleared) return Error{cleared.error()};
+      }
+      // Another one may have come, and even gone, since it was found empty.
+      if (lock && holds_only_the_lock(candidate))
+        return RecordingDirectory{.path = candidate, .lock = std::move(*lock)};
       if (when_taken != WhenTaken::choose_next)
         return Error{fmt::format("{} is being used by another whyrss: choose another -o", candidate)};
     }

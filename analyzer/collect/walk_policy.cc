@@ -69,6 +69,33 @@ void ViewPolicy::looked(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t 
   rss_pages_ = rss_pages;
 }
 
+bool RollupPolicy::observe(const PollPoint& point) {
+  // What it takes and gives back at one size is no movement, but may be copies of what it shares.
+  const auto noticeable = [](const PollPoint& from) { return std::max(kMovePages, from.rss_pages / kMovePart); };
+  if (resting_.time_ns == 0 || distance(point.rss_pages, resting_.rss_pages) > noticeable(resting_)) resting_ = point;
+  if (point.time_ns - resting_.time_ns < kRestNs) return false;
+  const std::uint64_t moved =
+      std::max(distance(point.rss_pages, read_.rss_pages), distance(point.faults, read_.faults));
+  return !has_read_ || (moved > noticeable(read_) && is_old(point.time_ns));
+}
+
+bool RollupPolicy::is_old(std::int64_t now_ns) const {
+  return !has_read_ || now_ns - read_.time_ns >= std::max(kGapNs, kCostsBetween * last_cpu_ns_);
+}
+
+void RollupPolicy::read(const PollPoint& point, std::int64_t cpu_ns) {
+  read_ = point;
+  has_read_ = true;
+  last_cpu_ns_ = cpu_ns;
+}
+
+std::int64_t RollupPolicy::expected_cpu_ns(std::uint64_t rss_pages) const {
+  const auto pages = static_cast<std::int64_t>(rss_pages);
+  if (last_cpu_ns_ == 0 || read_.rss_pages == 0) return pages * kPageCostNs;
+  return static_cast<std::int64_t>(static_cast<double>(last_cpu_ns_) * static_cast<double>(pages) /
+                                   static_cast<double>(read_.rss_pages));
+}
+
 std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (!has_walk_) return trace::WalkTrigger::start;
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;

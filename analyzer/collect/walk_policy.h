@@ -60,8 +60,8 @@ class PeakPolicy {
   std::uint64_t asked_rss_pages_ = 0;  // 0: nothing was observed yet
 };
 
-// When numpy's arrays are looked for after a walk (array_views.h): the process has grown since the last time, or 10 s
-// have passed, and at most a hundredth of a core goes into it; at its end and on request at once.
+// When arrays and tensors are looked for after a walk (retaining_views.h): the process has grown since the last time,
+// or 10 s have passed, and at most a hundredth of a core goes into it; at its end and on request at once.
 class ViewPolicy {
  public:
   static constexpr std::uint64_t kGrownPages = 4096;  // 16 MiB
@@ -74,6 +74,31 @@ class ViewPolicy {
  private:
   std::int64_t looked_ns_ = 0, last_cpu_ns_ = 0;
   std::uint64_t rss_pages_ = 0;  // at the last look
+};
+
+// When PSS is read of a process that no look asks about any more: it has moved since the last reading, and rests. Else
+// the last reading before a plateau would be one of the way up. The kernel holds the process's mmap lock meanwhile, for
+// 7 ms per GiB.
+class RollupPolicy {
+ public:
+  static constexpr std::int64_t kGapNs = 1'000'000'000;
+  static constexpr std::int64_t kRestNs = 300'000'000;
+  static constexpr std::int64_t kCostsBetween = 50;  // 2 % of the time of the process at most
+  static constexpr std::uint64_t kMovePages = 256;   // 1 MiB, or this part of what it had
+  static constexpr std::uint64_t kMovePart = 50;
+  static constexpr std::int64_t kPageCostNs = 27;  // until one was read
+
+  // `point` is the newest poll.
+  [[nodiscard]] bool observe(const PollPoint& point);
+  // Others have moved, and may share pages with it.
+  [[nodiscard]] bool is_old(std::int64_t now_ns) const;
+  void read(const PollPoint& point, std::int64_t cpu_ns);
+  [[nodiscard]] std::int64_t expected_cpu_ns(std::uint64_t rss_pages) const;
+
+ private:
+  PollPoint read_, resting_;
+  bool has_read_ = false;
+  std::int64_t last_cpu_ns_ = 0;
 };
 
 // One per process.

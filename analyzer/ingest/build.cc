@@ -1,7 +1,10 @@
 #include "ingest/build.h"
 
 #include <algorithm>
+#include <utility>
 
+#include "ingest/cgroup_frames.h"
+#include "ingest/kill_judgement.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay.h"
 
@@ -21,15 +24,8 @@ RecordingInfo info_of(const Manifest& manifest) {
   info.exit_code = manifest.exit_code;
   info.exit_signal = manifest.exit_signal;
   info.capabilities = manifest.capabilities;
+  if (manifest.memory_total_bytes > 0) info.memory_total_bytes = manifest.memory_total_bytes;
   return info;
-}
-
-void add_cgroup(const CgroupFacts& facts, RecordingInfo& info) {
-  if (facts.limit_bytes)
-    info.cgroup_limit_bytes = std::min(info.cgroup_limit_bytes.value_or(*facts.limit_bytes), *facts.limit_bytes);
-  if (facts.peak_bytes) info.cgroup_peak_bytes = std::max(info.cgroup_peak_bytes.value_or(0), *facts.peak_bytes);
-  const bool kills = facts.oom_kills_first && facts.oom_kills_last && *facts.oom_kills_last > *facts.oom_kills_first;
-  if (kills && info.exit_signal == "SIGKILL") info.oom_killed = true;
 }
 
 std::uint64_t lost_events(const ProcessInput& input, std::int64_t dropped_records) {
@@ -69,7 +65,8 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     if (pages.damaged_frames > 0)
       account.notes.push_back("pages.zst: " + std::to_string(pages.damaged_frames) + " frames are damaged");
     if (pages.ended_ns) account.ended_s = seconds_since(origin_ns, *pages.ended_ns);
-    add_cgroup(pages.cgroup, recording.info);
+    if (pages.cgroup) merge_cgroup(std::move(*pages.cgroup), recording.info.cgroup);
+    for (OomKill& kill : pages.oom_kills) recording.info.oom_kills.push_back(std::move(kill));
     dropped_records.push_back(std::max(pages.dropped_records, input.dropped_records));
     last_ns = std::max(last_ns, pages.last_ns);
     replay.add(input, account);
@@ -77,18 +74,33 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     const std::uint64_t born_ns = std::min(pages.born_ns.value_or(UINT64_MAX), first_event_ns.value_or(UINT64_MAX));
     if (born_ns != UINT64_MAX) account.born_s = std::max(0.0, seconds_since(origin_ns, born_ns));
   }
+  if (manifest.group_limit_bytes && !recording.info.cgroup) {
+    recording.info.cgroup.emplace().limit_bytes = manifest.group_limit_bytes;
+    recording.info.cgroup->made_by_record = true;
+  }
+  std::ranges::stable_sort(recording.info.oom_kills, {}, &OomKill::time_s);
   replay.run();
+  if (recording.info.cgroup) {
+    CgroupAccount& group = *recording.info.cgroup;
+    settle_peak(group);
+    for (const ProcessAccount& account : recording.processes)  // each may have lost the same pages
+      group.seen_reclaimed_bytes = std::max(group.seen_reclaimed_bytes, account.file_bytes_gone);
+  }
   recording.phases = replay.phases();
   recording.marks = replay.marks();
   const bool touch = std::ranges::any_of(recording.processes, [](const auto& process) { return process.touch.armed; });
   recording.info.capabilities["touch"] = touch ? "user" : "none";
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     ProcessAccount& account = recording.processes[i];
+    if (account.left_s && !account.totals.empty())
+      account.left_s = std::max(*account.left_s, account.totals.back().time_s);
     account.lost_events = lost_events(*inputs[i], dropped_records[i]);
     recording.info.lost_events += account.lost_events;
     const std::uint64_t missed = looks_missed(account);
     recording.info.lost_snapshots += account.accounts.empty() ? std::max<std::uint64_t>(missed, 1) : missed;
-    if (missed > 0) account.notes.emplace_back("its last look came too late: what it did at its end is not seen");
+    if (missed > 0)
+      account.notes.emplace_back(
+          "its last look, or one that it asked for, came too late: what it did before is not seen");
     for (const RssPoint& point : account.polls)
       account.high_water_bytes = std::max(account.high_water_bytes, point.rss_bytes);
     for (const Account& at : account.accounts)
@@ -104,6 +116,10 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     const bool b_main = b.pid == manifest.target_pid;
     return a_main != b_main ? a_main : a.born_s < b.born_s;
   });
+  // Killed while it was started, it had none of its own yet.
+  for (ProcessAccount& account : recording.processes)
+    if (account.pid == manifest.target_pid && account.command.empty()) account.command = manifest.command;
+  judge_kill(manifest.group_kills.value_or(0), manifest.target_pid, recording);
   return recording;
 }
 

@@ -171,17 +171,41 @@ const ImageTables::LoadedModule* ImageTables::find_module(std::uint64_t address,
   return nullptr;
 }
 
-const ImageTables::LoadedModule* ImageTables::module_of(std::uint64_t address, std::uint64_t time_ns) {
-  if (parent_ == nullptr) {
-    const auto [known, is_new] = only_module_.try_emplace(address, -1);
-    const auto covers = [&](const LoadedModule& module) { return address >= module.start && address < module.end; };
-    if (is_new && std::ranges::count_if(modules_, covers) == 1)
-      known->second = std::ranges::find_if(modules_, covers) - modules_.begin();
-    if (known->second >= 0) return &modules_[static_cast<std::size_t>(known->second)];
+ImageTables::Place ImageTables::place_of(std::uint64_t address) const {
+  Place place;
+  std::uint64_t until_ns = kAnyTime;
+  for (const ImageTables* image = this; image != nullptr; image = image->parent_) {
+    for (const LoadedModule& module : image->modules_) {
+      if (address < module.start || address >= module.end || module.time_ns > until_ns) continue;
+      if (place.module != nullptr) return {};
+      place.module = &module;
+    }
+    until_ns = std::min(until_ns, image->fork_ns_);
   }
+  place.only = true;
+  return place;
+}
+
+ImageTables::NativeFrame ImageTables::native_frame(std::uint64_t address, std::uint64_t time_ns) {
+  const auto [known, is_new] = places_.try_emplace(address);
+  if (is_new) known->second = place_of(address);
+  if (known->second.only) return {.module = known->second.module, .address = address, .place = &known->second};
   // Module records may follow the stacks of the same moment, so the time limit is only for reuse.
   const LoadedModule* found = find_module(address, time_ns);
-  return found != nullptr ? found : find_module(address, kAnyTime);
+  return {.module = found != nullptr ? found : find_module(address, kAnyTime), .address = address, .place = nullptr};
+}
+
+FrameId ImageTables::frame_of(const NativeFrame& native) {
+  if (native.place != nullptr && native.place->frame) return *native.place->frame;
+  const std::uint64_t bias = native.module != nullptr ? native.module->bias : 0;
+  const FrameId id = table_->intern(Frame{.kind = FrameKind::native,
+                                          .function = {},
+                                          .file = {},
+                                          .line = 0,
+                                          .module = native.module != nullptr ? native.module->id : kNoModule,
+                                          .address = native.address - bias});
+  if (native.place != nullptr) native.place->frame = id;
+  return id;
 }
 
 ResolvedStack ImageTables::resolve(std::uint32_t stack_id) {
@@ -264,8 +288,7 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
   for (NativeFrame& frame : native) {
     std::uint64_t return_address = 0;
     reader.take(return_address);
-    frame.address = return_address - 1;
-    frame.module = module_of(frame.address, stack.time_ns);
+    frame = native_frame(return_address - 1, stack.time_ns);
   }
   PythonFrames python_frames(record.python_count);
   for (PythonFrame& frame : python_frames) reader.take(frame);
@@ -288,13 +311,7 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
       continue;
     }
     if (record.python_count > 0 && is_interpreter(frame)) continue;
-    const std::uint64_t bias = frame.module != nullptr ? frame.module->bias : 0;
-    frames.push_back(table_->intern(Frame{.kind = FrameKind::native,
-                                          .function = {},
-                                          .file = {},
-                                          .line = 0,
-                                          .module = frame.module != nullptr ? frame.module->id : kNoModule,
-                                          .address = frame.address - bias}));
+    frames.push_back(frame_of(frame));
   }
   result.id = table_->intern(frames);
   return result;

@@ -20,6 +20,7 @@ struct ResolvedStack {
   bool from_allocator = false;  // the innermost native frame is in the library that serves malloc
 };
 
+// Everything is defined, here and in the parents, before the first stack is asked for.
 class ImageTables {
  public:
   // `table` must outlive this.
@@ -60,9 +61,16 @@ class ImageTables {
     Bytes bytes;
     std::optional<ResolvedStack> resolved;
   };
+  // What is known of a code address. Most belong to one module for the whole life of the image.
+  struct Place {
+    const LoadedModule* module = nullptr;
+    bool only = false;               // no other module was ever there
+    std::optional<FrameId> frame{};  // of that module, once it was asked for
+  };
   struct NativeFrame {
     const LoadedModule* module;
     std::uint64_t address;  // of the call: return address - 1
+    Place* place;           // nullptr where several modules were there
   };
   using PythonFrames = std::vector<trace::PythonFrame>;
 
@@ -77,8 +85,10 @@ class ImageTables {
   [[nodiscard]] Stack* find_stack(std::uint32_t id, std::uint64_t until_ns);
   [[nodiscard]] const Code* find_code(std::uint32_t id, std::uint64_t until_ns) const;
   [[nodiscard]] const LoadedModule* find_module(std::uint64_t address, std::uint64_t until_ns) const;
-  // Of a frame in a stack of that time.
-  const LoadedModule* module_of(std::uint64_t address, std::uint64_t time_ns);
+  [[nodiscard]] Place place_of(std::uint64_t address) const;
+  // Of a stack of that time.
+  NativeFrame native_frame(std::uint64_t address, std::uint64_t time_ns);
+  FrameId frame_of(const NativeFrame& native);
   [[nodiscard]] const trace::PythonRecord* python() const;
 
   ResolvedStack resolve(const Stack& stack);
@@ -99,7 +109,7 @@ class ImageTables {
   trace::PythonRecord python_{};
   std::string python_version_;
   std::vector<LoadedModule> modules_;
-  std::unordered_map<std::uint64_t, std::ptrdiff_t> only_module_;  // by address: the one that was ever there, or -1
+  std::unordered_map<std::uint64_t, Place> places_;  // by address
   std::unordered_map<std::uint32_t, Code> codes_;
   std::unordered_map<std::uint32_t, Stack> stacks_;
 };

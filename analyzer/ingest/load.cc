@@ -12,12 +12,15 @@
 #include <climits>
 #include <filesystem>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ingest/build.h"
+#include "ingest/oom_words.h"
 #include "ingest/pool_leftovers.h"
 #include "ingest/pool_rescue.h"
 #include "ingest/process_input.h"
+#include "procfs/process_stat.h"
 #include "recording/manifest.h"
 #include "support/file.h"
 #include "support/text.h"
@@ -112,14 +115,56 @@ bool collector_lives(const std::string& directory) {
   return lock && flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
+// Of a job that was killed together with its collector, or before that could look at it.
+void ask_the_kernel(const Manifest& manifest, RecordingAccount& recording) {
+  // The collector stores what it has every second, unless the machine stands still for lack of memory.
+  constexpr std::uint64_t kUnseenNs = 10'000'000'000;
+  RecordingInfo& info = recording.info;
+  std::vector<int> pids{static_cast<int>(manifest.target_pid)};
+  for (const ProcessAccount& process : recording.processes) pids.push_back(process.pid);
+  const auto started_ns = static_cast<std::uint64_t>(manifest.started_ns);
+  constexpr double kLongestS = 1e9;  // what says more is damaged
+  const auto lasted_ns = static_cast<std::uint64_t>(std::clamp(info.duration_s, 0.0, kLongestS) * 1e9);
+  auto kills = oom_kills_in_log(pids, started_ns, started_ns + lasted_ns + kUnseenNs);
+  // What the log says of an end that no collector saw, only whoever reads the recording can know.
+  if (!kills && manifest.state == "recording") info.capabilities["kernel_log"] = "it was not readable for this report";
+  if (!kills || kills->empty()) return;  // what the collector saw before it ended stays
+  info.oom_kills = std::move(*kills);
+  if (std::ranges::find(info.oom_kills, pids.front(), &OomKill::pid) == info.oom_kills.end()) return;
+  info.oom_killed = true;
+  info.oom_kill_probable = false;
+}
+
+bool is_running(std::uint32_t pid, std::uint64_t start_ticks) {
+  const auto text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto stat = text ? parse_process_stat(*text) : std::nullopt;
+  return stat && stat->start_ticks == start_ticks && stat->state != 'Z' && stat->state != 'X';
+}
+
+// Of a recording that its collector did not close: whether the main process is gone without a word.
+bool ended_unseen(const Manifest& manifest, const Inputs& inputs, const RecordingAccount& recording) {
+  if (recording.processes.empty() || manifest.exit_code || manifest.exit_signal) return false;
+  const ProcessAccount& main = recording.processes.front();
+  if (main.pid != manifest.target_pid || main.ended_s || main.has_left) return false;
+  return std::ranges::none_of(inputs, [&](const auto& one) {
+    return std::cmp_equal(one->pid, main.pid) && is_running(one->pid, one->start_ticks);
+  });
+}
+
 }  // namespace
 
 Result<RecordingAccount> load_account(const std::string& recording_dir) {
-  const auto manifest = read_manifest(recording_dir);
+  bool is_held = collector_lives(recording_dir);
+  auto manifest = read_manifest(recording_dir);
+  // It may have ended in between: what it left behind is told by what it wrote last.
+  if (is_held && !collector_lives(recording_dir)) {
+    is_held = false;
+    manifest = read_manifest(recording_dir);
+  }
   if (!manifest) return Error{manifest.error()};
   const bool this_boot = is_this_boot(*manifest);
   const bool closed = manifest->state == "complete";
-  const bool running = !closed && this_boot && collector_lives(recording_dir);
+  const bool running = !closed && this_boot && is_held;
   auto inputs = read_processes(recording_dir, *manifest);
   if (!inputs) return Error{inputs.error()};
 
@@ -140,6 +185,10 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
   info.path = recording_dir;
   if (leftover_bytes > 0)
     info.notes.push_back(fmt::format("{} bytes of events that the collector had not stored", leftover_bytes));
+  const bool orphaned = manifest->state == "recording" && this_boot && !running;
+  const bool counted = this_boot && manifest->group_kills.value_or(0) > 0 && info.oom_kills.empty();
+  if (orphaned || counted) ask_the_kernel(*manifest, recording);
+  info.end_unseen = orphaned && !info.oom_killed && ended_unseen(*manifest, *inputs, recording);
   if (running)
     info.incomplete_why = "still running";
   else if (manifest->state == "recording" && this_boot)

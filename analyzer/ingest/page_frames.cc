@@ -5,6 +5,10 @@
 #include <nlohmann/json.hpp>
 
 #include "ingest/bytes.h"
+#include "ingest/cgroup_frames.h"
+#include "ingest/json_values.h"
+#include "ingest/oom_words.h"
+#include "ingest/page_walk_reader.h"
 #include "procfs/process_stat.h"
 #include "procfs/smaps.h"
 #include "shim/trace/recording_format.h"
@@ -16,17 +20,6 @@ using nlohmann::json;
 
 constexpr std::uint64_t kMostPages = std::uint64_t{1} << 48;
 constexpr double kSameMomentS = 0.25;
-
-std::optional<std::int64_t> integer(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number_integer()) return std::nullopt;
-  return found->get<std::int64_t>();
-}
-
-std::string text(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
-}
 
 class Reader {
  public:
@@ -40,6 +33,7 @@ class Reader {
   PageFrames finish() {
     std::ranges::stable_sort(out_.account.polls, {}, &RssPoint::time_s);
     std::ranges::stable_sort(out_.account.totals, {}, &KernelTotals::time_s);
+    std::ranges::stable_sort(out_.account.dirty_files, {}, &DirtyFiles::time_s);
     return std::move(out_);
   }
 
@@ -84,12 +78,24 @@ class Reader {
     return totals.back();
   }
 
+  // For a reading of PSS: each keeps its own time, as relatives that map the same pages change it from one to the next.
+  KernelTotals& unread_totals_at(double time_s) {
+    KernelTotals& totals = totals_at(time_s);
+    if (!totals.pss_bytes) return totals;
+    out_.account.totals.emplace_back().time_s = time_s;
+    return out_.account.totals.back();
+  }
+
   static void put_smaps(const SmapsEntry& sums, KernelTotals& totals) {
     totals.rss_bytes = sums.rss_bytes;
     totals.pss_bytes = sums.pss_bytes;
     totals.uss_bytes = sums.uss_bytes();
     totals.swap_bytes = sums.swap_bytes;
     totals.hugetlb_bytes = sums.hugetlb_bytes;
+    totals.anonymous_bytes = sums.anonymous_bytes;
+    totals.pss_anonymous_bytes = sums.pss_anonymous_bytes;
+    totals.pss_file_bytes = sums.pss_file_bytes;
+    totals.pss_shmem_bytes = sums.pss_shmem_bytes;
   }
 
   static SmapsEntry sum_of(const std::vector<SmapsEntry>& entries) {
@@ -101,8 +107,28 @@ class Reader {
       sum.private_dirty_bytes += entry.private_dirty_bytes;
       sum.swap_bytes += entry.swap_bytes;
       sum.hugetlb_bytes += entry.hugetlb_bytes;
+      sum.anonymous_bytes += entry.anonymous_bytes;
     }
     return sum;
+  }
+
+  static bool is_locked(const SmapsEntry& entry) {
+    return (" " + entry.vm_flags + " ").find(" lo ") != std::string::npos;
+  }
+
+  // What can be dirty by this process's doing. A read-only mapping of a file that somebody has just written shows that
+  // file's dirty pages too.
+  static DirtyFiles dirty_files(const std::vector<SmapsEntry>& entries, double time_s) {
+    DirtyFiles dirty{.time_s = time_s, .bytes = {}};
+    for (const SmapsEntry& entry : entries) {
+      const std::int64_t cached = entry.rss_bytes - entry.anonymous_bytes;
+      if (cached > 0 && entry.range.path.starts_with('/') && is_locked(entry))
+        dirty.locked[file_name(entry.range.path, Backing::file)] += cached;
+      const std::int64_t bytes = entry.shared_dirty_bytes + entry.private_dirty_bytes;
+      if (bytes > 0 && entry.range.shared && entry.range.writable && entry.range.path.starts_with('/'))
+        dirty.bytes[file_name(entry.range.path, Backing::file)] += bytes;
+    }
+    return dirty;
   }
 
   bool read_text(const RawFrame& frame) {
@@ -115,10 +141,11 @@ class Reader {
     if (frame.kind == trace::FrameKind::status) {
       read_status(content, time_s);
     } else if (frame.kind == trace::FrameKind::rollup) {
-      if (const auto sums = parse_smaps_rollup(content)) put_smaps(*sums, totals_at(time_s));
+      if (const auto sums = parse_smaps_rollup(content)) put_smaps(*sums, unread_totals_at(time_s));
     } else if (const auto entries = parse_smaps(content); !entries.empty()) {
       KernelTotals& totals = totals_at(time_s);
       if (!totals.pss_bytes) put_smaps(sum_of(entries), totals);
+      out_.account.dirty_files.push_back(dirty_files(entries, time_s));
     }
     return true;
   }
@@ -152,17 +179,16 @@ class Reader {
         read_process(object);
         break;
       case ended:
-        if (const auto time_ns = integer(object, "ended_ns")) out_.ended_ns = static_cast<std::uint64_t>(*time_ns);
-        out_.how_ended = text(object, "how");
+        read_ended(object);
         break;
       case note:
-        if (const std::string said = text(object, "text"); !said.empty()) out_.account.notes.push_back(said);
+        if (const std::string said = json_text(object, "text"); !said.empty()) out_.account.notes.push_back(said);
         break;
       case counters:
         read_counters(object);
         break;
       default:
-        read_cgroup(object);
+        read_cgroup_frame(object, seconds_since(origin_ns_, frame.time_ns), out_.cgroup);
         break;
     }
     return true;
@@ -170,11 +196,12 @@ class Reader {
 
   void read_process(const json& object) {
     ProcessAccount& account = out_.account;
-    if (const auto parent = integer(object, "parent"); parent && !account.parent && *parent > 0 && *parent < INT32_MAX)
+    if (const auto parent = json_integer(object, "parent");
+        parent && !account.parent && *parent > 0 && *parent < INT32_MAX)
       account.parent = static_cast<int>(*parent);
-    if (const auto born = integer(object, "born_ns"); born && !out_.born_ns)
+    if (const auto born = json_integer(object, "born_ns"); born && !out_.born_ns)
       out_.born_ns = static_cast<std::uint64_t>(*born);
-    if (const std::string exe = text(object, "exe"); !exe.empty()) account.exe = exe;
+    if (const std::string exe = json_text(object, "exe"); !exe.empty()) account.exe = exe;
     const auto command = object.find("command");
     if (command == object.end() || !command->is_array() || command->empty()) return;
     account.command.clear();
@@ -187,22 +214,19 @@ class Reader {
       if (!value.is_number_integer()) continue;
       if (name == "dropped_records")
         out_.dropped_records = std::max(out_.dropped_records, value.get<std::int64_t>());
+      else if (name == "descriptors_last_ns" || name == "descriptors_peak_ns")
+        out_.account.counters[name.substr(0, name.size() - 2) + "ms"] =
+            std::llround(seconds_since(origin_ns_, static_cast<std::uint64_t>(value.get<std::int64_t>())) * 1000);
       else
         out_.account.counters[name] = value.get<std::int64_t>();
     }
   }
 
-  void read_cgroup(const json& object) {
-    CgroupFacts& facts = out_.cgroup;
-    if (const auto limit = integer(object, "limit_bytes")) facts.limit_bytes = limit;
-    const auto peak = integer(object, "peak_bytes");
-    const auto usage = integer(object, "usage_bytes");
-    for (const auto& value : {peak, usage})
-      if (value) facts.peak_bytes = std::max(facts.peak_bytes.value_or(0), *value);
-    if (const auto kills = integer(object, "oom_kills")) {
-      if (!facts.oom_kills_first) facts.oom_kills_first = kills;
-      facts.oom_kills_last = kills;
-    }
+  void read_ended(const json& object) {
+    if (const auto time_ns = json_integer(object, "ended_ns")) out_.ended_ns = static_cast<std::uint64_t>(*time_ns);
+    out_.how_ended = json_text(object, "how");
+    out_.account.end_signal = json_text(object, "signal");
+    for (OomKill& kill : oom_kills(kernel_words(object), origin_ns_)) out_.oom_kills.push_back(std::move(kill));
   }
 
   std::uint64_t origin_ns_;

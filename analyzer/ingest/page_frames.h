@@ -11,16 +11,13 @@
 
 namespace whyrss {
 
-struct CgroupFacts {
-  std::optional<std::int64_t> limit_bytes, peak_bytes, oom_kills_first, oom_kills_last;
-};
-
 struct PageFrames {
   ProcessAccount account;  // born_s, ended_s: only if told
   std::optional<std::uint64_t> born_ns, ended_ns;
   std::string how_ended;
   std::int64_t dropped_records = 0;
-  CgroupFacts cgroup;
+  std::optional<CgroupAccount> cgroup;
+  std::vector<OomKill> oom_kills;
   std::uint64_t last_ns = 0;       // of any frame
   std::size_t damaged_frames = 0;  // unreadable payloads
 };

@@ -21,9 +21,9 @@ bool is_counted(std::uint32_t bits) {
 
 void add_run(WalkedPages& walk, const Vma& vma, std::uint64_t start, std::uint64_t end, std::uint32_t bits) {
   const bool counted = is_counted(bits);
-  const bool exclusive = (bits & PageBits::exclusive) != 0;
+  const bool exclusive = (bits & PageBits::exclusive) != 0, huge = (bits & PageBits::huge) != 0;
   if (counted) {
-    const bool file = (bits & PageBits::file) != 0, huge = (bits & PageBits::huge) != 0;
+    const bool file = (bits & PageBits::file) != 0;
     const bool joins = !walk.runs.empty() && walk.runs.back().end == start && start != vma.start &&
                        walk.runs.back().file == file && walk.runs.back().exclusive == exclusive &&
                        walk.runs.back().huge == huge;
@@ -37,18 +37,10 @@ void add_run(WalkedPages& walk, const Vma& vma, std::uint64_t start, std::uint64
   const bool marked = (bits & PageBits::write_tracked) != 0;
   auto& runs = walk.anonymous;
   if (!runs.empty() && runs.back().end == start && runs.back().exclusive == exclusive &&
-      runs.back().resident == counted && runs.back().marked == marked)
+      runs.back().resident == counted && runs.back().marked == marked && runs.back().huge == huge)
     runs.back().end = end;
   else
-    runs.push_back({start, end, exclusive, counted, marked});
-}
-
-// The kernel adds " (deleted)" when a file has lost its last name. It is the same file, and the same line
-// mapped it: with two names its growth would be told as a loss here and a gain there.
-std::string file_name(std::string path, Backing backing) {
-  constexpr std::string_view kDeleted = " (deleted)";
-  if (backing == Backing::file && path.ends_with(kDeleted)) path.resize(path.size() - kDeleted.size());
-  return path;
+    runs.push_back({start, end, exclusive, counted, marked, huge});
 }
 
 bool read_vma(ByteReader& reader, WalkedPages& walk) {
@@ -81,6 +73,12 @@ bool read_vma(ByteReader& reader, WalkedPages& walk) {
 }
 
 }  // namespace
+
+std::string file_name(std::string path, Backing backing) {
+  constexpr std::string_view kDeleted = " (deleted)";
+  if (backing == Backing::file && path.ends_with(kDeleted)) path.resize(path.size() - kDeleted.size());
+  return path;
+}
 
 std::optional<trace::WalkHeader> read_walk_header(Bytes payload) {
   trace::WalkHeader header{};

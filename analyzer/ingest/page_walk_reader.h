@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "attribute/evidence.h"
@@ -27,6 +28,10 @@ struct WalkedPages {
 
 // Nothing when the bytes are no walk: overlapping mappings, runs that do not cover their mapping, ...
 std::optional<WalkedPages> read_walk(Bytes payload);
+
+// The kernel adds " (deleted)" when a file has lost its last name. It is the same file, and the same line
+// mapped it: with two names its growth would be told as a loss here and a gain there.
+std::string file_name(std::string path, Backing backing);
 
 // Of a walk whose pages are not read yet.
 std::optional<trace::WalkHeader> read_walk_header(Bytes payload);

@@ -28,7 +28,12 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   for (const RawFrame& frame : input.pages.frames) {
     if (frame.kind == trace::FrameKind::liveness) process->liveness_frames.push_back(frame.payload);
     if (frame.kind == trace::FrameKind::views) process->views_frames.push_back(frame.payload);
+    if (frame.kind == trace::FrameKind::huge) process->huge_frames.push_back(frame.payload);
     if (frame.kind == trace::FrameKind::tracked) add_tracked(*process, frame.payload);
+    if (frame.kind == trace::FrameKind::polls) {
+      ByteReader reader(frame.payload);
+      for (trace::Poll poll{}; reader.take(poll);) process->polls.push_back(poll);
+    }
     if (frame.kind != trace::FrameKind::walk) continue;
     if (const auto header = read_walk_header(frame.payload))
       process->walks.push_back({header->end_ns, header->begin_ns, header->trigger, frame.payload});
@@ -37,7 +42,9 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   }
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
   std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
+  std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
   load_records(*process);
+  leave_out_teardown(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
     clock_.add(runs);
     process->merge.emplace(input.events, input.stream, process->records);
@@ -71,16 +78,35 @@ std::optional<std::uint64_t> Replay::first_event_ns(std::size_t index) const {
   return records.empty() ? std::nullopt : std::optional(records.front().time_ns);
 }
 
+// From the moment on at which the next walk may see what the program gives back. This is stamped before it is done: a
+// process that lost the CPU in between goes on after the collector, which may look at it meanwhile.
+void Replay::begin_look(Process& process, std::uint64_t time_ns) {
+  constexpr std::uint64_t kMostBetweenNs = 20'000'000;
+  constexpr std::uint64_t kLongestNs = 60'000'000'000;  // of a look; what says more is damaged
+  if (process.space.in_look() || process.next_walk == process.walks.size()) return;
+  const Walk& walk = process.walks[process.next_walk];
+  const std::uint64_t begin_ns = std::max(walk.begin_ns, walk.time_ns - std::min(walk.time_ns, kLongestNs));
+  const std::uint64_t from_ns = begin_ns - std::min(begin_ns, kMostBetweenNs);
+  if (time_ns < from_ns) return;
+  if (process.merge) play_blocks(process, clock_.ticks_at(from_ns));
+  process.space.begin_look();
+}
+
 void Replay::play_next(Process& process) {
   const bool record_first = process.next_record < process.records.size() &&
                             (process.next_walk == process.walks.size() ||
                              process.records[process.next_record].time_ns <= process.walks[process.next_walk].time_ns);
   if (!record_first) {
+    begin_look(process, process.walks[process.next_walk].time_ns);
     const Walk& walk = process.walks[process.next_walk++];
     if (process.merge) play_blocks(process, clock_.ticks_at(walk.time_ns));
-    return on_walk(process, walk);
+    on_walk(process, walk);
+    process.early.reset();
+    process.early_is_damaged = false;
+    return process.space.end_look();
   }
   const EventRecord& record = process.records[process.next_record];
+  begin_look(process, record.time_ns);
   if (process.merge && !is_description(record.kind))
     play_blocks(process, process.merge->limit_for(record, clock_.ticks_at(record.time_ns)));
   on_record(process, record);
@@ -184,12 +210,15 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   process.stacks = StackCache(&image);
   process.attached = true;
   process.has_last_walk = false;
+  process.last_own = {};
+  process.file_pages = {};
   process.last_faults = by_fork ? 0 : process.last_faults;
   if (attach.own_start < attach.own_end)
     process.space.map(attach.own_start, attach.own_end - attach.own_start, {Owner::whyrss, kEmptyStack});
 
   ProcessAccount& account = *process.account;
   account.traced = true;
+  account.left_s.reset();
   account.born_by_fork = by_fork;
   account.allocator_stats.clear();  // of the image before an exec
   if (attach.parent_pid > 0 && attach.parent_pid < INT32_MAX) account.parent = static_cast<int>(attach.parent_pid);
@@ -273,6 +302,11 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       break;
     case RecordKind::exec_failed:
       process.exec_pending = false;
+      break;
+    case RecordKind::teardown:
+    case RecordKind::exit:
+      process.account->has_left |= record.kind == RecordKind::exit;
+      process.account->left_s = seconds_since(settings_.origin_ns, record.time_ns);
       break;
     default:
       if (process.image == nullptr) break;

@@ -55,17 +55,26 @@ class Replay {
     Bytes payload;
   };
 
+  struct OwnPages {
+    std::uint64_t small = 0, all = 0;
+  };
+
   void load_records(Process& process);
+  static void leave_out_teardown(Process& process);
   void play_next(Process& process);
+  void begin_look(Process& process, std::uint64_t time_ns);
+  static bool next_walk_shows(Process& process, std::uint64_t start, std::uint64_t size_bytes, bool anonymous);
   void play_blocks(Process& process, std::uint64_t limit_ticks);
   void finish(Process& process);
   void on_record(Process& process, const EventRecord& record);
   void on_memory_record(Process& process, const EventRecord& record);
+  static void drop_pages(Process& process, const trace::RangeRecord& range);
   void on_block_record(Process& process, const EventRecord& record);
   void on_attach(Process& process, const EventRecord& record);
   void on_fork(Process& process, const EventRecord& record);
   void on_text(Process& process, const EventRecord& record);
   void on_walk(Process& process, const Walk& walk);
+  static void take_huge_pages(Process& process, std::uint64_t walk_ns, Evidence& evidence);
   static void take_views(Process& process, std::uint64_t walk_ns, double time_s);
   static void take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence);
   static void add_tracked(Process& process, Bytes payload);
@@ -75,6 +84,11 @@ class Replay {
   void observe_sharing(Process& process, const Walk& walk, const WalkedPages& pages, bool seen_ahead);
   void look_at_family(Process& process, const Walk& walk, const WalkedPages& pages);
   std::vector<Process*> looked_at_with(Process& process, const Walk& walk);
+  static std::uint64_t most_copies(const Process& process, const WalkedPages& seen);
+  static std::uint64_t most_sampled_copies(const Process& process, std::uint64_t faults);
+  static std::uint64_t counted_faults(const TouchFigures& touch);
+  static std::uint64_t faults_before(const Process& process, const WalkedPages& pages);
+  static OwnPages own_pages_of(const Process& process, const WalkedPages& seen);
   void inherit_from_walk(Process& process, const Walk& walk, const WalkedPages& pages);
   void finish_families();
   void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ingest/block_merge.h"
+#include "ingest/file_pages.h"
 #include "ingest/page_walk_reader.h"
 #include "ingest/replay.h"
 #include "ingest/small_blocks.h"
@@ -22,8 +23,8 @@ struct Replay::Process {
   ProcessAccount* account = nullptr;
   std::vector<EventRecord> records;
   std::vector<Walk> walks;
-  std::vector<Bytes> liveness_frames, views_frames;  // in the order of the walks
-  std::size_t next_record = 0, next_walk = 0, next_liveness = 0, next_views = 0;
+  std::vector<Bytes> liveness_frames, views_frames, huge_frames;  // in the order of the walks
+  std::size_t next_record = 0, next_walk = 0, next_liveness = 0, next_views = 0, next_huge = 0;
   LivenessReader liveness_reader;
   std::optional<WalkLiveness> liveness;  // the last one read
 
@@ -32,6 +33,7 @@ struct Replay::Process {
   ImageTables* image = nullptr;  // nullptr: not attached yet, or an exec went to a program without us
   AddressSpace space;
   SmallBlocks small;
+  FilePages file_pages;
   std::optional<BlockMerge> merge;  // exact mode
   StackCache stacks;
   std::unique_ptr<AddressSpace> fork_snapshot;  // the parent's picture when it forked this child
@@ -44,9 +46,14 @@ struct Replay::Process {
   // What it shares with those that it was forked from, and that were forked from it.
   std::shared_ptr<Family> family;  // nullptr: none
   PageSharing::Member member = 0;
-  std::uint64_t last_faults = 0, last_resident_pages = 0;  // of the last walk
+  std::vector<trace::Poll> polls;         // by time
+  std::uint64_t last_faults = 0;          // that it had taken when the last walk began
+  std::uint64_t last_counted_faults = 0;  // that samples and watched calls stood for at it
+  OwnPages last_own;
   bool has_last_walk = false;
   std::optional<WalkedPages> ahead;  // its next walk, read with a relative's of the same moment
+  bool early_is_damaged = false;
+  std::optional<WalkedPages> early;  // its next walk, read for what it shows of mappings made while it went on
   std::vector<FateRange> fates;      // for that walk
   struct Tracked {
     std::uint64_t time_ns = 0;
@@ -63,6 +70,9 @@ struct Replay::Process {
     if (next_record < records.size()) next = records[next_record].time_ns;
     if (next_walk < walks.size()) next = std::min(next, walks[next_walk].time_ns);
     return next;
+  }
+  void forget_file_pages(const EventRecord& record, std::uint64_t start, std::uint64_t size_bytes) {
+    file_pages.forget(start, size_bytes, next_walk < walks.size() && record.time_ns >= walks[next_walk].begin_ns);
   }
   // Whether what it inherits of small blocks is ever looked at.
   [[nodiscard]] bool shows_inherited_blocks() const;

@@ -1,9 +1,11 @@
 // Replay's part about fork families: who joins and leaves, which walks are of one moment, and what the pages that
 // forks made shared came to between two of those.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "attribute/copy_blame.h"
+#include "attribute/range_cursor.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 
@@ -59,6 +61,8 @@ void Replay::leave_family(Process& process, std::uint64_t time_ns) {
 
 // Those that were walked with `process`, in the order of their walks, `process` first.
 std::vector<Replay::Process*> Replay::looked_at_with(Process& process, const Walk& walk) {
+  // What each asked for itself is no round, however near in time: one of them may have ended since its own look.
+  if (walk.trigger == trace::WalkTrigger::request || walk.trigger == trace::WalkTrigger::exit) return {&process};
   std::vector<Process*> others;
   for (Process* member : process.family->members) {
     const bool comes = member != nullptr && member != &process && member->next_walk < member->walks.size() &&
@@ -103,13 +107,7 @@ void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPage
     const WalkedPages& seen = member == &process ? pages : *member->ahead;
     inherit_from_walk(*member, theirs, seen);
     take_tracked(*member, theirs.begin_ns);
-    // What a parent's faults brought in new is no copy. Of a child's many are needed to copy, and few for new memory.
-    const std::uint64_t faults = seen.minor_faults - std::min(seen.minor_faults, member->last_faults);
-    const std::uint64_t grown = seen.resident_pages - std::min(seen.resident_pages, member->last_resident_pages);
-    const std::uint64_t of_parent = member->has_last_walk ? faults - std::min(faults, grown) : 0;
-    looks.push_back({.member = member->member,
-                     .runs = &seen.anonymous,
-                     .most_copies = member->account->born_by_fork ? faults : of_parent});
+    looks.push_back({.member = member->member, .runs = &seen.anonymous, .most_copies = most_copies(*member, seen)});
   }
   const auto fates = family.sharing.observe(looks, time_s);
   for (std::size_t i = 0; i < fates.size(); ++i) {
@@ -120,6 +118,63 @@ void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPage
     else
       add_fates(*member, fates[i], time_s);
   }
+}
+
+// Pages that the process may have copied since its last walk: each copy is a fault, and so is each new page.
+std::uint64_t Replay::most_copies(const Process& process, const WalkedPages& seen) {
+  // How many faults an older process took since the fork nobody knows.
+  if (!process.has_last_walk && !process.account->born_by_fork) return 0;
+  const std::uint64_t faults = seen.minor_faults - std::min(seen.minor_faults, process.last_faults);
+  const OwnPages own = own_pages_of(process, seen);
+  const auto growth = [](std::uint64_t now, std::uint64_t before) { return now - std::min(now, before); };
+  const std::uint64_t grown =
+      std::min(growth(own.small, process.last_own.small), growth(own.all, process.last_own.all));
+  return std::min(faults - std::min(faults, grown), most_sampled_copies(process, faults));
+}
+
+// The same by sampled faults on pages that were there and shared; those that no sample stands for may be copies as
+// well.
+std::uint64_t Replay::most_sampled_copies(const Process& process, std::uint64_t faults) {
+  const TouchFigures& touch = process.account->touch;
+  if (!touch.armed || touch.samples == 0) return std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t sampled = counted_faults(touch) - std::min(counted_faults(touch), process.last_counted_faults);
+  const double usual_weight = static_cast<double>(touch.faults) / static_cast<double>(touch.samples);
+  double copies = 0, variance = usual_weight * usual_weight;
+  for (const TouchSample& sample : process.space.touched().copy_candidates(
+           0, std::numeric_limits<std::uint64_t>::max(), 0, std::numeric_limits<std::uint64_t>::max())) {
+    copies += sample.weight;
+    variance += static_cast<double>(sample.weight) * sample.weight;
+  }
+  constexpr double kErrors = 3;
+  return static_cast<std::uint64_t>(copies + kErrors * std::sqrt(variance)) + faults - std::min(faults, sampled);
+}
+
+std::uint64_t Replay::counted_faults(const TouchFigures& touch) { return touch.faults + touch.counted_kernel_faults; }
+
+// A walk counts them at its end, and misses copies that were made while it went on: they are among the next one's.
+std::uint64_t Replay::faults_before(const Process& process, const WalkedPages& pages) {
+  const auto after = std::ranges::upper_bound(process.polls, pages.begin_ns, {}, &trace::Poll::time_ns);
+  const std::uint64_t polled = after == process.polls.begin() ? 0 : std::prev(after)->minor_faults;
+  return polled >= process.last_faults ? std::min(polled, pages.minor_faults) : pages.minor_faults;
+}
+
+// Private memory that it did not inherit. A small page took a fault, unless it was a part of a 2 MiB page before.
+Replay::OwnPages Replay::own_pages_of(const Process& process, const WalkedPages& seen) {
+  const std::vector<ForkRange> inherited = process.space.inheritance().ranges();
+  RangeCursor<ForkRange> forks(inherited);
+  OwnPages own;
+  for (const AnonymousRun& run : seen.anonymous) {
+    for (std::uint64_t at = run.start; at < run.end;) {
+      const ForkRange* fork = forks.at(at);
+      const std::uint64_t end = std::min(run.end, forks.boundary(at));
+      if (fork == nullptr && run.resident) {
+        own.all += (end - at) / process.page_bytes;
+        if (!run.huge) own.small += (end - at) / process.page_bytes;
+      }
+      at = end;
+    }
+  }
+  return own;
 }
 
 // What the child did not tell, or not all of it.
@@ -153,8 +208,9 @@ void Replay::observe_sharing(Process& process, const Walk& walk, const WalkedPag
   if (process.family != nullptr && !seen_ahead) look_at_family(process, walk, pages);
   process.space.inheritance().keep(pages.anonymous);
   add_fates(process, std::exchange(process.fates, {}), seconds_since(settings_.origin_ns, walk.time_ns));
-  process.last_faults = pages.minor_faults;
-  process.last_resident_pages = pages.resident_pages;
+  process.last_faults = faults_before(process, pages);
+  process.last_counted_faults = counted_faults(process.account->touch);
+  process.last_own = own_pages_of(process, pages);
   process.has_last_walk = true;
 }
 
@@ -189,25 +245,26 @@ void Replay::add_fates(Process& process, const std::vector<FateRange>& fates, do
           at = part.end;
         }
         if (at < range.end) own.push_back({at, range.end});
-        inheritance.settle(range.start, range.end, ForkClass::copied);
         break;
       }
       case PageFate::copied_by_relatives:
         change.copied_by_relatives_bytes += bytes;
-        inheritance.settle(range.start, range.end, ForkClass::sole);
         break;
       case PageFate::left_by_relatives:
         change.left_by_relatives_bytes += bytes;
-        inheritance.settle(range.start, range.end, ForkClass::sole);
         break;
       case PageFate::reused:
         change.reused_bytes += bytes;
-        inheritance.settle(range.start, range.end, ForkClass::sole);
         break;
     }
+    const bool copied = range.fate == PageFate::copied;
+    inheritance.settle(range.start, range.end, copied ? ForkClass::copied : ForkClass::sole);
   }
   auto& copies = process.account->copies;
-  const CopyBlame blame{.touched = process.space.touched(), .page_bytes = process.page_bytes, .time_s = time_s};
+  const CopyBlame blame{.touched = process.space.touched(),
+                        .page_bytes = process.page_bytes,
+                        .time_s = time_s,
+                        .small_blocks = &process.small.live()};
   if (!inherited.empty()) blame_copies(inherited, process.space.ancestor_owned(), blame, copies);
   if (!own.empty()) blame_copies(own, process.space.owned(), blame, copies);
   process.account->sharing.push_back(change);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "attribute/attribute.h"
+#include "ingest/huge_zeros.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 #include "ingest/retained_views.h"
@@ -38,7 +39,25 @@ bool visit_inherited(const EventRecord& record, std::uint64_t page_bytes, bool& 
   return true;
 }
 
+// A program that lives on so long after its runtime was taken down does something of its own (an embedded interpreter).
+constexpr std::uint64_t kTeardownNs = 2'000'000'000;
+
 }  // namespace
+
+// A runtime that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
+// as it knows; what it saw before that says nothing, unless the process itself asked for the look, which waits for it.
+void Replay::leave_out_teardown(Process& process) {
+  std::uint64_t from_ns = std::numeric_limits<std::uint64_t>::max();
+  for (const EventRecord& record : process.records) {
+    if (record.kind == RecordKind::teardown) from_ns = record.time_ns;
+    if (record.kind == RecordKind::attach) from_ns = std::numeric_limits<std::uint64_t>::max();
+  }
+  const auto says_nothing = [&](const Walk& walk) {
+    const bool asked = walk.trigger == trace::WalkTrigger::request || walk.trigger == trace::WalkTrigger::exit;
+    return !asked && walk.time_ns >= from_ns && walk.begin_ns < from_ns + kTeardownNs;
+  };
+  if (!std::ranges::all_of(process.walks, says_nothing)) std::erase_if(process.walks, says_nothing);
+}
 
 MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {
   const ResolvedStack stack = process.image->resolve(stack_id);
@@ -54,12 +73,40 @@ void Replay::on_block_record(Process& process, const EventRecord& record) {
     const StackId stack = process.image->resolve(block.stack_id).id;
     if (block.sampled_bytes > 0 && process.small.allocate(block, stack)) return;
     process.small.forget(block.address, block.size_bytes);
-    space.allocate(block.address, block.size_bytes, stack);
+    if (!space.gives_back(block.address, block.size_bytes) ||
+        next_walk_shows(process, block.address, block.size_bytes, true))
+      space.allocate(block.address, block.size_bytes, stack);
+    else
+      space.allocate_after_look(block.address, block.size_bytes, stack);
   } else if (record.kind == RecordKind::release) {
     if (!process.small.release(block.address, block.tid)) space.release(block.address, block.tid);
   } else if (!process.small.undo_release(block.address, block.tid)) {
     space.undo_release(block.address, block.tid);
   }
+}
+
+// Of addresses that were given back while the walk went on and taken for something else. Its list of mappings was read
+// at its beginning: one of another kind than what is there now is the one from before.
+bool Replay::next_walk_shows(Process& process, std::uint64_t start, std::uint64_t size_bytes, bool anonymous) {
+  if (!process.early && !process.ahead && !process.early_is_damaged) {
+    process.early = read_walk(process.walks[process.next_walk].payload);
+    process.early_is_damaged = !process.early;
+  }
+  const std::optional<WalkedPages>& pages = process.ahead ? process.ahead : process.early;
+  if (!pages) return true;
+  const std::uint64_t end = start + std::min(size_bytes, std::numeric_limits<std::uint64_t>::max() - start);
+  auto vma = std::ranges::upper_bound(pages->vmas, start, {}, &Vma::end);
+  for (; vma != pages->vmas.end() && vma->start < end; ++vma)
+    if (is_private_anonymous(*vma) != anonymous) return false;
+  return true;
+}
+
+// Stamped when the pages were gone.
+void Replay::drop_pages(Process& process, const trace::RangeRecord& range) {
+  if (process.space.in_look() && range.header.time_ns >= process.walks[process.next_walk].begin_ns)
+    process.space.drop_pages_after_look(range.address, range.size_bytes);
+  else
+    process.space.drop_pages(range.address, range.size_bytes);
 }
 
 void Replay::on_memory_record(Process& process, const EventRecord& record) {
@@ -74,8 +121,15 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       trace::MapRecord map{};
       if (!read_record(record, map)) return;
       const ResolvedStack stack = process.image->resolve(map.stack_id);
-      space.map(map.address, map.size_bytes, {owner_of(map.origin, stack.from_allocator), stack.id});
+      const MappingInfo info{owner_of(map.origin, stack.from_allocator), stack.id};
+      const bool anonymous = (map.flags & MAP_ANONYMOUS) != 0 && (map.flags & MAP_SHARED) == 0;
+      if (!space.gives_back(map.address, map.size_bytes) ||
+          next_walk_shows(process, map.address, map.size_bytes, anonymous))
+        space.map(map.address, map.size_bytes, info);
+      else
+        space.map_after_look(map.address, map.size_bytes, info);
       process.small.forget(map.address, map.size_bytes);
+      process.forget_file_pages(record, map.address, map.size_bytes);
       return;
     }
     case RecordKind::unmap:
@@ -83,6 +137,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
     case RecordKind::break_moved: {
       trace::RangeRecord range{};
       if (!read_record(record, range)) return;
+      if (record.kind != RecordKind::break_moved) process.forget_file_pages(record, range.address, range.size_bytes);
       if (record.kind == RecordKind::unmap) {
         space.unmap(range.address, range.size_bytes);
         process.small.forget(range.address, range.size_bytes);
@@ -93,7 +148,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
         space.move_break(range.size_bytes, range.address, mover);
         if (range.address < range.size_bytes) process.small.forget(range.address, range.size_bytes - range.address);
       } else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE) {
-        space.drop_pages(range.address, range.size_bytes);
+        drop_pages(process, range);
       }
       return;
     }
@@ -103,6 +158,8 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       const StackId stack = process.image->resolve(remap.stack_id).id;
       process.small.forget(remap.old_address, remap.old_size_bytes);
       process.small.forget(remap.new_address, remap.new_size_bytes);
+      process.forget_file_pages(record, remap.old_address, remap.old_size_bytes);
+      process.forget_file_pages(record, remap.new_address, remap.new_size_bytes);
       space.remap(remap.old_address, remap.old_size_bytes, remap.new_address, remap.new_size_bytes, stack);
       constexpr std::uint32_t kDontUnmap = 4;  // MREMAP_DONTUNMAP, Linux 5.7: the old range stays, empty
       if ((remap.flags & kDontUnmap) != 0 && remap.old_address != remap.new_address)
@@ -136,7 +193,8 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
 void Replay::on_walk(Process& process, const Walk& walk) {
   last_ns_ = std::max(last_ns_, walk.time_ns);
   const bool seen_ahead = process.ahead.has_value();
-  std::optional<WalkedPages> pages = seen_ahead ? std::exchange(process.ahead, std::nullopt) : read_walk(walk.payload);
+  std::optional<WalkedPages> pages = std::exchange(seen_ahead ? process.ahead : process.early, std::nullopt);
+  if (!pages) pages = read_walk(walk.payload);
   if (!pages) {
     ++process.damaged_walks;
     return;
@@ -145,10 +203,15 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   if (pages->partial && !process.account->accounts.empty()) return;
   const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
   const bool traced = process.image != nullptr && !process.exec_pending;
+  std::optional<double>& left_s = process.account->left_s;
+  if (left_s && time_s > *left_s + static_cast<double>(kTeardownNs) / 1e9) left_s.reset();  // it lives on
   TouchFigures& touch = process.account->touch;
   touch.all_faults = pages->minor_faults;
   touch.sampled_of_all = touch.faults + touch.missed;
   if (traced && !pages->smaps_only && !pages->partial) observe_sharing(process, walk, *pages, seen_ahead);
+  std::int64_t& gone_bytes = process.account->file_bytes_gone;
+  if (traced)
+    gone_bytes += std::min(process.file_pages.look(*pages), std::numeric_limits<std::int64_t>::max() - gone_bytes);
 
   Evidence evidence{.time_s = time_s,
                     .skewed = pages->skewed || pages->partial,
@@ -162,7 +225,8 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .inherited = {},
                     .ancestor_owned = {},
                     .live_pages = {},
-                    .touched = {}};
+                    .touched = {},
+                    .huge_zeros = {}};
   if (traced) {
     AddressSpace& space = process.space;
     const trace::AttachRecord& attach = process.image->attach();
@@ -180,6 +244,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
           {.begin_ns = pages->begin_ns, .vmas = evidence.vmas, .runs = evidence.runs, .inherited = evidence.inherited});
     take_liveness(process, walk.time_ns, evidence);
     take_views(process, walk.time_ns, time_s);
+    take_huge_pages(process, walk.time_ns, evidence);
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
@@ -195,6 +260,17 @@ void Replay::take_liveness(Process& process, std::uint64_t walk_ns, Evidence& ev
   evidence.counts_underflowed = process.liveness->underflowed_pages > 0;
   process.most_underflowed_pages = std::max(process.most_underflowed_pages, process.liveness->underflowed_pages);
   evidence.live_pages = std::move(process.liveness->pages);
+}
+
+void Replay::take_huge_pages(Process& process, std::uint64_t walk_ns, Evidence& evidence) {
+  for (; process.next_huge < process.huge_frames.size(); ++process.next_huge) {
+    auto zeros = read_huge_zeros(process.huge_frames[process.next_huge]);
+    if (zeros && zeros->walk_end_ns > walk_ns) return;
+    if (!zeros || zeros->walk_end_ns < walk_ns) continue;
+    evidence.has_huge = true;
+    evidence.huge_stride = zeros->stride;
+    evidence.huge_zeros = std::move(zeros->ranges);
+  }
 }
 
 void Replay::take_views(Process& process, std::uint64_t walk_ns, double time_s) {

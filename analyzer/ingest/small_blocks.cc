@@ -90,19 +90,29 @@ void SmallBlocks::apply(std::span<const BlockEvent> events, std::uint32_t tid, S
     of_last_tid_ = &last_released_[tid];
     last_tid_ = tid;
   }
-  LiveBlock& last_released = *of_last_tid_;
-  for (const BlockEvent *event = events.data(), *end = event + events.size(); event < end; ++event) {
-    live_.prefetch(event[BlockMerge::kLookahead].address);
-    if (!event->is_release()) {
-      const auto outcome = live_.allocate(
-          {.address = event->address, .size_bytes = event->size_bytes, .weight = 1, .stack = stacks[event->stack_id]});
-      if (outcome == LiveSet::Outcome::replaced && early_.size() < kMostEarly)
-        early_.push_back({event->address, event->ticks, tid});
-    } else if (early_.empty() || !is_late_release(*event, tid)) {
-      if (live_.release(event->address, last_released)) continue;
-      last_released.address = 0;
-      large.release(event->address, tid);
+  const auto stack_of = [&](std::uint32_t id, StackId& stack) { return stacks.find(id, stack); };
+  while (!events.empty()) {
+    if (early_.empty()) {
+      events = events.subspan(live_.play(events, BlockMerge::kLookahead, stack_of, *of_last_tid_));
+      if (events.empty()) return;
     }
+    apply_one(events.front(), tid, stacks, large);
+    events = events.subspan(1);
+  }
+}
+
+void SmallBlocks::apply_one(const BlockEvent& event, std::uint32_t tid, StackCache& stacks, AddressSpace& large) {
+  if (!event.is_release()) {
+    stacks[trace::kNoStack];  // of releases
+    const auto outcome = live_.allocate(
+        {.address = event.address, .size_bytes = event.size_bytes, .weight = 1, .stack = stacks[event.stack_id]});
+    if (outcome == LiveSet::Outcome::replaced && early_.size() < kMostEarly)
+      early_.push_back({event.address, event.ticks, tid});
+  } else if (early_.empty() || !is_late_release(event, tid)) {
+    LiveBlock& last_released = *of_last_tid_;
+    if (live_.release(event.address, last_released)) return;
+    last_released.address = 0;
+    large.release(event.address, tid);
   }
 }
 

@@ -19,7 +19,14 @@ class StackCache {
  public:
   explicit StackCache(ImageTables* image = nullptr) : image_(image) {}
   StackId operator[](std::uint32_t id) {
-    return id < known_.size() && known_[id] != kUnknown ? known_[id] : look_up(id);
+    StackId stack = kEmptyStack;
+    return find(id, stack) ? stack : look_up(id);
+  }
+  // False: it was not asked for yet.
+  [[gnu::always_inline]] bool find(std::uint32_t id, StackId& stack) const {
+    if (id >= known_.size()) return false;
+    stack = known_[id];
+    return stack != kUnknown;
   }
 
  private:
@@ -59,6 +66,7 @@ class SmallBlocks {
     std::uint64_t address, ticks;
     std::uint32_t tid;
   };
+  void apply_one(const BlockEvent& event, std::uint32_t tid, StackCache& stacks, AddressSpace& large);
   bool is_late_release(const BlockEvent& event, std::uint32_t tid);
 
   LiveSet live_;

@@ -21,6 +21,7 @@ struct Site {
   Cause cause = Cause::unknown;
   StackId stack = kEmptyStack;  // who mapped or allocated it; empty: nobody was seen to
   std::string mapping;          // path or [name] of the mapping, "" if nameless
+  bool in_large_block = false;  // fork_cow, fork_shared: within an ancestor's large block, where no object begins
   friend auto operator<=>(const Site&, const Site&) = default;
 };
 
@@ -38,6 +39,7 @@ struct Slice {
   std::int64_t bytes = 0;
   std::int64_t exclusive_bytes = 0;   // of them mapped by this process alone (USS)
   double variance = 0;                // of `bytes`, in bytes squared, where it is an estimate from samples
+  std::int64_t huge_bytes = 0;        // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
   std::vector<TouchShare> touched{};  // largest first; together at most `bytes`, whoever touched the rest is not known
 };
 
@@ -52,6 +54,7 @@ struct Account {
   std::int64_t rss_bytes = 0;  // pages that the walk counted
   bool skewed = false;
   bool has_liveness = false;  // else what is live in the heap is an estimate from samples, or not known at all
+  bool has_huge = false;      // 2 MiB pages were looked into: Slice::huge_bytes is known
   PymallocBytes pymalloc;     // part of heap_live, heap_slack, heap_retained
   std::vector<Slice> slices;  // one per site, largest first
 };
@@ -66,17 +69,28 @@ struct RssPoint {
 struct KernelTotals {
   double time_s = 0;
   std::optional<std::int64_t> rss_bytes, pss_bytes, uss_bytes, swap_bytes, hugetlb_bytes, page_table_bytes;
+  std::optional<std::int64_t> anonymous_bytes{};  // of rss_bytes
+  std::optional<std::int64_t> pss_anonymous_bytes{}, pss_file_bytes{},
+      pss_shmem_bytes{};  // Linux 5.4: sum to pss_bytes
 };
 
-// Memory that this process copied between the previous account and this moment. The slices of one time and one
-// `allocated_at` sum to what was copied. Those with a `written_at` are estimates from sampled faults; the one without
-// is the difference, which may be negative.
+// Pages of files mapped MAP_SHARED and writable that were newer than the file on disk, at one reading of smaps.
+struct DirtyFiles {
+  double time_s = 0;
+  std::map<std::string, std::int64_t> bytes;     // by path
+  std::map<std::string, std::int64_t> locked{};  // of any mapped file, clean or dirty: page cache that mlock holds
+};
+
+// Memory that this process copied between the previous account and this moment. The slices of one time, one
+// `allocated_at` and one `in_large_block` sum to what was copied. Those with a `written_at` are estimates from sampled
+// faults; the one without is the difference, which may be negative.
 struct CowSlice {
   double time_s = 0;
   StackId allocated_at = kEmptyStack;
   StackId written_at = kEmptyStack;
   std::int64_t copied_bytes = 0;
-  double variance = 0;  // of `copied_bytes`, in bytes squared
+  double variance = 0;          // of `copied_bytes`, in bytes squared
+  bool in_large_block = false;  // as in Site
 };
 
 // What became of pages that a fork made shared, between the previous look at the process and this one.
@@ -117,24 +131,71 @@ struct AllocatorStats {
   std::optional<std::int64_t> counted_bytes, counted_blocks;
 };
 
+// What the memory cgroup that limits the processes said at one moment, the groups below it included. Counters count
+// from when it was made. What the kernel does not tell is missing.
+struct CgroupReading {
+  double time_s = 0;
+  bool after_end = false;  // a process of the group had just ended: what it held is gone already
+  std::optional<std::int64_t> usage_bytes, peak_bytes;
+  // Parts of the usage. `file` is page cache of files, mapped or not, which the kernel takes back when the limit is
+  // reached; shared memory and tmpfs are not in it.
+  std::optional<std::int64_t> anon_bytes, shmem_bytes, file_bytes, kernel_bytes;
+  std::optional<std::int64_t> mapped_file_bytes, dirty_bytes;  // parts of `file`
+  std::optional<std::int64_t> swap_bytes;
+  std::optional<std::int64_t> limit_hits;       // how often memory was wanted at the limit
+  std::optional<std::int64_t> high_hits;        // the same for memory.high
+  std::optional<std::int64_t> reclaimed_bytes;  // taken back by the kernel (v2)
+  std::optional<std::int64_t> refaulted_bytes;  // of files: read again after they had been taken back
+  std::optional<std::int64_t> oom_kills, group_kills;
+};
+
+struct CgroupAccount {
+  int version = 0;   // 1, 2; 0: not told by the recording
+  std::string path;  // directory of the group with the smallest limit on the way up, else of the program's own
+  std::optional<std::int64_t> limit_bytes;  // nothing: no limit
+  std::optional<std::int64_t> high_bytes;   // memory.high: above it the kernel takes back and slows down
+  std::optional<std::int64_t> peak_bytes;   // of its usage, of all readings
+  bool made_by_record = false;              // --memory-max
+  bool kills_all = false;                   // memory.oom.group
+  std::vector<CgroupReading> readings;      // by time
+  // File pages that were mapped at one look and gone at the next: reclaimed at least (ProcessAccount::file_bytes_gone).
+  std::int64_t seen_reclaimed_bytes = 0;
+};
+
+// The kernel's own word, in its log, on a process that it killed for lack of memory.
+struct OomKill {
+  double time_s = 0;
+  int pid = 0;
+  bool at_limit = false;                                         // of a cgroup; else the machine had none left
+  std::string group;                                             // that cgroup, as the kernel names it
+  std::int64_t anon_bytes = 0, file_bytes = 0, shmem_bytes = 0;  // resident in the process when it was killed
+  std::string line;                                              // as it stands in the log
+};
+
 struct ProcessAccount {
   int pid = 0;
   std::optional<int> parent;
   bool born_by_fork = false;
   double born_s = 0;
   std::optional<double> ended_s;
-  bool traced = false;  // the shim was in it; else causes come from the kernel alone
+  std::optional<double> left_s;  // when it had begun to leave, and the last reading of it was taken
+  std::string end_signal;        // SIGKILL ...; "": by none, or not known
+  bool has_left = false;         // it said itself that it ends
+  bool traced = false;           // the shim was in it; else causes come from the kernel alone
   std::vector<std::string> command;
   std::string exe;
-  std::string allocator;               // glibc, jemalloc, tcmalloc, mimalloc, other
-  std::optional<std::string> python;   // "3.11.2"
-  std::vector<Account> accounts;       // by time
-  std::vector<RssPoint> polls;         // statm, by time
-  std::vector<KernelTotals> totals;    // by time
-  std::vector<CowSlice> copies;        // by time
-  std::vector<SharingChange> sharing;  // by time
-  bool write_tracked = false;          // its writes to shared pages were told by the kernel, else by exclusive bits
-  std::int64_t high_water_bytes = 0;   // VmHWM
+  std::string allocator;                // glibc, jemalloc, tcmalloc, mimalloc, other
+  std::optional<std::string> python;    // "3.11.2"
+  std::vector<Account> accounts;        // by time
+  std::vector<RssPoint> polls;          // statm, by time
+  std::vector<KernelTotals> totals;     // by time
+  std::vector<DirtyFiles> dirty_files;  // by time
+  std::vector<CowSlice> copies;         // by time
+  std::vector<SharingChange> sharing;   // by time
+  bool write_tracked = false;           // its writes to shared pages were told by the kernel, else by exclusive bits
+  std::int64_t high_water_bytes = 0;    // VmHWM
+  // Of mapped files: resident at one look, and gone at the next without its doing.
+  std::int64_t file_bytes_gone = 0;
   std::uint64_t lost_events = 0;
   std::vector<std::string> notes;  // why something is missing for this process
   TouchFigures touch;
@@ -165,11 +226,16 @@ struct RecordingInfo {
   std::string incomplete_why;  // "" when complete
   std::optional<int> exit_code;
   std::optional<std::string> exit_signal;
-  bool oom_killed = false;
+  // The main process, by the kernel for lack of memory: its log names it, or, where that is not readable, a counter of
+  // its group rose as it ended. `oom_kill_probable`: that may have been the kill of another one in the group.
+  bool oom_killed = false, oom_kill_probable = false;
+  bool end_unseen = false;  // it is gone, and so is the collector, which would have told how
   std::uint64_t lost_events = 0, lost_snapshots = 0;
   std::vector<std::string> notes;
   std::map<std::string, std::string> capabilities;  // "touch" -> "none", "page_scan" -> "true" ...
-  std::optional<std::int64_t> cgroup_limit_bytes, cgroup_peak_bytes;
+  std::optional<CgroupAccount> cgroup;
+  std::vector<OomKill> oom_kills;                  // by time; empty also where the log was not readable
+  std::optional<std::int64_t> memory_total_bytes;  // of the machine: what %MEM is a part of
 };
 
 struct RecordingAccount {

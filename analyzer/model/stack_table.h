@@ -2,9 +2,11 @@
 // Ids are distinct types; 0 is "none" for each. Not thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace whyrss {
@@ -49,12 +51,9 @@ class StackTable {
  public:
   StackTable() : modules_(1), frames_(1), stacks_(1) {}
 
-  ModuleId intern(const Module& module) { return intern_in(module, module_ids_, modules_, ModuleId{}); }
-  FrameId intern(const Frame& frame) { return intern_in(frame, frame_ids_, frames_, FrameId{}); }
-  StackId intern(const std::vector<FrameId>& stack) {  // innermost first; empty is kEmptyStack
-    if (stack.empty()) return kEmptyStack;
-    return intern_in(stack, stack_ids_, stacks_, StackId{});
-  }
+  ModuleId intern(const Module& module);
+  FrameId intern(const Frame& frame);
+  StackId intern(const std::vector<FrameId>& stack);  // innermost first; empty is kEmptyStack
 
   [[nodiscard]] const Module& operator[](ModuleId id) const { return modules_.at(static_cast<std::size_t>(id)); }
   [[nodiscard]] const Frame& operator[](FrameId id) const { return frames_.at(static_cast<std::size_t>(id)); }
@@ -69,16 +68,13 @@ class StackTable {
   void set_names(const std::map<FrameId, std::vector<CodeLine>>& names);
 
  private:
-  template <typename T, typename Id>
-  static Id intern_in(const T& value, std::map<T, Id>& ids, std::vector<T>& values, Id) {
-    const auto [place, added] = ids.try_emplace(value, Id{static_cast<std::uint32_t>(values.size())});
-    if (added) values.push_back(value);
-    return place->second;
-  }
+  // By hash: recordings of long programs have millions of stacks.
+  template <typename Id>
+  using Ids = std::unordered_multimap<std::size_t, Id>;
 
-  std::map<Module, ModuleId> module_ids_;
-  std::map<Frame, FrameId> frame_ids_;
-  std::map<std::vector<FrameId>, StackId> stack_ids_;
+  Ids<ModuleId> module_ids_;
+  Ids<FrameId> frame_ids_;
+  Ids<StackId> stack_ids_;
   std::vector<Module> modules_;
   std::vector<Frame> frames_;
   std::vector<std::vector<FrameId>> stacks_;

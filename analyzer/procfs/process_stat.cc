@@ -18,20 +18,23 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
   const std::string_view state = take_word(rest);
   if (state.size() != 1) return std::nullopt;
   stat.state = state.front();
-  std::array<std::uint64_t, 29> fields{};  // numbered as in proc(5)
+  constexpr std::size_t kNeeded = 29;
+  std::array<std::uint64_t, 53> fields{};  // numbered as in proc(5)
   for (std::size_t number = 4; number < fields.size(); ++number) {
     // Negative ones (tpgid, nice) are not used here.
     const std::string_view word = take_word(rest);
-    if (word.empty()) return std::nullopt;
+    if (word.empty() && number < kNeeded) return std::nullopt;
     fields[number] = parse_number<std::uint64_t>(word).value_or(0);
   }
   stat.parent_pid = static_cast<std::int64_t>(fields[4]);
   stat.minor_faults = fields[10];
   stat.major_faults = fields[12];
+  stat.cpu_ticks = fields[14] + fields[15];
   stat.thread_count = static_cast<std::int64_t>(fields[20]);
   stat.start_ticks = fields[22];
   stat.start_code = fields[26];
   stat.start_stack = fields[28];
+  stat.exit_status = static_cast<int>(fields[52]);
   return stat;
 }
 

@@ -13,10 +13,12 @@ struct ProcessStat {
   char state = '?';  // Z, X: it has ended
   std::int64_t parent_pid = 0;
   std::uint64_t minor_faults = 0, major_faults = 0;  // of all its threads, ended ones too
+  std::uint64_t cpu_ticks = 0;                       // user and system time of all its threads
   std::int64_t thread_count = 0;
   std::uint64_t start_ticks = 0;  // since boot
   std::uint64_t start_code = 0;   // 0 without the right to trace
   std::uint64_t start_stack = 0;
+  int exit_status = 0;  // as wait() tells it, of one that has ended; 0 also without the right to trace
 };
 
 std::optional<ProcessStat> parse_process_stat(std::string_view text);

@@ -10,6 +10,7 @@ namespace whyrss {
 namespace {
 
 using Field = std::int64_t SmapsEntry::*;
+using OptionalField = std::optional<std::int64_t> SmapsEntry::*;
 constexpr std::array<std::pair<std::string_view, Field>, 14> kFields{{
     {"Size", &SmapsEntry::size_bytes},
     {"KernelPageSize", &SmapsEntry::page_bytes},
@@ -26,6 +27,17 @@ constexpr std::array<std::pair<std::string_view, Field>, 14> kFields{{
     {"Private_Hugetlb", &SmapsEntry::hugetlb_bytes},
     {"Swap", &SmapsEntry::swap_bytes},
 }};
+constexpr std::array<std::pair<std::string_view, OptionalField>, 3> kOptionalFields{{
+    {"Pss_Anon", &SmapsEntry::pss_anonymous_bytes},
+    {"Pss_File", &SmapsEntry::pss_file_bytes},
+    {"Pss_Shmem", &SmapsEntry::pss_shmem_bytes},
+}};
+
+// Far above any address space it is not a size, and its sum would overflow.
+std::optional<std::int64_t> take_kib(std::string_view line) {
+  const auto kib = parse_number<std::int64_t>(take_word(line));
+  return kib && *kib >= 0 && *kib < (std::int64_t{1} << 50) ? std::optional(*kib * 1024) : std::nullopt;
+}
 
 void take_field(std::string_view line, SmapsEntry& entry) {
   const std::string_view name = take_until(line, ':');
@@ -33,12 +45,10 @@ void take_field(std::string_view line, SmapsEntry& entry) {
     entry.vm_flags = line.substr(std::min(line.find_first_not_of(' '), line.size()));
     return;
   }
-  for (const auto& [field_name, field] : kFields) {
-    if (name != field_name) continue;
-    const auto kib = parse_number<std::int64_t>(take_word(line));
-    // Far above any address space: not a size, and its sum would overflow.
-    if (kib && *kib >= 0 && *kib < (std::int64_t{1} << 50)) entry.*field += *kib * 1024;
-  }
+  for (const auto& [field_name, field] : kFields)
+    if (name == field_name) entry.*field += take_kib(line).value_or(0);
+  for (const auto& [field_name, field] : kOptionalFields)
+    if (name == field_name) entry.*field = take_kib(line);
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ struct SmapsEntry {
   std::int64_t page_bytes = 0;  // KernelPageSize; larger than a page only for hugetlb
   std::int64_t rss_bytes = 0;   // without hugetlb, the zero page and PFN mappings
   std::int64_t pss_bytes = 0;
+  // Its parts; in smaps_rollup only, since Linux 5.4.
+  std::optional<std::int64_t> pss_anonymous_bytes{}, pss_file_bytes{}, pss_shmem_bytes{};
   std::int64_t shared_clean_bytes = 0, shared_dirty_bytes = 0;  // mapped at least twice, maybe by one process
   std::int64_t private_clean_bytes = 0, private_dirty_bytes = 0;
   std::int64_t anonymous_bytes = 0;  // also copied pages of a private file mapping

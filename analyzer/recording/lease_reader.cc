@@ -18,6 +18,7 @@ bool is_description(trace::RecordKind kind) {
     case RecordKind::touch:
     case RecordKind::touch_state:
     case RecordKind::allocator_stats:
+    case RecordKind::not_handed_over:
       return true;
     default:
       return false;

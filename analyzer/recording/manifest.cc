@@ -46,12 +46,17 @@ std::string render_manifest(const Manifest& manifest) {
   json["capabilities"] = manifest.capabilities;
   json["pool_path"] = manifest.pool_path;
   json["page_bytes"] = manifest.page_bytes;
+  json["memory_total_bytes"] = manifest.memory_total_bytes;
   json["exit"]["code"] = manifest.exit_code ? nlohmann::ordered_json(*manifest.exit_code) : nlohmann::ordered_json();
   json["exit"]["signal"] =
       manifest.exit_signal ? nlohmann::ordered_json(*manifest.exit_signal) : nlohmann::ordered_json();
   json["lost"] = {{"dropped_records", manifest.dropped_records},
                   {"dropped_bytes", manifest.dropped_bytes},
                   {"refused_slots", manifest.refused_slots}};
+  if (manifest.group_limit_bytes) {
+    json["memory_group"]["limit_bytes"] = *manifest.group_limit_bytes;
+    json["memory_group"]["oom_kills"] = manifest.group_kills.value_or(0);
+  }
   json["collector"] = {
       {"pid", manifest.collector_pid}, {"cpu_s", manifest.collector_cpu_s}, {"share", manifest.collector_share}};
   // A command line is bytes, not UTF-8: what JSON cannot hold is replaced.
@@ -80,6 +85,7 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(json, "capabilities", manifest.capabilities);
   take(json, "pool_path", manifest.pool_path);
   take(json, "page_bytes", manifest.page_bytes);
+  take(json, "memory_total_bytes", manifest.memory_total_bytes);
   const auto exit = object_at(json, "exit");
   if (exit.contains("code") && exit["code"].is_number_integer()) manifest.exit_code = exit["code"].get<int>();
   if (exit.contains("signal") && exit["signal"].is_string()) manifest.exit_signal = exit["signal"].get<std::string>();
@@ -87,6 +93,11 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(lost, "dropped_records", manifest.dropped_records);
   take(lost, "dropped_bytes", manifest.dropped_bytes);
   take(lost, "refused_slots", manifest.refused_slots);
+  const auto group = object_at(json, "memory_group");
+  if (group.contains("limit_bytes") && group["limit_bytes"].is_number_integer())
+    manifest.group_limit_bytes = group["limit_bytes"].get<std::int64_t>();
+  if (group.contains("oom_kills") && group["oom_kills"].is_number_integer())
+    manifest.group_kills = group["oom_kills"].get<std::int64_t>();
   const auto collector = object_at(json, "collector");
   take(collector, "pid", manifest.collector_pid);
   take(collector, "cpu_s", manifest.collector_cpu_s);

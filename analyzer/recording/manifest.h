@@ -12,7 +12,7 @@
 
 namespace whyrss {
 
-// The JSON keys are the member names, but for `exit` and `collector`, which are objects.
+// The JSON keys are the member names, but for objects, which are named below.
 struct Manifest {
   std::string version;  // of whyrss
   std::string session;  // 32 hex digits
@@ -27,7 +27,8 @@ struct Manifest {
   std::map<std::string, std::string> capabilities;  // name -> "yes", or what is missing
   std::string pool_path;
   std::int64_t page_bytes = 4096;
-  std::string state;  // "recording", "complete", "incomplete: <why>"
+  std::int64_t memory_total_bytes = 0;  // of the machine, 0: not told
+  std::string state;                    // "recording", "complete", "incomplete: <why>"
 
   // exit: {code, signal}: of the command, as far as known
   std::optional<int> exit_code;
@@ -35,6 +36,9 @@ struct Manifest {
 
   // lost: counted by the whole tree
   std::int64_t dropped_records = 0, dropped_bytes = 0, refused_slots = 0;
+
+  // memory_group: {limit_bytes, oom_kills}: of the cgroup that record made for --memory-max; kills at the end
+  std::optional<std::int64_t> group_limit_bytes, group_kills;
 
   // collector: {pid, cpu_s, share}: its own cost; share is of one core
   std::int64_t collector_pid = 0;

@@ -17,6 +17,10 @@ struct BlockEvent {
   std::uint32_t size_bytes;  // kReleased: a release
   std::uint32_t stack_id;    // of a release nothing that anybody knows
   [[nodiscard]] bool is_release() const { return size_bytes == kReleased; }
+  // The same as 1 or 0, in a way that no compiler makes a branch of.
+  [[nodiscard]] std::uint32_t released() const {
+    return static_cast<std::uint32_t>((std::uint64_t{size_bytes} + 1) >> 32);
+  }
 };
 
 // Bytes that a payload must have behind its end, because the value behind the last one of a plane is read too.

@@ -113,6 +113,29 @@ std::string code_line(const StackTable& stacks, const Frame* frame) {
   return module.empty() ? frame->function : fmt::format("{} ({})", frame->function, module);
 }
 
+bool is_received(const StackTable& stacks, StackId stack) {
+  struct Receiver {
+    std::string_view file, function;
+  };
+  static constexpr std::array<Receiver, 3> kReceivers{{
+      {"/multiprocessing/spawn.py", "_main"},
+      {"/multiprocessing/queues.py", "get"},
+      {"/multiprocessing/connection.py", "recv"},
+  }};
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (frame.kind != FrameKind::python) continue;
+    if (starts_with(frame.file, "<frozen ")) return false;  // an import, by an object or by the main module
+    if (!in_python_library(frame.file)) continue;
+    if (frame.file.ends_with("/multiprocessing/process.py")) return false;  // what the process does itself
+    const std::size_t dot = frame.function.find_last_of('.');               // of a method, from CPython 3.11 on
+    const std::string_view function = std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1);
+    for (const Receiver& receiver : kReceivers)
+      if (frame.file.ends_with(receiver.file) && function == receiver.function) return true;
+  }
+  return false;
+}
+
 bool is_python_object(const StackTable& stacks, StackId stack) {
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];

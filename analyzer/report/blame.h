@@ -24,6 +24,9 @@ inline std::string blamed_line(const StackTable& stacks, StackId stack) {
 // memory. numpy and the like allocate their buffers from Python code too, but from a library of their own.
 bool is_python_object(const StackTable& stacks, StackId stack);
 
+// Whether it holds objects that multiprocessing unpickled: arguments of a process or a task, items of a queue.
+bool is_received(const StackTable& stacks, StackId stack);
+
 std::string base_name(const std::string& path);
 
 }  // namespace whyrss

@@ -7,18 +7,12 @@
 
 #include "report/blame.h"
 #include "report/compare.h"
+#include "report/series.h"
 
 namespace whyrss {
 namespace {
 
 using PerCause = std::array<std::int64_t, kCauseCount>;
-
-template <typename T>
-const T* last_at(const std::vector<T>& series, double time_s) {
-  const auto after = std::upper_bound(series.begin(), series.end(), time_s,
-                                      [](double time, const T& entry) { return time < entry.time_s; });
-  return after == series.begin() ? nullptr : &*(after - 1);
-}
 
 // Not the program's, or counted with a relative already.
 bool is_left_out(Cause cause) { return cause == Cause::whyrss || cause == Cause::fork_shared; }

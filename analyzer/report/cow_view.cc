@@ -20,7 +20,13 @@ struct Group {
   std::map<StackId, Estimate> written;
 };
 
-void add_sites(StackId allocated_at, const Group& group, std::vector<CowSiteView>& sites) {
+struct Made {
+  StackId at = kEmptyStack;
+  bool in_large_block = false;
+  friend auto operator<=>(const Made&, const Made&) = default;
+};
+
+void add_sites(const Made& made, const Group& group, std::vector<CowSiteView>& sites) {
   Estimate sum;
   for (const auto& [stack, estimate] : group.written) {
     sum.bytes += estimate.bytes;
@@ -35,10 +41,11 @@ void add_sites(StackId allocated_at, const Group& group, std::vector<CowSiteView
     const auto bytes = static_cast<std::int64_t>(std::floor(static_cast<double>(estimate.bytes) * scale));
     const double share = static_cast<double>(estimate.bytes) / seen, others = 1 - share;
     const double variance = others * others * estimate.variance + share * share * (sum.variance - estimate.variance);
-    sites.push_back({.allocated_at = allocated_at,
+    sites.push_back({.allocated_at = made.at,
                      .written_at = stack,
                      .copied = bytes,
-                     .variance = fits ? scale * scale * std::max(variance, 0.0) : estimate.variance});
+                     .variance = fits ? scale * scale * std::max(variance, 0.0) : estimate.variance,
+                     .in_large_block = made.in_large_block});
     rest -= bytes;
   }
   if (fits && sites.size() > first) {
@@ -46,7 +53,11 @@ void add_sites(StackId allocated_at, const Group& group, std::vector<CowSiteView
                      [](const CowSiteView& a, const CowSiteView& b) { return a.copied < b.copied; })
         ->copied += rest;  // of rounding
   } else if (rest != 0) {
-    sites.push_back({.allocated_at = allocated_at, .written_at = kEmptyStack, .copied = rest, .variance = 0});
+    sites.push_back({.allocated_at = made.at,
+                     .written_at = kEmptyStack,
+                     .copied = rest,
+                     .variance = 0,
+                     .in_large_block = made.in_large_block});
   }
 }
 
@@ -54,11 +65,11 @@ void add_sites(StackId allocated_at, const Group& group, std::vector<CowSiteView
 
 void add_copies(ProcessView& view, Interval interval) {
   const auto is_in = [&](double time_s) { return time_s > interval.from_s && time_s <= interval.to_s; };
-  std::map<StackId, Group> groups;
+  std::map<Made, Group> groups;
   for (const CowSlice& slice : view.account->copies) {
     if (!is_in(slice.time_s)) continue;
     view.copied += slice.copied_bytes;
-    Group& group = groups[slice.allocated_at];
+    Group& group = groups[{slice.allocated_at, slice.in_large_block}];
     group.copied += slice.copied_bytes;
     if (slice.written_at == kEmptyStack) continue;
     Estimate& estimate = group.written[slice.written_at];
@@ -71,7 +82,7 @@ void add_copies(ProcessView& view, Interval interval) {
     view.left_by_relatives += change.left_by_relatives_bytes;
     view.reused += change.reused_bytes;
   }
-  for (const auto& [stack, group] : groups) add_sites(stack, group, view.cow_sites);
+  for (const auto& [made, group] : groups) add_sites(made, group, view.cow_sites);
   std::ranges::stable_sort(view.cow_sites, std::ranges::greater{}, &CowSiteView::copied);
 }
 

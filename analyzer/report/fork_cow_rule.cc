@@ -18,9 +18,10 @@ namespace {
 constexpr double kAlikeRatio = 1.1;
 
 // Memory that holds CPython objects: small ones lie in pymalloc's arenas, which Python code made grow; those over 512
-// bytes in malloc's [heap], where nobody is known to have made small blocks.
-bool holds_objects(const View& view, const ProcessView& process, StackId made, bool in_heap) {
-  if (!process.account->python) return false;
+// bytes in malloc's [heap], where nobody is known to have made small blocks. Behind the head of a large block there is
+// data alone: the bytes of a bytearray, what an array or a list refers to.
+bool holds_objects(const View& view, const ProcessView& process, StackId made, bool in_heap, bool in_large_block) {
+  if (!process.account->python || in_large_block) return false;
   return made == kEmptyStack ? in_heap : is_python_object(view.recording->stacks, made);
 }
 
@@ -30,7 +31,8 @@ std::vector<const SiteView*> inherited_sites(const View& view, const ProcessView
   const CauseView* found = process.find(cause);
   if (found == nullptr) return sites;
   for (const SiteView& site : found->sites)
-    if (holds_objects(view, process, site.stack, site.mapping == "[heap]") == objects) sites.push_back(&site);
+    if (holds_objects(view, process, site.stack, site.mapping == "[heap]", site.in_large_block) == objects)
+      sites.push_back(&site);
   return sites;
 }
 
@@ -38,11 +40,38 @@ std::vector<const SiteView*> object_sites(const View& view, const ProcessView& p
   return inherited_sites(view, process, Cause::fork_cow, true);
 }
 
+// What part of the copied small blocks of malloc's [heap] is objects: who made those is known of the copies alone, and
+// not of the pages.
+double objects_in_heap(const View& view, const ProcessView& process) {
+  const CauseView* found = process.find(Cause::fork_cow);
+  const auto has_site = [&](StackId stack) {
+    return stack != kEmptyStack && found != nullptr && std::ranges::count(found->sites, stack, &SiteView::stack) > 0;
+  };
+  std::int64_t objects = 0, all = 0;
+  for (const CowSiteView& copy : process.cow_sites) {
+    if (copy.in_large_block || copy.copied <= 0 || has_site(copy.allocated_at)) continue;
+    all += copy.copied;
+    if (holds_objects(view, process, copy.allocated_at, true, false)) objects += copy.copied;
+  }
+  return all > 0 ? static_cast<double>(objects) / static_cast<double>(all) : 1;
+}
+
+// Of a child: what it holds of its copies of objects, or of other memory.
+std::int64_t held_copies(const View& view, const ProcessView& process, bool objects) {
+  std::int64_t in_heap = 0;
+  for (const SiteView* site : object_sites(view, process))
+    if (site->stack == kEmptyStack) in_heap += site->growth;
+  const auto no_objects =
+      static_cast<std::int64_t>(static_cast<double>(in_heap) * (1 - objects_in_heap(view, process)));
+  const std::int64_t held = sum_growth(inherited_sites(view, process, Cause::fork_cow, objects));
+  return objects ? held - no_objects : held + no_objects;
+}
+
 // The copies of `process` as sites of the lines that wrote, or that made the memory.
 std::vector<SiteView> copy_sites(const View& view, const ProcessView& process, bool objects, bool writers) {
   std::vector<SiteView> sites;
   for (const CowSiteView& copy : process.cow_sites) {
-    if (holds_objects(view, process, copy.allocated_at, true) != objects) continue;
+    if (holds_objects(view, process, copy.allocated_at, true, copy.in_large_block) != objects) continue;
     SiteView& site = sites.emplace_back();
     site.stack = writers ? copy.written_at : copy.allocated_at;
     site.growth = copy.copied;
@@ -55,9 +84,9 @@ struct Workers {
   std::vector<int> pids;
   std::vector<std::int64_t> copied;
   std::vector<const SiteView*> sites;
-  std::vector<SiteView> writers;    // the same copies by who wrote
-  std::int64_t inherited_peak = 0;  // of one worker, shared and copied
-  std::int64_t left_peak = 0;       // of one worker, objects not copied yet
+  std::vector<SiteView> makers, writers;  // the same copies by who made and who wrote
+  std::int64_t inherited_peak = 0;        // of one worker, shared and copied
+  std::int64_t left_peak = 0;             // of one worker, objects not copied yet
 };
 
 // " read at a.py:3", or "" where no line is known.
@@ -82,7 +111,9 @@ std::string workers_text(const Workers& workers) {
 }
 
 Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& workers) {
-  const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, workers.sites);
+  // Who made small blocks of [heap] is known of the copies, and not of the pages.
+  std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(workers.makers));
+  if (top_named(lines) == nullptr) lines = growth_by_line(view.recording->stacks, workers.sites);
   const std::vector<LineGrowth> writers = growth_by_line(view.recording->stacks, pointers(workers.writers));
   std::string made = at_line("; objects made", lines);
   made += at_line(made.empty() ? "; objects read" : ", read", writers);
@@ -118,12 +149,12 @@ Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& w
 }
 
 bool is_refcount_copy(const View& view, const ProcessView& process) {
-  return process.account->born_by_fork && is_worth_naming(sum_growth(object_sites(view, process)), process);
+  return process.account->born_by_fork && is_worth_naming(held_copies(view, process, true), process);
 }
 
 // A child's by what it holds of them; a parent's own memory keeps its cause.
 std::int64_t written_bytes(const View& view, const ProcessView& process) {
-  if (process.account->born_by_fork) return sum_growth(inherited_sites(view, process, Cause::fork_cow, false));
+  if (process.account->born_by_fork) return held_copies(view, process, false);
   return sum_growth(pointers(copy_sites(view, process, false, false)));
 }
 
@@ -131,12 +162,18 @@ bool is_write_copy(const View& view, const ProcessView& process) {
   return is_worth_naming(written_bytes(view, process), process);
 }
 
+// A block that the line which wrote to it had just made, of memory that was free before.
+bool is_made_anew(const StackTable& stacks, const CowSiteView& copy) {
+  const std::string made = blamed_line(stacks, copy.allocated_at);
+  return !made.empty() && made == blamed_line(stacks, copy.written_at);
+}
+
 // Of one child, of all children of one parent, or of one parent.
 Verdict write_verdict(const View& view, std::optional<int> pid, const std::vector<const ProcessView*>& writers) {
   std::vector<SiteView> made, wrote;
   Verdict verdict{.id = "fork-cow-write", .severity = Severity::info, .pid = pid};
   auto list = nlohmann::ordered_json::array();
-  std::int64_t nobodys = 0;
+  std::int64_t nobodys = 0, reused = 0;
   const bool children = writers.front()->account->born_by_fork;
   for (const ProcessView* process : writers) {
     const std::int64_t bytes = written_bytes(view, *process);
@@ -148,8 +185,10 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
       std::vector<SiteView>& all = writing ? wrote : made;
       all.insert(all.end(), sites.begin(), sites.end());
     }
-    for (const CowSiteView& copy : process->cow_sites)
+    for (const CowSiteView& copy : process->cow_sites) {
       if (copy.allocated_at == kEmptyStack) nobodys += copy.copied;
+      if (is_made_anew(view.recording->stacks, copy)) reused += copy.copied;
+    }
   }
   const std::vector<LineGrowth> made_lines = growth_by_line(view.recording->stacks, pointers(made));
   const std::vector<LineGrowth> wrote_lines = growth_by_line(view.recording->stacks, pointers(wrote));
@@ -167,8 +206,8 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
   verdict.advice =
       "If the processes need no copies of their own, put the data into shared memory, or write to it "
       "before the fork.";
-  // Small blocks of the heap: nobody is known to have made what was free when the fork came.
-  if (2 * nobodys > verdict.bytes)
+  // What was free when the fork came: nobody made it, or who made it anew.
+  if (2 * (nobodys + reused) > verdict.bytes)
     verdict.advice +=
         " Free blocks of the allocator are copied too when they are used again: call malloc_trim(0) before the fork.";
   verdict.evidence["processes"] = std::move(list);
@@ -192,10 +231,13 @@ void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
     Workers& workers = by_parent[process.account->parent];
     const std::vector<const SiteView*> sites = object_sites(view, process);
     workers.pids.push_back(process.account->pid);
-    workers.copied.push_back(sum_growth(sites));
+    workers.copied.push_back(held_copies(view, process, true));
     workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
-    const std::vector<SiteView> writers = copy_sites(view, process, true, true);
-    workers.writers.insert(workers.writers.end(), writers.begin(), writers.end());
+    for (const bool writing : {false, true}) {
+      const std::vector<SiteView> copies = copy_sites(view, process, true, writing);
+      std::vector<SiteView>& all = writing ? workers.writers : workers.makers;
+      all.insert(all.end(), copies.begin(), copies.end());
+    }
     std::int64_t left = 0;
     for (const SiteView* site : inherited_sites(view, process, Cause::fork_shared, true)) left += site->resident;
     workers.left_peak = std::max(workers.left_peak, left);

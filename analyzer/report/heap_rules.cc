@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "report/blame.h"
 #include "report/format.h"
 #include "report/line_text.h"
 #include "report/retained_view_rule.h"
+#include "report/trend.h"
 #include "report/verdict_thresholds.h"
 
 namespace whyrss {
@@ -81,33 +83,128 @@ std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
   return growth_by_line(view.recording->stacks, pointers(cause.sites));
 }
 
+// Whether it is a leak nobody but the program's author knows; what the recording says for and against it.
+std::string growth_advice(const Trend& trend) {
+  const LineGrowth* line = growing_line(trend);
+  const std::string from = line == nullptr ? "that line" : line->line;
+  if (trend.kind == Trend::Kind::growing && trend.evenly)
+    return (trend.since_s <= trend.from_s ? std::string("It grew evenly all the time")
+                                          : fmt::format("From {} on it grew evenly to the end, by {}",
+                                                        seconds_text(trend.since_s), size_text(trend.bytes))) +
+           fmt::format(
+               ", as a leak does: look for what still refers to it from {} on, a list or cache that only grows.", from);
+  if (trend.kind != Trend::Kind::growing && line != nullptr)
+    return fmt::format(
+        "All together did not grow to the end, but what {} made did, evenly, by {}. If it does not take the place of "
+        "other data, look for what still refers to it from that line on: a list or cache that only grows.",
+        from, size_text(line->bytes));
+  if (trend.kind == Trend::Kind::flat)
+    return fmt::format(
+        "It has not grown since {}: data that the program keeps, or a cache that is full. No leak as far as this "
+        "recording goes; make the line keep less if it is too much.",
+        seconds_text(trend.since_s));
+  if (trend.kind == Trend::Kind::waves)
+    return fmt::format(
+        "It fell {} times by half of this or more and came back: what the program works with at a time. No leak as far "
+        "as this recording goes; if the peak is the trouble, make the line hold less at a time.",
+        trend.falls);
+  return fmt::format(
+      "Expected if the program needs this data at once. If it should have been freed, look for what still refers to it "
+      "from {} on (a list or cache that only grows).",
+      from);
+}
+
+std::int64_t bytes_of(const Account& account, Cause cause) {
+  std::int64_t sum = 0;
+  for (const Slice& slice : account.slices)
+    if (slice.site.cause == cause) sum += slice.bytes;
+  return sum;
+}
+
+// The last moment before a program frees most of what its allocator keeps at the end, if it does so on its way out:
+// destructors of what main() and static variables hold run before the last look.
+std::optional<double> freed_on_leaving_from(const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  if (!account.has_left || !account.ended_s || account.accounts.empty()) return std::nullopt;
+  const Account& last = account.accounts.back();
+  if (last.time_s > process.interval.to_s) return std::nullopt;
+  const Account* before = nullptr;  // when most of it was live
+  std::int64_t live = bytes_of(last, Cause::heap_live);
+  const std::int64_t left = live;
+  for (auto look = account.accounts.rbegin(); look != account.accounts.rend(); ++look) {
+    if (*account.ended_s - look->time_s > kLeavingS || look->time_s <= process.interval.from_s) break;
+    if (const std::int64_t then = bytes_of(*look, Cause::heap_live); then > live) {
+      before = &*look;
+      live = then;
+    }
+  }
+  if (before == nullptr) return std::nullopt;
+  const std::int64_t kept = bytes_of(last, Cause::heap_retained), kept_before = bytes_of(*before, Cause::heap_retained);
+  const std::int64_t more = kept - kept_before;
+  if (more < kNamedGrowthBytes || (live - left) * 2 < more || more * 2 < kept) return std::nullopt;
+  return before->time_s;
+}
+
+View view_until(const View& view, const ProcessView& process, double to_s) {
+  const Interval interval{.from_s = view.interval.from_s, .to_s = to_s, .from_phase = view.interval.from_phase};
+  return build_view(*view.recording, interval, process.account->pid);
+}
+
+bool grew_evenly_until(const View& view, const ProcessView& process, double to_s) {
+  const View before = view_until(view, process, to_s);
+  const CauseView* cause = before.processes.front().find(Cause::heap_live);
+  if (cause == nullptr) return false;
+  const Trend trend = trend_of(view.recording->stacks, before.processes.front(), *cause);
+  return trend.kind == Trend::Kind::growing && trend.evenly;
+}
+
 }  // namespace
 
 void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
+    if (const auto until_s = freed_on_leaving_from(process); until_s && grew_evenly_until(view, process, *until_s)) {
+      const std::size_t first = verdicts.size();
+      heap_growth(view_until(view, process, *until_s), verdicts);
+      for (std::size_t i = first; i < verdicts.size(); ++i)
+        verdicts[i].headline += fmt::format(", until it was freed after {}", seconds_text(*until_s));
+      continue;
+    }
     const CauseView* cause = process.find(Cause::heap_live);
-    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const std::int64_t growth = cause->rss.growth();
-    if (dominates(retained_by_views(view, process), growth)) continue;  // retained-view says more about it
+    if (cause == nullptr || cause->rss.growth() < kNamedGrowthBytes) continue;
     const StackTable& stacks = view.recording->stacks;
+    const Trend trend = trend_of(stacks, process, *cause);
+    const std::int64_t growth = cause->rss.growth();
+    if (!trend.leak_like && !is_worth_naming(growth, process)) continue;
+    if (dominates(retained_by_views(process), growth)) continue;  // retained-view says more about it
     std::int64_t object_growth = 0;
     for (const SiteView& site : cause->sites)
       if (process.account->python && is_python_object(stacks, site.stack)) object_growth += site.growth;
     const bool objects = object_growth * 2 > growth;
+    const bool received = mostly_received(stacks, cause->sites, growth);
     const std::vector<LineGrowth> lines = lines_of(view, *cause);
     Verdict verdict{.id = "heap-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
     verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
-                                   kept_where(lines, growth, objects ? "kept" : "allocated"));
+                                   kept_where(lines, growth,
+                                              received  ? "received"
+                                              : objects ? "kept"
+                                                        : "allocated"));
     if (top_named(lines) == nullptr) verdict.headline += " (no line was seen)";
-    verdict.why = fmt::format("The program allocated this{} and has not freed it; the line is where it was asked for.",
-                              objects ? " for Python objects" : "");
+    verdict.headline += trend_text(trend, lines);
+    const bool at_end = view.interval.to_s >= process.account->ended_s.value_or(view.interval.to_s);
+    verdict.why = fmt::format("The program allocated this{} and {} not freed it; the line is where it was asked for.",
+                              objects ? " for Python objects" : "", at_end ? "has" : "had");
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
-    verdict.advice =
-        "Expected if the program needs this data at once. If it should have been freed, look for what still refers "
-        "to it from that line on (a list or cache that only grows).";
+    verdict.advice = growth_advice(trend);
+    if (trend.leak_like) verdict.severity = Severity::warning;
+    if (received) {
+      verdict.why += kReceivedWhy;
+      verdict.advice = kReceivedAdvice;
+    }
     verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["received"] = received;
     verdict.evidence["python_object_growth_bytes"] = object_growth;
     verdict.evidence["estimate"] = cause->estimate;
+    verdict.evidence["trend"] = trend_evidence(trend);
     verdict.evidence["lines"] = line_evidence(lines);
     verdicts.push_back(std::move(verdict));
   }
@@ -125,20 +222,31 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> lines = lines_of(view, *cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     if (cause->estimate) verdict.severity = Severity::info;
-    verdict.headline = fmt::format("{}{} freed, but kept by {}{}: not a leak, and not reclaimable by the kernel",
-                                   cause->estimate ? "about " : "", size_text(growth), names_of(keepers, process),
-                                   kept_where(lines, growth, verb));
+    const auto live_until_s = freed_on_leaving_from(process);
+    const bool was_leak = live_until_s && grew_evenly_until(view, process, *live_until_s);
+    if (was_leak) verdict.severity = Severity::info;
+    verdict.headline =
+        fmt::format("{}{} freed{}, but kept by {}{}{}", cause->estimate ? "about " : "", size_text(growth),
+                    was_leak ? " as it ended" : "", names_of(keepers, process), kept_where(lines, growth, verb),
+                    was_leak ? "" : ": not a leak, and not reclaimable by the kernel");
     verdict.why = fmt::format(
         "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
         "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
         size_text(live_bytes));
+    if (live_until_s)
+      verdict.why += fmt::format(
+          " Most of it was freed within the last {}, by the program or by destructors that run when it ends; `whyrss "
+          "report --to {:.3f}` shows what it held before.",
+          seconds_text(*process.account->ended_s - *live_until_s), *live_until_s + 0.0005);
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     if (keepers.malloc) verdict.advice = keeper_of(process).remedy;
     if (keepers.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
+    if (was_leak) verdict.advice = "Nothing to do about this: it was live as long as the program worked.";
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["allocator"] = process.account->allocator;
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
     verdict.evidence["live_bytes"] = live_bytes;
+    verdict.evidence["live_until_s"] = live_until_s ? nlohmann::ordered_json(*live_until_s) : nullptr;
     verdict.evidence["estimate"] = cause->estimate;
     verdict.evidence["last_allocated_at"] = line_evidence(lines);
     verdicts.push_back(std::move(verdict));

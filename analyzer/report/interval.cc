@@ -10,6 +10,12 @@
 namespace whyrss {
 namespace {
 
+// A look at all processes takes some milliseconds, and the collector has to wait for a core.
+constexpr double kLookNearEdgeS = 0.25;
+// A process that has asked for a look and waits for others may wait so long; if it grows meanwhile, it is looked at
+// again.
+constexpr double kSnapshotBeforeS = 10;
+
 std::optional<double> parse_seconds(const std::string& text) {
   double value = 0;
   const char* end = text.data() + text.size();
@@ -24,7 +30,30 @@ std::string phase_names(const RecordingAccount& recording) {
   return names.empty() ? "the recording has no phases" : "its phases: " + names;
 }
 
-Result<double> parse_time(const RecordingAccount& recording, const char* option, const std::string& text) {
+// Whether the program asks for looks itself: whyrss_snapshot() also has the allocator's counters read.
+bool takes_snapshots(const ProcessAccount& process, double edge_s) {
+  return std::ranges::any_of(process.allocator_stats, [&](const AllocatorStats& read) {
+    return read.moment == "snapshot" && read.time_s <= edge_s && read.time_s > edge_s - kSnapshotBeforeS;
+  });
+}
+
+// The time of the walk nearest to the edge of a phase, if that came after it: the edge itself asked for it. What
+// the program asked for itself before the edge is what it wants to begin or to end with.
+double looked_at(const ProcessAccount& process, double edge_s) {
+  if (process.born_s > edge_s) return edge_s;
+  const auto after = std::ranges::upper_bound(process.accounts, edge_s, {}, &Account::time_s);
+  if (after == process.accounts.end() || after->time_s > edge_s + kLookNearEdgeS) return edge_s;
+  if (after == process.accounts.begin()) return after->time_s;
+  const bool nearer = after->time_s - edge_s < edge_s - std::prev(after)->time_s;
+  return nearer && !takes_snapshots(process, edge_s) ? after->time_s : edge_s;
+}
+
+struct Edge {
+  double time_s = 0;
+  bool of_phase = false;
+};
+
+Result<Edge> parse_time(const RecordingAccount& recording, const char* option, const std::string& text) {
   const bool begin = std::string(option) == "--from";
   std::optional<double> time_s;
   for (const Phase& phase : recording.phases) {
@@ -32,10 +61,11 @@ Result<double> parse_time(const RecordingAccount& recording, const char* option,
     if (!time_s) time_s = begin ? phase.from_s : phase.to_s;
     time_s = begin ? std::min(*time_s, phase.from_s) : std::max(*time_s, phase.to_s);
   }
-  if (!time_s) time_s = parse_seconds(text);
+  if (time_s) return Edge{*time_s, true};
+  time_s = parse_seconds(text);
   if (!time_s)
     return Error{fmt::format("{} {}: neither seconds nor a phase ({})", option, text, phase_names(recording))};
-  return *time_s;
+  return Edge{*time_s, false};
 }
 
 }  // namespace
@@ -50,17 +80,25 @@ Interval whole_life(const RecordingAccount& recording) {
   return interval;
 }
 
+Interval interval_of(const ProcessAccount& process, Interval interval) {
+  if (interval.from_phase) interval.from_s = looked_at(process, interval.from_s);
+  if (interval.to_phase) interval.to_s = looked_at(process, interval.to_s);
+  return interval;
+}
+
 Result<Interval> parse_interval(const RecordingAccount& recording, const std::string& from, const std::string& to) {
   Interval interval = whole_life(recording);
   if (!from.empty()) {
-    const Result<double> time_s = parse_time(recording, "--from", from);
-    if (!time_s) return Error{time_s.error()};
-    interval.from_s = std::max(0.0, *time_s);
+    const Result<Edge> edge = parse_time(recording, "--from", from);
+    if (!edge) return Error{edge.error()};
+    interval.from_s = std::max(0.0, edge->time_s);
+    interval.from_phase = edge->of_phase;
   }
   if (!to.empty()) {
-    const Result<double> time_s = parse_time(recording, "--to", to);
-    if (!time_s) return Error{time_s.error()};
-    interval.to_s = std::min(interval.to_s, *time_s);
+    const Result<Edge> edge = parse_time(recording, "--to", to);
+    if (!edge) return Error{edge.error()};
+    interval.to_s = std::min(interval.to_s, edge->time_s);
+    interval.to_phase = edge->of_phase;
   }
   if (interval.from_s > interval.to_s)
     return Error{fmt::format("the interval from {:.3f} s to {:.3f} s is empty (the recording lasts {:.3f} s)",

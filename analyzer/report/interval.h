@@ -11,6 +11,8 @@ namespace whyrss {
 struct Interval {
   double from_s = 0;
   double to_s = 0;
+  // The beginning or the end of a phase, which has asked for a look at each process.
+  bool from_phase = false, to_phase = false;
 };
 
 // From the beginning to the last moment that any process was seen.
@@ -19,5 +21,8 @@ Interval whole_life(const RecordingAccount& recording);
 // `from` and `to` as typed: seconds ("1.5"), a phase's name (its begin for `from`, its end for `to`; of
 // several phases of one name the first begin and the last end), or "" for the default.
 Result<Interval> parse_interval(const RecordingAccount& recording, const std::string& from, const std::string& to);
+
+// For one process: up to the looks at it that are nearest to the edges of phases, which may come a moment later.
+Interval interval_of(const ProcessAccount& process, Interval interval);
 
 }  // namespace whyrss

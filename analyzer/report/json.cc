@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/accounting_text.h"
 #include "report/allocator_figures.h"
+#include "report/cgroup_json.h"
 
 namespace whyrss {
 namespace {
@@ -125,12 +127,15 @@ Json touched_json(const StackTable& stacks, const SiteView& site) {
 }
 
 Json site_json(const StackTable& stacks, const SiteView& site) {
-  return {{"growth", site.growth},
-          {"resident", site.resident},
-          {"mapping", site.mapping.empty() ? Json(nullptr) : Json(site.mapping)},
-          {"stack", stack_json(stacks, site.stack)},
-          {"standard_error", rounded_error(site.variance)},
-          {"touched_by", touched_json(stacks, site)}};
+  Json json{{"growth", site.growth},
+            {"resident", site.resident},
+            {"mapping", site.mapping.empty() ? Json(nullptr) : Json(site.mapping)},
+            {"stack", stack_json(stacks, site.stack)},
+            {"standard_error", rounded_error(site.variance)},
+            {"touched_by", touched_json(stacks, site)}};
+  if (site.huge.value_or(0) > 0) json["huge_bytes"] = *site.huge;
+  if (site.in_large_block) json["in_large_block"] = true;
+  return json;
 }
 
 Json sites_json(const StackTable& stacks, const CauseView& cause, std::size_t top) {
@@ -169,6 +174,7 @@ Json cow_site_json(const StackTable& stacks, const CowSiteView& site) {
   return {{"copied", site.copied},
           {"allocated_at", stack_json(stacks, site.allocated_at)},
           {"written_at", stack_json(stacks, site.written_at)},
+          {"in_large_block", site.in_large_block},
           {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(site.variance)))}};
 }
 
@@ -288,13 +294,8 @@ std::string render_json(const View& view, const std::vector<Verdict>& verdicts, 
               {"family",
                {{"pss", figure_json(view.family.pss)},
                 {"rss_sum", figure_json(view.family.rss_sum, true)},
-                {"accounting",
-                 {{"rss_sum", view.family.accounting.rss_sum},
-                  {"pss_sum", optional_json(view.family.pss.peak)},
-                  {"rss_less_shared", view.family.accounting.rss_less_shared}}},
-                {"cgroup",
-                 {{"limit", optional_json(recording.info.cgroup_limit_bytes)},
-                  {"usage_peak", optional_json(recording.info.cgroup_peak_bytes)}}}}}};
+                {"accounting", accounting_json(view)},
+                {"cgroup", cgroup_json(recording.info)}}}};
   report["processes"] = Json::array();
   for (const ProcessView& process : view.processes)
     report["processes"].push_back(process_json(recording.stacks, process, top));

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "report/blame.h"
 #include "report/format.h"
 
 namespace whyrss {
@@ -29,6 +30,13 @@ const LineGrowth* top_named(const std::vector<LineGrowth>& lines) {
 bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole) {
   return std::any_of(lines.begin(), lines.end(),
                      [&](const LineGrowth& line) { return line.line.empty() && line.bytes * 2 > whole; });
+}
+
+bool mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole) {
+  std::int64_t received = 0;
+  for (const SiteView& site : sites)
+    if (is_received(stacks, site.stack)) received += site.growth;
+  return received * 2 > whole;
 }
 
 const char* touch_verb(Cause cause) {
@@ -61,11 +69,15 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   const LineGrowth* top = top_named(lines);
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (no line was seen for most of it)";
+  constexpr double kAloneShare = 0.95;  // the rest is next to nothing: what a start takes, beside data
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
-  if (dominates(top->bytes, whole))
-    return fmt::format(" ({} {}{})", placed, top->line, other_verb == nullptr ? "" : touched_where(*top, other_verb));
-  return fmt::format(" (most {} {}: {}{})", placed, top->line, size_text(top->bytes),
-                     error_text(top->bytes, top->variance));
+  const std::string touched =
+      other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
+  if (static_cast<double>(top->bytes) >= kAloneShare * static_cast<double>(whole))
+    return fmt::format(" ({} {}{})", placed, top->line, touched);
+  const std::string size = size_text(top->bytes) + error_text(top->bytes, top->variance);
+  if (2 * top->bytes <= whole) return fmt::format(" ({} of it {} {})", size, placed, top->line);
+  return fmt::format(" (most {} {}: {}{})", placed, top->line, size, touched);
 }
 
 nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {

@@ -23,10 +23,20 @@ const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
 // Whether nobody was seen for more than half of `whole`: then no line should be named alone.
 bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 
-// " (kept at a.py:3 in f)", or "" when nobody was seen. With `other_verb` also the line of the other kind, where one
-// stands out: " (mapped at a.py:3 in f, read at a.py:9 in g)".
+// " (kept at a.py:3 in f)", " (most kept at a.py:3 in f: 9.0 MiB)" where others have more than next to nothing of it,
+// " (3.0 MiB of it kept at a.py:3 in f)" for less than half, or "" when nobody was seen. With `other_verb` also the
+// line of the other kind, where one stands out: " (mapped at a.py:3 in f, read at a.py:9 in g)".
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb = nullptr);
+
+// Whether more than half of `whole` came pickled from another process (growths of sites of the heap).
+bool mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole);
+inline constexpr const char* kReceivedWhy =
+    " Another process sent it pickled (an argument of a process or a task, an item of a queue), and this one unpickled "
+    "it: each receiver has a copy of its own.";
+inline constexpr const char* kReceivedAdvice =
+    "Send an index instead of the data, or share the data: load it before the workers are forked, or keep it in "
+    "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle.";
 
 // What made memory of a cause resident: read, written, touched ...
 const char* touch_verb(Cause cause);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "report/accounting_text.h"
 #include "report/allocator_figures.h"
 #include "report/cow_text.h"
 #include "report/format.h"
@@ -35,6 +36,9 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
   out += "\n## Processes, MiB\n\n" + process_table(view).markdown();
   out += list("Memory shared by forks", cow_lines(view, style.top));
   out += list("All processes together", family_lines(view));
+  if (const std::string title = accounting_title(view); !title.empty())
+    out += "\n## " + title + "\n\n" + accounting_table(view).markdown() + "\n" +
+           accounting_process_table(view, style.top).markdown();
   out += list("What the allocators say themselves", allocator_lines(view));
   out += list("What was lost", loss_lines(view));
   out += list("What this recording cannot tell", limit_lines(view));

@@ -3,10 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
+#include <cmath>
+#include <map>
 #include <optional>
+#include <set>
 
 #include "report/format.h"
+#include "report/memory_figures.h"
+#include "report/series.h"
 #include "report/verdict_thresholds.h"
 
 namespace whyrss {
@@ -19,40 +23,116 @@ struct Change {
   RssPoint point;
 };
 
-// A family is read one process after another.
-constexpr double kSameMomentS = 2;
+// Shells and helpers below this are not read one by one.
+constexpr std::int64_t kLeftOutBytes = 8LL * 1024 * 1024;
 
-struct Sums {
-  std::int64_t rss = 0, pss = 0;
-};
+// Adds what one process may not have told.
+void add(std::optional<std::int64_t>& sum, const std::optional<std::int64_t>& value) {
+  sum = sum && value ? std::optional(*sum + *value) : std::nullopt;
+}
 
-// Both of all processes at one moment, from the same readings; nothing where one of them was not read.
-std::optional<Sums> sums_at(const RecordingAccount& recording, double time_s) {
-  Sums sums;
+// Whoever has had its last look is counted no more: soon what it shares counts in its relatives' PSS.
+bool counts_at(const ProcessAccount& process, double time_s) {
+  return !process.accounts.empty() && process.born_s <= time_s && process.ended_s.value_or(time_s) >= time_s &&
+         process.left_s.value_or(time_s) >= time_s;
+}
+
+// All processes at one moment; nothing where PSS of one of them was never read.
+std::optional<AccountingMoment> moment_at(const RecordingAccount& recording, double time_s, bool same_state) {
+  AccountingMoment moment{
+      .time_s = time_s, .processes = {}, .uss = 0, .pss = 0, .pss_anonymous = 0, .pss_file = 0, .pss_shmem = 0};
   for (const ProcessAccount& process : recording.processes) {
-    const bool alive = process.born_s <= time_s && process.ended_s.value_or(time_s) >= time_s;
-    if (!alive || process.accounts.empty()) continue;
-    const auto after = std::ranges::upper_bound(process.totals, time_s + kSameMomentS, {}, &KernelTotals::time_s);
-    if (after == process.totals.begin()) return std::nullopt;
-    const KernelTotals& read = *std::prev(after);
-    if (read.time_s < time_s - kSameMomentS || !read.rss_bytes || !read.pss_bytes) return std::nullopt;
-    sums.rss += *read.rss_bytes;
-    sums.pss += *read.pss_bytes;
+    if (!counts_at(process, time_s)) continue;
+    const auto figures = figures_at(recording, process, time_s, same_state);
+    if (!figures) {
+      if (process.high_water_bytes > kLeftOutBytes) return std::nullopt;
+      ++moment.left_out;
+      continue;
+    }
+    const KernelTotals& read = figures->totals;
+    moment.spread_s = std::max(moment.spread_s, std::abs(read.time_s - time_s));
+    moment.estimate |= figures->estimate;
+    const std::int64_t rss = *read.rss_bytes;
+    const RssPoint* poll = last_at(process.polls, time_s);
+    const std::int64_t polled = poll == nullptr ? 0 : std::min(poll->shared_bytes, rss);
+    const std::int64_t shared = read.anonymous_bytes ? rss - std::min(*read.anonymous_bytes, rss) : polled;
+    moment.processes.push_back({.pid = process.pid,
+                                .estimate = figures->estimate,
+                                .rss = rss,
+                                .shared = shared,
+                                .uss = read.uss_bytes,
+                                .pss = read.pss_bytes});
+    moment.rss += rss;
+    moment.shared += shared;
+    add(moment.uss, read.uss_bytes);
+    add(moment.pss, read.pss_bytes);
+    add(moment.pss_anonymous, read.pss_anonymous_bytes);
+    add(moment.pss_file, read.pss_file_bytes);
+    add(moment.pss_shmem, read.pss_shmem_bytes);
   }
-  return sums;
+  if (moment.processes.empty()) return std::nullopt;
+  return moment;
 }
 
-// Where they differ most.
-Sums widest_sums(const View& view) {
-  Sums widest;
-  for (const ProcessAccount& process : view.recording->processes)
-    for (const KernelTotals& read : process.totals) {
-      if (read.time_s < view.interval.from_s || read.time_s > view.interval.to_s) continue;
-      const auto sums = sums_at(*view.recording, read.time_s);
-      if (sums && sums->rss - sums->pss > widest.rss - widest.pss) widest = *sums;
-    }
-  return widest;
+// RSS by polls, of all processes that count at that time.
+std::int64_t rss_sum_at(const RecordingAccount& recording, double time_s) {
+  std::int64_t sum = 0;
+  for (const ProcessAccount& process : recording.processes)
+    if (counts_at(process, time_s)) sum += rss_at(process, time_s).value_or(0);
+  return sum;
 }
+
+// When a process was walked or read.
+std::set<double> moments_in(const RecordingAccount& recording, Interval interval) {
+  std::set<double> moments;
+  const auto add_moment = [&](double time_s) {
+    if (time_s >= interval.from_s && time_s <= interval.to_s) moments.insert(time_s);
+  };
+  for (const ProcessAccount& process : recording.processes) {
+    for (const Account& walk : process.accounts) add_moment(walk.time_s);
+    for (const KernelTotals& read : process.totals)
+      if (read.pss_bytes) add_moment(read.time_s);
+  }
+  return moments;
+}
+
+// The one that `more(it, best so far)`; one that was read comes before one that is an estimate. Where there is none of
+// the state between two ends of processes, what comes nearest to that.
+template <typename More>
+std::optional<AccountingMoment> best_moment(const RecordingAccount& recording, const std::set<double>& moments,
+                                            More more) {
+  std::optional<AccountingMoment> best;
+  for (const bool same_state : {true, false}) {
+    for (const double time_s : moments) {
+      auto moment = moment_at(recording, time_s, same_state);
+      if (!moment) continue;
+      if (!best || (moment->estimate == best->estimate ? more(*moment, *best) : best->estimate))
+        best = std::move(moment);
+    }
+    if (best) return best;
+  }
+  return best;
+}
+
+// When RSS summed was largest, by `most_s` or at a look. While processes leave one after the other each PSS is read
+// larger than the one before: of like moments the one counts whose readings lie closest together.
+std::optional<AccountingMoment> fullest_moment(const RecordingAccount& recording, Interval interval,
+                                               std::optional<double> most_s) {
+  constexpr double kLikeShare = 0.98;
+  std::set<double> moments = moments_in(recording, interval);
+  if (most_s && !recording.processes.empty()) moments.insert(*most_s);
+  std::map<double, std::int64_t> sums;
+  std::int64_t most = 0;
+  for (const double time_s : moments) most = std::max(most, sums[time_s] = rss_sum_at(recording, time_s));
+  const auto like = static_cast<std::int64_t>(kLikeShare * static_cast<double>(most));
+  std::erase_if(moments, [&](double time_s) { return sums.at(time_s) < like; });
+  return best_moment(recording, moments, [](const AccountingMoment& moment, const AccountingMoment& best) {
+    return moment.spread_s < best.spread_s;
+  });
+}
+
+// How often memory counts that is there once.
+std::int64_t counted_again(const AccountingMoment& moment) { return moment.rss - *moment.pss; }
 
 }  // namespace
 
@@ -69,7 +149,9 @@ AccountingView account_memory(const RecordingAccount& recording, Interval interv
   std::vector<RssPoint> now(recording.processes.size());
   std::int64_t rss = 0, shared = 0;
   AccountingView most;
-  const auto see = [&] {
+  std::optional<double> most_s;
+  const auto see = [&](double time_s) {
+    if (rss > most.rss_sum) most_s = time_s;
     most.rss_sum = std::max(most.rss_sum, rss);
     most.rss_less_shared = std::max(most.rss_less_shared, rss - shared);
   };
@@ -80,15 +162,29 @@ AccountingView account_memory(const RecordingAccount& recording, Interval interv
     now[change.process] = change.point;
     // What was in force when the interval began counts.
     const bool last_before = i + 1 == changes.size() || changes[i + 1].time_s > interval.from_s;
-    if (change.time_s > interval.from_s || last_before) see();
+    if (change.time_s > interval.from_s || last_before) see(std::max(change.time_s, interval.from_s));
+  }
+  most.peak = fullest_moment(recording, interval, most_s);
+  if (most.peak) {
+    most.rss_sum = std::max(most.rss_sum, most.peak->rss);
+    most.rss_less_shared = std::max(most.rss_less_shared, most.peak->rss - most.peak->shared);
   }
   return most;
+}
+
+std::optional<double> memory_percent(const View& view, std::int64_t rss_bytes) {
+  const auto& total = view.recording->info.memory_total_bytes;
+  return total ? std::optional(100 * static_cast<double>(rss_bytes) / static_cast<double>(*total)) : std::nullopt;
 }
 
 void rss_double_counted(const View& view, std::vector<Verdict>& verdicts) {
   const AccountingView& accounting = view.family.accounting;
   if (view.recording->processes.size() < 2) return;
-  const auto [rss, pss] = widest_sums(view);
+  const auto widest = best_moment(
+      *view.recording, moments_in(*view.recording, view.interval),
+      [](const AccountingMoment& a, const AccountingMoment& b) { return counted_again(a) > counted_again(b); });
+  if (!widest) return;
+  const std::int64_t rss = widest->rss, pss = *widest->pss;
   if (rss - pss < kDoubleCountedBytes || static_cast<double>(rss) < kDoubleCountedRatio * static_cast<double>(pss))
     return;
   Verdict verdict{.id = "rss-double-counted", .severity = Severity::info, .bytes = rss - pss};
@@ -96,10 +192,12 @@ void rss_double_counted(const View& view, std::vector<Verdict>& verdicts) {
       fmt::format("RSS summed over the processes ({}) counts shared memory several times: together they have {} (PSS)",
                   size_text(rss), size_text(pss));
   verdict.why = fmt::format(
-      "A page that several processes map counts in the RSS of each. At their peaks Slurm's jobacct_gather would say {} "
-      "by default, {} with UsePss, and {} with NoShared, which leaves out files and shared memory but not what a fork "
-      "shares.",
-      size_text(accounting.rss_sum), size_text(view.family.pss.peak.value_or(pss)),
+      "A page that several processes map counts in the RSS of each; the two sums lay furthest apart at {}. At their "
+      "peaks "
+      "Slurm's jobacct_gather would say {} by default, {} with UsePss, and {} with NoShared, which leaves out files "
+      "and "
+      "shared memory but not what a fork shares.",
+      seconds_text(widest->time_s), size_text(accounting.rss_sum), size_text(view.family.pss.peak.value_or(pss)),
       size_text(accounting.rss_less_shared));
   verdict.advice =
       "Nothing to fix in the program. Have the limit count PSS (JobAcctGatherParams=UsePss) or a memory cgroup "

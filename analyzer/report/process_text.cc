@@ -28,6 +28,12 @@ std::vector<const ProcessView*> told_processes(const View& view, const std::vect
   std::vector<const ProcessView*> told;
   for (const ProcessView& process : view.processes)
     if (named.contains(process.account->pid)) told.push_back(&process);
+  // Not of std::ranges: clang 14 cannot read what that one returns.
+  std::stable_partition(told.begin(), told.end(), [&](const ProcessView* process) {
+    return std::ranges::any_of(verdicts, [&](const Verdict& verdict) {
+      return verdict.severity == Severity::problem && verdict.pid == process->account->pid;
+    });
+  });
   if (told.empty() && !view.processes.empty()) told.push_back(&view.processes.front());
   return told;
 }

@@ -32,17 +32,17 @@ Look look_at(const ProcessAccount& account, double time_s) {
 }
 
 // The last one at the end of the interval, which may be one before it.
-Look last_look(const View& view, const ProcessView& process) {
+Look last_look(const ProcessView& process) {
   const ProcessAccount& account = *process.account;
-  const auto after = std::upper_bound(account.view_looks_s.begin(), account.view_looks_s.end(), view.interval.to_s);
+  const auto after = std::upper_bound(account.view_looks_s.begin(), account.view_looks_s.end(), process.interval.to_s);
   return after == account.view_looks_s.begin() ? Look() : look_at(account, *(after - 1));
 }
 
 // The one that found most: CPython frees all that it can before it ends, and is looked at after that too.
-Look largest_look(const View& view, const ProcessView& process) {
-  Look largest = last_look(view, process);
+Look largest_look(const ProcessView& process) {
+  Look largest = last_look(process);
   for (const double time_s : process.account->view_looks_s) {
-    if (time_s < view.interval.from_s || time_s > view.interval.to_s) continue;
+    if (time_s < process.interval.from_s || time_s > process.interval.to_s) continue;
     const Look look = look_at(*process.account, time_s);
     if (buffer_bytes(look) > buffer_bytes(largest)) largest = look;
   }
@@ -85,16 +85,16 @@ Verdict verdict_of(const Retained& sum, int pid, std::optional<double> at_s) {
   Verdict verdict{.id = "retained-view", .severity = Severity::warning, .pid = pid, .bytes = sum.buffer_bytes};
   const std::string made = top_line(sum.made_at), viewed = top_line(sum.viewed_at);
   verdict.headline =
-      fmt::format("{} in {} numpy arrays{} {} kept only by views of {} in all{}", size_text(sum.buffer_bytes),
-                  sum.buffer_count, made.empty() ? "" : fmt::format(" (made at {})", made),
+      fmt::format("{} in {} {}{} {} kept only by views of {} in all{}", size_text(sum.buffer_bytes), sum.buffer_count,
+                  sum.buffer_count == 1 ? "buffer" : "buffers", made.empty() ? "" : fmt::format(" (made at {})", made),
                   at_s ? fmt::format("were at {}", seconds_text(*at_s)) : "are", size_text(sum.view_bytes),
                   viewed.empty() ? "" : fmt::format(" (taken at {})", viewed));
   verdict.why =
-      "A view shares the memory of the array that it was taken from, and keeps all of it alive. Nothing else refers "
-      "to these arrays any more.";
+      "A view shares the memory of the array or tensor that it was taken from, and keeps all of it alive. Nothing else "
+      "refers to these any more.";
   if (viewed.empty())
     verdict.why += " Which line took the views is not known in this mode; --mode exact follows each object.";
-  verdict.advice = "Keep a copy of the part instead of the view: part.copy().";
+  verdict.advice = "Keep a copy of the part instead of the view: part.copy() of an array, part.clone() of a tensor.";
   verdict.evidence["buffer_count"] = sum.buffer_count;
   verdict.evidence["buffer_bytes"] = sum.buffer_bytes;
   verdict.evidence["view_count"] = sum.view_count;
@@ -106,15 +106,13 @@ Verdict verdict_of(const Retained& sum, int pid, std::optional<double> at_s) {
 
 }  // namespace
 
-std::int64_t retained_by_views(const View& view, const ProcessView& process) {
-  return buffer_bytes(last_look(view, process));
-}
+std::int64_t retained_by_views(const ProcessView& process) { return buffer_bytes(last_look(process)); }
 
 void retained_view(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    const Look look = largest_look(view, process);
+    const Look look = largest_look(process);
     const Retained sum = sum_up(view.recording->stacks, look);
-    const bool gone = buffer_bytes(last_look(view, process)) * 2 < sum.buffer_bytes;
+    const bool gone = buffer_bytes(last_look(process)) * 2 < sum.buffer_bytes;
     const bool large =
         sum.buffer_bytes >= kNamedGrowthBytes &&
         static_cast<double>(sum.buffer_bytes) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);

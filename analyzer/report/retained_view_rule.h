@@ -10,6 +10,6 @@ namespace whyrss {
 void retained_view(const View& view, std::vector<Verdict>& verdicts);
 
 // Bytes of buffers that this process keeps only through small views, at the interval's end.
-std::int64_t retained_by_views(const View& view, const ProcessView& process);
+std::int64_t retained_by_views(const ProcessView& process);
 
 }  // namespace whyrss

@@ -10,6 +10,7 @@
 #include "report/blame.h"
 #include "report/blame_sums.h"
 #include "report/format.h"
+#include "report/limit_effect.h"
 #include "report/line_text.h"
 #include "report/process_text.h"
 
@@ -200,11 +201,13 @@ Table process_table(const View& view) {
   for (const ProcessView& process : view.processes) {
     if (is_minor(view, process)) continue;
     const ProcessAccount& account = *process.account;
+    // A walk and a reading may have come just before and after another process joined or left.
+    const std::int64_t uss = std::min(process.uss.last, process.pss.last.value_or(process.uss.last));
     const auto known = [&](std::int64_t bytes) { return process.walked ? mib(bytes) : std::string("-"); };
     table.add({std::to_string(account.pid), born_text(view, account), fmt::format("{:.1f}", account.born_s),
                account.ended_s ? fmt::format("{:.1f}", *account.ended_s) : "-", known(process.rss.last),
-               known(process.rss.peak), mib(account.high_water_bytes), optional_mib(process.pss.last),
-               known(process.uss.last), mib(process.copied), account.traced ? "shim" : "kernel",
+               known(process.rss.peak), mib(account.high_water_bytes), optional_mib(process.pss.last), known(uss),
+               mib(process.copied), account.traced ? "shim" : "kernel",
                shortened(command_text(account.command), kNameColumns)});
   }
   if (const MinorProcesses minor = minor_processes(view); minor.count > 0)
@@ -216,22 +219,23 @@ Table process_table(const View& view) {
 std::vector<std::string> family_lines(const View& view) {
   const FamilyView& family = view.family;
   std::vector<std::string> lines;
+  const bool seen = std::ranges::any_of(view.recording->processes,
+                                        [](const ProcessAccount& process) { return !process.accounts.empty(); });
+  if (!seen) return {"not read"};
   lines.push_back(
       fmt::format("RSS summed over processes: {} at the end, {} at its peak (shared pages count again "
                   "in each process)",
                   size_text(family.rss_sum.last), size_text(family.rss_sum.peak)));
-  if (family.pss.peak)
-    lines.push_back(fmt::format("PSS summed: {} at the end, {} at its peak (shared pages count once)",
-                                family.pss.last ? size_text(*family.pss.last) : "not read",
-                                size_text(*family.pss.peak)));
+  if (!family.pss.peak)
+    lines.emplace_back("PSS summed: not read");
+  else
+    lines.push_back(fmt::format("PSS summed: {} at the end, {} at its peak (shared pages count once{})",
+                                family.pss.last ? size_text(*family.pss.last) : "not read", size_text(*family.pss.peak),
+                                family.pss.estimate ? "; partly not read then, but told from page walks" : ""));
   if (view.recording->processes.size() > 1 && family.accounting.rss_less_shared > 0)
     lines.push_back(fmt::format("RSS less files and shared memory: {} at its peak (what a fork shares counts in each)",
                                 size_text(family.accounting.rss_less_shared)));
-  const RecordingInfo& recording = view.recording->info;
-  if (recording.cgroup_limit_bytes || recording.cgroup_peak_bytes)
-    lines.push_back(fmt::format("memory cgroup: limit {}, peak {}",
-                                recording.cgroup_limit_bytes ? size_text(*recording.cgroup_limit_bytes) : "none",
-                                recording.cgroup_peak_bytes ? size_text(*recording.cgroup_peak_bytes) : "not known"));
+  for (std::string& line : limit_effect_lines(view.recording->info)) lines.push_back(std::move(line));
   return lines;
 }
 

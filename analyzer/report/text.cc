@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "report/accounting_text.h"
 #include "report/allocator_figures.h"
 #include "report/cow_text.h"
 #include "report/format.h"
@@ -88,6 +89,10 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
   return out;
 }
 
+std::string incomplete_line(const RecordingInfo& recording) {
+  return recording.complete ? "" : "incomplete: " + printable(recording.incomplete_why) + "\n";
+}
+
 std::string section(const std::string& title, const std::vector<std::string>& lines) {
   if (lines.empty()) return "";
   std::string out = "\n" + title + "\n";
@@ -100,14 +105,14 @@ std::string section(const std::string& title, const std::vector<std::string>& li
 std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
   std::string out = answer(view, verdicts, style, false);
   const RecordingInfo& recording = view.recording->info;
-  if (!recording.complete) out += "incomplete: " + printable(recording.incomplete_why) + "\n";
+  out += incomplete_line(recording);
   if (recording.lost_events > 0)
     out += fmt::format("{} events were lost: lines may be missing\n", recording.lost_events);
   return out;
 }
 
 std::string render_text(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
-  std::string out = answer(view, verdicts, style, true);
+  std::string out = answer(view, verdicts, style, true) + incomplete_line(view.recording->info);
   const Interval life = whole_life(*view.recording);
   const std::string interval =
       view.interval.from_s > life.from_s || view.interval.to_s < life.to_s
@@ -121,6 +126,9 @@ std::string render_text(const View& view, const std::vector<Verdict>& verdicts, 
   out += "\nProcesses, MiB\n" + process_table(view).text();
   out += section("Memory shared by forks", cow_lines(view, style.top));
   out += section("All processes together", family_lines(view));
+  if (const std::string title = accounting_title(view); !title.empty())
+    out +=
+        "\n" + title + "\n" + accounting_table(view).text() + "\n" + accounting_process_table(view, style.top).text();
   out += section("What the allocators say themselves", allocator_lines(view));
   out += section("What was lost", loss_lines(view));
   out += section("What this recording cannot tell", limit_lines(view));

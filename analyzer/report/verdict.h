@@ -34,7 +34,7 @@ struct VerdictRule {
 const std::vector<VerdictRule>& verdict_rules();
 
 // All rules in order, then `steady` where none of them found anything. Native frames must have their
-// names already (symbolize/). In the order of the view's processes, largest first within one.
+// names already (symbolize/). Problems first, then in the order of the view's processes, largest first within one.
 std::vector<Verdict> find_verdicts(const View& view);
 
 }  // namespace whyrss

@@ -5,62 +5,30 @@
 
 #include "report/blame.h"
 #include "report/blame_sums.h"
+#include "report/descriptor_rule.h"
+#include "report/file_rules.h"
 #include "report/fork_cow_rule.h"
 #include "report/format.h"
 #include "report/heap_rules.h"
+#include "report/huge_page_rule.h"
+#include "report/import_rule.h"
+#include "report/killed_rules.h"
+#include "report/limit_rules.h"
 #include "report/line_text.h"
 #include "report/memory_accounting.h"
 #include "report/retained_view_rule.h"
+#include "report/shared_memory_rule.h"
+#include "report/trend.h"
 #include "report/verdict.h"
 #include "report/verdict_thresholds.h"
 
 namespace whyrss {
 namespace {
 
-void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
-  for (const ProcessView& process : view.processes) {
-    const CauseView* cause = process.find(Cause::file_cache);
-    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const std::vector<MappingGrowth> files = growth_by_mapping(cause->sites);
-    if (files.empty()) continue;
-    const MappingGrowth& top = files.front();
-    const std::int64_t growth = cause->rss.growth();
-    const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, top.sites);
-    const std::vector<LineGrowth> readers = growth_by_touch(view.recording->stacks, top.sites);
-    Verdict verdict{.id = "file-cache-growth", .severity = Severity::ok, .pid = process.account->pid};
-    const std::string name = printable(base_name(top.mapping));
-    if (dominates(top.bytes, growth)) {
-      verdict.bytes = top.bytes;
-      verdict.headline = fmt::format("{} file cache of {}{}: reclaimable, not a leak", size_text(top.bytes), name,
-                                     top_named(lines) != nullptr ? kept_where(lines, top.bytes, "mapped", "read")
-                                                                 : kept_where(readers, top.bytes, "read"));
-    } else {
-      verdict.bytes = growth;
-      verdict.headline = fmt::format("{} file cache of {} files, most of it {} ({}): reclaimable, not a leak",
-                                     size_text(growth), files.size(), name, size_text(top.bytes));
-    }
-    verdict.why =
-        "These are page-cache pages of mapped files. They count in RSS while they are mapped, but the kernel takes "
-        "them back whenever memory is needed, before it kills anybody.";
-    verdict.advice =
-        "Nothing to fix. If a limit that counts RSS gets in the way, map the file in windows, call "
-        "madvise(MADV_DONTNEED) on what was read, or have the limit count PSS or a cgroup's anonymous memory.";
-    verdict.evidence["growth_bytes"] = growth;
-    verdict.evidence["file_count"] = files.size();
-    auto list = nlohmann::ordered_json::array();
-    for (const MappingGrowth& file : files)
-      if (list.size() < kEvidenceEntries) list.push_back({{"mapping", file.mapping}, {"growth_bytes", file.bytes}});
-    verdict.evidence["files"] = std::move(list);
-    verdict.evidence["lines"] = line_evidence(lines);
-    verdict.evidence["read_by"] = line_evidence(readers);
-    verdicts.push_back(std::move(verdict));
-  }
-}
-
 // Told by other rules, or nobody's trouble.
 bool has_own_verdict(Cause cause) {
-  constexpr std::array kTold{Cause::file_cache,    Cause::heap_live,   Cause::heap_slack,
-                             Cause::heap_retained, Cause::fork_shared, Cause::whyrss};
+  constexpr std::array kTold{Cause::file_cache,    Cause::shared_memory, Cause::heap_live, Cause::heap_slack,
+                             Cause::heap_retained, Cause::fork_shared,   Cause::whyrss};
   return std::find(kTold.begin(), kTold.end(), cause) != kTold.end();
 }
 
@@ -68,6 +36,20 @@ bool has_own_verdict(Cause cause) {
 std::int64_t own_growth(const ProcessView& process, const CauseView& cause) {
   const bool inherited = process.account->born_by_fork && cause.cause == Cause::file_cow;
   return inherited ? std::min(cause.rss.growth(), cause.uss_growth) : cause.rss.growth();
+}
+
+// Arrays that an image declares, where they are nearly all that grew: nobody mapped them, but who wrote them is known.
+std::string static_data_text(const StackTable& stacks, const CauseView& cause, std::int64_t growth) {
+  std::vector<SiteView> arrays;
+  for (const SiteView& site : cause.sites)
+    if (site.stack == kEmptyStack && site.mapping.starts_with('/')) arrays.push_back(site);
+  const std::vector<const SiteView*> all = pointers(arrays);
+  if (cause.cause != Cause::anonymous || !dominates(sum_growth(all), growth)) return "";
+  const std::vector<MappingGrowth> images = growth_by_mapping(arrays);
+  std::string text = fmt::format("static data of {}", base_name(images.front().mapping));
+  if (images.size() > 1 && !dominates(images.front().bytes, growth)) text += " and others";
+  const std::vector<LineGrowth> lines = growth_by_touch(stacks, all);
+  return text + kept_where(lines, growth, touch_verb(cause.cause));
 }
 
 // What grew and has no verdict of its own: the answer still comes first.
@@ -81,14 +63,25 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       Verdict verdict{.id = "cause-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
       const bool unknown = cause.cause == Cause::unknown;
       verdict.headline = size_text(growth) + " ";
-      verdict.headline += unknown ? "that no recorded call explains" : std::string(info(cause.cause).title);
-      verdict.headline +=
-          kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
+      const std::string arrays = static_data_text(view.recording->stacks, cause, growth);
+      verdict.headline += unknown          ? "that no recorded call explains"
+                          : arrays.empty() ? std::string(info(cause.cause).title)
+                                           : arrays;
+      if (arrays.empty())
+        verdict.headline +=
+            kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
+      const Trend trend = trend_of(view.recording->stacks, process, cause);
+      verdict.headline += trend_text(trend, lines);
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
+      if (!arrays.empty())
+        verdict.why =
+            "Arrays that a program or a library declares (.bss) become resident page by page when they are "
+            "first used, and stay as long as it is loaded.";
       verdict.advice = "See the lines of this cause in the full report.";
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["growth_bytes"] = growth;
+      verdict.evidence["trend"] = trend_evidence(trend);
       verdict.evidence["lines"] = line_evidence(lines);
       verdicts.push_back(std::move(verdict));
     }
@@ -117,21 +110,32 @@ std::int64_t gone_bytes(const ProcessView& process, const CauseView& cause) {
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
-      const std::int64_t gone = gone_bytes(process, cause);
-      const bool large = gone >= kNamedGrowthBytes &&
-                         static_cast<double>(gone) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
+      const std::int64_t left = gone_bytes(process, cause), gone = cause.at_peak - cause.rss.last;
+      const bool large = left >= kNamedGrowthBytes &&
+                         static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
       if (!large || cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss) continue;
       std::vector<SiteView> shrunk = cause.sites;
       for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(shrunk));
+      const bool received = cause.cause == Cause::heap_live && mostly_received(view.recording->stacks, shrunk, gone);
       Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
       verdict.headline =
           fmt::format("{} {} more at the peak (RSS {}) than at the end{}", size_text(gone), info(cause.cause).title,
-                      size_text(process.rss.peak), kept_where(lines, gone, "made"));
+                      size_text(process.rss.peak), kept_where(lines, gone, received ? "received" : "made"));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
+      if (!dominates(left, gone))
+        verdict.why = fmt::format(
+            "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
+            "it; the rest was kept, or is used again.",
+            size_text(left));
       verdict.advice = "If the peak is the trouble (a memory limit), make this line hold less at a time.";
+      if (received) {
+        verdict.why += kReceivedWhy;
+        verdict.advice = std::string("If the peak is the trouble: ") + kReceivedAdvice;
+      }
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["at_peak_bytes"] = cause.at_peak;
+      verdict.evidence["left_rss_bytes"] = left;
       verdict.evidence["last_bytes"] = cause.rss.last;
       verdict.evidence["lines"] = line_evidence(lines);
       verdicts.push_back(std::move(verdict));
@@ -152,7 +156,13 @@ bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process) {
 
 const std::vector<VerdictRule>& verdict_rules() {
   static const std::vector<VerdictRule> rules{
+      {"oom-killed", oom_killed},
+      {"killed", killed_from_outside},
+      {"near-limit", near_limit},
+      {"limit-reclaimed", limit_reclaimed},
       {"file-cache-growth", file_cache_growth},
+      {"file-dirty-growth", file_dirty_growth},
+      {"shared-memory-growth", shared_memory_growth},
       {"heap-growth", heap_growth},
       {"heap-retained", heap_retained},
       {"heap-fragmented", heap_fragmented},
@@ -160,6 +170,9 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"fork-cow-write", fork_cow_write},
       {"rss-double-counted", rss_double_counted},
       {"retained-view", retained_view},
+      {"huge-page-padding", huge_page_padding},
+      {"per-process-import", per_process_import},
+      {"descriptor-growth", descriptor_growth},
       {"cause-growth", cause_growth},
       {"gone-since-peak", gone_since_peak},
   };

@@ -8,6 +8,8 @@
 
 #include "report/cow_view.h"
 #include "report/memory_accounting.h"
+#include "report/memory_figures.h"
+#include "report/series.h"
 
 namespace whyrss {
 namespace {
@@ -16,12 +18,8 @@ namespace {
 // walks, and a family's walk takes a moment.
 constexpr double kReadingNearSeconds = 2;
 
-template <typename T>
-const T* last_at(const std::vector<T>& series, double time_s) {
-  const auto after = std::upper_bound(series.begin(), series.end(), time_s,
-                                      [](double time, const T& entry) { return time < entry.time_s; });
-  return after == series.begin() ? nullptr : &*(after - 1);
-}
+// Of shells and helpers that nobody read the walk is good enough.
+constexpr std::int64_t kUnreadBytes = 8LL * 1024 * 1024;
 
 using PerCause = std::array<std::int64_t, kCauseCount>;
 
@@ -51,27 +49,58 @@ std::vector<const Account*> walks_in(const ProcessAccount& process, Interval int
   return walks;
 }
 
-// PSS of the state at a time. Null when the walk that tells the state came without a reading.
-std::optional<std::int64_t> pss_at(const ProcessAccount& process, double time_s) {
-  if (process.accounts.empty()) return std::nullopt;
+// The reading of the state that a walk told and that was in force at a time: one that was taken by then, else the first
+// after the walk and before the next one, as a reading comes a moment later. Later ones tell what came after: others
+// have mapped the same pages, or have ended.
+const KernelTotals* reading_of(const ProcessAccount& process, const Account& walk, double time_s) {
+  const auto first = std::ranges::lower_bound(process.totals, walk.time_s, {}, &KernelTotals::time_s);
+  const auto next = std::ranges::upper_bound(process.accounts, walk.time_s, {}, &Account::time_s);
+  const double until_s = next == process.accounts.end() ? walk.time_s + kReadingNearSeconds : next->time_s;
+  const bool came_with_it =
+      first != process.totals.end() && first->time_s <= std::min(until_s, walk.time_s + kReadingNearSeconds);
+  return last_at(process.totals, came_with_it ? std::max(time_s, first->time_s) : time_s);
+}
+
+struct PssAt {
+  std::optional<std::int64_t> bytes;  // null when PSS was never read
+  double read_s = 0;
+  bool estimate = false;
+};
+
+// PSS of the state at a time.
+PssAt pss_at(const RecordingAccount& recording, const ProcessAccount& process, double time_s) {
+  if (process.accounts.empty()) return {};
   const Account* walk = last_at(process.accounts, time_s);
-  if (walk == nullptr) return 0;
-  // The reading may come a moment after its walk, and so after the end of the interval.
-  const KernelTotals* totals = last_at(process.totals, std::max(time_s, walk->time_s + kReadingNearSeconds));
-  if (totals == nullptr || totals->time_s < walk->time_s - kReadingNearSeconds) return std::nullopt;
-  return totals->pss_bytes;
+  if (walk == nullptr) return {.bytes = 0};
+  const KernelTotals* totals = reading_of(process, *walk, time_s);
+  const bool fits = totals != nullptr && totals->pss_bytes && totals->time_s >= walk->time_s - kReadingNearSeconds &&
+                    is_like(totals->rss_bytes.value_or(walk->rss_bytes), walk->rss_bytes);
+  if (fits) return {std::min(*totals->pss_bytes, walk->rss_bytes), totals->time_s};
+  const bool read_once =
+      std::ranges::any_of(process.totals, [](const auto& read) { return read.pss_bytes.has_value(); });
+  if (!read_once && walk->rss_bytes > kUnreadBytes) return {};
+  return {estimate_at_walk(recording, process, *walk).pss_bytes, walk->time_s, true};
 }
 
 void larger(std::optional<std::int64_t>& peak, const std::optional<std::int64_t>& value) {
   if (value && (!peak || *value > *peak)) peak = value;
 }
 
-ReadFigure pss_figure(const ProcessAccount& process, Interval interval) {
-  ReadFigure pss{pss_at(process, interval.from_s), pss_at(process, interval.to_s), std::nullopt};
+void larger(ReadFigure& figure, const PssAt& pss) {
+  if (pss.bytes && (!figure.peak || *pss.bytes > *figure.peak)) {
+    figure.peak = pss.bytes;
+    figure.estimate |= pss.estimate;
+  }
+}
+
+ReadFigure pss_figure(const RecordingAccount& recording, const ProcessAccount& process, Interval interval) {
+  const PssAt first = pss_at(recording, process, interval.from_s), last = pss_at(recording, process, interval.to_s);
+  ReadFigure pss{first.bytes, last.bytes, std::nullopt, first.estimate || last.estimate};
   for (const KernelTotals& totals : process.totals)
     if (totals.time_s > interval.from_s && totals.time_s <= interval.to_s) larger(pss.peak, totals.pss_bytes);
   larger(pss.peak, pss.first);
   larger(pss.peak, pss.last);
+  for (const Account* walk : walks_in(process, interval)) larger(pss, pss_at(recording, process, walk->time_s));
   return pss;
 }
 
@@ -108,7 +137,8 @@ std::vector<TouchView> touch_views(const Touchers& touchers) {
   return views;
 }
 
-std::map<Site, SiteView> site_views(const Account* first, const Account* last, const Account* peak) {
+std::map<Site, SiteView> site_views(const Account* first, const Account* last, const Account* peak,
+                                    const Account* huge) {
   std::map<Site, SiteView> sites;
   std::map<Site, Touchers> touchers;
   const auto add = [&](const Account* account, auto&& count) {
@@ -117,6 +147,7 @@ std::map<Site, SiteView> site_views(const Account* first, const Account* last, c
       SiteView& site = sites[slice.site];
       site.stack = slice.site.stack;
       site.mapping = slice.site.mapping;
+      site.in_large_block = slice.site.in_large_block;
       count(site, slice);
     }
   };
@@ -130,9 +161,11 @@ std::map<Site, SiteView> site_views(const Account* first, const Account* last, c
     add_touch(slice, 1, touchers[slice.site]);
     site.growth += slice.bytes;
     site.resident += slice.bytes;
+    site.exclusive += slice.exclusive_bytes;
     site.variance += slice.variance;
   });
   add(peak, [](SiteView& site, const Slice& slice) { site.at_peak += slice.bytes; });
+  add(huge, [](SiteView& site, const Slice& slice) { site.huge = site.huge.value_or(0) + slice.huge_bytes; });
   for (const auto& [site, of_site] : touchers) sites[site].touched = touch_views(of_site);
   return sites;
 }
@@ -145,14 +178,14 @@ bool is_estimate(Cause cause, const Account* account) {
 }
 
 std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, const Account* first, const Account* last,
-                                   const Account* peak) {
+                                   const Account* peak, const Account* huge) {
   const CauseBytes first_sums = sum_causes(first), last_sums = sum_causes(last), peak_sums = sum_causes(peak);
   PerCause peaks{};
   for (const Account* walk : walks) {
     const CauseBytes sums = sum_causes(walk);
     for (std::size_t i = 0; i < kCauseCount; ++i) peaks.at(i) = std::max(peaks.at(i), sums.rss.at(i));
   }
-  const std::map<Site, SiteView> sites = site_views(first, last, peak);
+  const std::map<Site, SiteView> sites = site_views(first, last, peak, huge);
 
   std::vector<CauseView> views;
   for (std::size_t i = 0; i < kCauseCount; ++i) {
@@ -176,9 +209,10 @@ std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, con
   return views;
 }
 
-ProcessView process_view(const ProcessAccount& process, Interval interval) {
+ProcessView process_view(const RecordingAccount& recording, const ProcessAccount& process, Interval interval) {
   ProcessView view;
   view.account = &process;
+  view.interval = interval;
   view.walked = !process.accounts.empty();
   const Account* first = last_at(process.accounts, interval.from_s);
   const Account* last = last_at(process.accounts, interval.to_s);
@@ -192,8 +226,9 @@ ProcessView process_view(const ProcessAccount& process, Interval interval) {
   view.rss = {rss(first), rss(last), rss(peak)};
   view.uss.first = sum_causes(first).exclusive_sum;
   view.uss.last = sum_causes(last).exclusive_sum;
-  view.pss = pss_figure(process, interval);
-  view.causes = cause_views(walks, first, last, peak);
+  view.pss = pss_figure(recording, process, interval);
+  const auto looked = std::ranges::find_if(walks.rbegin(), walks.rend(), &Account::has_huge);
+  view.causes = cause_views(walks, first, last, peak, looked == walks.rend() ? nullptr : *looked);
   const PymallocBytes before = first == nullptr ? PymallocBytes{} : first->pymalloc;
   if (last != nullptr) view.pymalloc = last->pymalloc;
   view.pymalloc_growth = {view.pymalloc.live - before.live, view.pymalloc.slack - before.slack,
@@ -220,13 +255,33 @@ std::int64_t family_rss(const RecordingAccount& recording, double time_s) {
   return sum;
 }
 
-std::optional<std::int64_t> family_pss(const RecordingAccount& recording, double time_s) {
-  std::int64_t sum = 0;
+// Of a process that was read before a moment and soon after it the smaller: what it shares since then with one that was
+// read at that moment counts there.
+std::optional<std::int64_t> least_pss(const ProcessAccount& process, const PssAt& pss, double time_s) {
+  if (!pss.bytes || pss.read_s >= time_s) return pss.bytes;
+  const auto next = std::ranges::find_if(process.totals, [&](const KernelTotals& read) {
+    return read.time_s > time_s && read.time_s <= time_s + kReadingNearSeconds && read.pss_bytes.has_value();
+  });
+  return next == process.totals.end() ? pss.bytes : std::min(*pss.bytes, *next->pss_bytes);
+}
+
+// Whoever had its last look before others were read is counted no more: as soon as it is gone, what it shared with them
+// counts in theirs. `cautious`: nor is anything counted twice that others came to share.
+PssAt family_pss(const RecordingAccount& recording, double time_s, bool cautious = false) {
+  std::vector<std::pair<const ProcessAccount*, PssAt>> counted;
+  double last_read_s = 0;
   for (const ProcessAccount& process : recording.processes) {
     if (!alive(process, time_s) || process.accounts.empty()) continue;  // never walked: as in rss_sum
-    const auto pss = pss_at(process, time_s);
-    if (!pss) return std::nullopt;
-    sum += *pss;
+    const PssAt& pss = counted.emplace_back(&process, pss_at(recording, process, time_s)).second;
+    last_read_s = std::max(last_read_s, pss.read_s);
+  }
+  PssAt sum{.bytes = 0, .read_s = last_read_s};
+  for (const auto& [process, pss] : counted) {
+    if (process->left_s && *process->left_s < last_read_s) continue;
+    const auto bytes = cautious ? least_pss(*process, pss, time_s) : pss.bytes;
+    if (!bytes) return {};
+    *sum.bytes += *bytes;
+    sum.estimate |= pss.estimate;
   }
   return sum;
 }
@@ -241,14 +296,20 @@ FamilyView family_view(const RecordingAccount& recording, Interval interval) {
   for (const double time_s : moments) {
     if (time_s < interval.from_s || time_s > interval.to_s) continue;
     family.rss_sum.peak = std::max(family.rss_sum.peak, family_rss(recording, time_s));
-    larger(family.pss.peak, family_pss(recording, time_s));
+    larger(family.pss, family_pss(recording, time_s, true));
   }
   family.accounting = account_memory(recording, interval);
   family.accounting.rss_sum = std::max(family.accounting.rss_sum, family.rss_sum.peak);
   family.rss_sum.first = family_rss(recording, interval.from_s);
   family.rss_sum.last = family_rss(recording, interval.to_s);
-  family.pss.first = family_pss(recording, interval.from_s);
-  family.pss.last = family_pss(recording, interval.to_s);
+  const PssAt first = family_pss(recording, interval.from_s), last = family_pss(recording, interval.to_s);
+  family.pss.first = first.bytes;
+  family.pss.last = last.bytes;
+  family.pss.estimate |= first.estimate || last.estimate;
+  larger(family.pss, first);
+  larger(family.pss, last);
+  if (const auto& peak = family.accounting.peak) larger(family.pss, {peak->pss, peak->time_s, peak->estimate});
+  if (family.pss.peak == 0) family.pss.peak.reset();  // nobody was read: living processes have some
   return family;
 }
 
@@ -266,7 +327,8 @@ View build_view(const RecordingAccount& recording, Interval interval, std::optio
   view.interval = interval;
   view.family = family_view(recording, interval);
   for (const ProcessAccount& process : recording.processes)
-    if (!only_pid || process.pid == *only_pid) view.processes.push_back(process_view(process, interval));
+    if (!only_pid || process.pid == *only_pid)
+      view.processes.push_back(process_view(recording, process, interval_of(process, interval)));
   return view;
 }
 

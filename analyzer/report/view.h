@@ -24,6 +24,7 @@ struct Figure {
 // The same from kernel readings, which may be missing.
 struct ReadFigure {
   std::optional<std::int64_t> first, last, peak;
+  bool estimate = false;  // one of them, from page walks: RSS had moved since it was read
   [[nodiscard]] std::optional<std::int64_t> growth() const {
     return first && last ? std::optional(*last - *first) : std::nullopt;
   }
@@ -41,10 +42,13 @@ struct TouchView {
 struct SiteView {
   StackId stack = kEmptyStack;
   std::string mapping;  // "" if nameless
+  bool in_large_block = false;
   std::int64_t growth = 0;
-  std::int64_t resident = 0;  // at the interval's end
-  std::int64_t at_peak = 0;   // in the walk where the process's RSS was largest
-  double variance = 0;        // of `growth`, where it is an estimate from samples: at most this
+  std::int64_t resident = 0;         // at the interval's end
+  std::int64_t at_peak = 0;          // in the walk where the process's RSS was largest
+  std::int64_t exclusive = 0;        // of `resident`: mapped by this process alone
+  std::optional<std::int64_t> huge;  // resident only because of huge pages, at the last look into those
+  double variance = 0;               // of `growth`, where it is an estimate from samples: at most this
   // Largest growth first; it sums to the site's, and what nobody was seen to touch has the empty stack and is not
   // by_kernel. Empty: of nothing here it is known who touched it.
   std::vector<TouchView> touched{};
@@ -64,10 +68,12 @@ struct CowSiteView {
   StackId allocated_at = kEmptyStack, written_at = kEmptyStack;
   std::int64_t copied = 0;
   double variance = 0;  // of `copied`, where it is an estimate from samples
+  bool in_large_block = false;
 };
 
 struct ProcessView {
   const ProcessAccount* account = nullptr;
+  Interval interval;    // its own: up to its looks nearest to the edges of phases
   bool walked = false;  // else rss, uss and causes are not known
   Figure rss, uss;
   ReadFigure pss;
@@ -81,10 +87,30 @@ struct ProcessView {
   [[nodiscard]] const CauseView* find(Cause cause) const;
 };
 
-// The largest of what a batch system may take for the memory of all processes together, by statm's readings.
+// What a tool that reads /proc would have shown of one process.
+struct AccountingEntry {
+  int pid = 0;
+  bool estimate = false;             // USS and PSS: RSS had moved since they were read
+  std::int64_t rss = 0, shared = 0;  // shared: of files and shmem, statm's third field
+  std::optional<std::int64_t> uss, pss;
+};
+
+// The same of all processes at one moment, each counted as often as it is mapped but in the PSS.
+struct AccountingMoment {
+  double time_s = 0, spread_s = 0;  // each process was read within spread_s of it
+  std::vector<AccountingEntry> processes;
+  bool estimate = false;     // of some of them
+  std::size_t left_out = 0;  // small ones that were not read then
+  std::int64_t rss = 0, shared = 0;
+  std::optional<std::int64_t> uss, pss;
+  std::optional<std::int64_t> pss_anonymous, pss_file, pss_shmem;  // they sum to the PSS
+};
+
+// What batch systems and tools take for the memory of all processes together.
 struct AccountingView {
-  std::int64_t rss_sum = 0;          // shared pages count in every process: Slurm's default
-  std::int64_t rss_less_shared = 0;  // without pages of files and shmem; pages shared by fork still count in each
+  std::int64_t rss_sum = 0;              // at most; shared pages count in every process: Slurm's default
+  std::int64_t rss_less_shared = 0;      // at most; without files and shmem, what a fork shares still counts in each
+  std::optional<AccountingMoment> peak;  // when they had most; nothing where no process was seen
 };
 
 struct FamilyView {

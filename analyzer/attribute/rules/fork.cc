@@ -8,7 +8,7 @@ namespace {
 Claim inherited_from(const Fragment& fragment) {
   const OwnedRange* owned = fragment.ancestor_owned;
   const bool told = owned != nullptr && owned->owner != Owner::allocator;
-  return {told ? owned->stack : kEmptyStack, fragment.vma->path};
+  return {told ? owned->stack : kEmptyStack, fragment.vma->path, fragment.in_large_block};
 }
 
 }  // namespace

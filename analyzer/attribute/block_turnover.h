@@ -1,0 +1,64 @@
+// How often memory was used again for blocks of one kind, and how many there were at once. Of sampled blocks, each of
+// which stands for `weight` of them.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <unordered_map>
+
+#include "model/stack_table.h"
+
+namespace whyrss {
+
+// Blocks of one line and about one size. One line often makes both what stays and what comes and goes at once: a buffer
+// that is cut to its result, a list on its way to its final length.
+struct BlockKind {
+  StackId stack = kEmptyStack;
+  std::uint16_t size_class = 0;
+};
+
+// An eighth of an octave.
+constexpr std::uint16_t size_class_of(std::uint32_t bytes) {
+  constexpr unsigned kFractionBits = 3;
+  const auto width = static_cast<unsigned>(std::bit_width(bytes | 1));
+  const unsigned drop = std::max(width, kFractionBits + 1) - (kFractionBits + 1);
+  return static_cast<std::uint16_t>(width << kFractionBits | ((bytes >> drop) & ((1U << kFractionBits) - 1)));
+}
+
+class BlockTurnover {
+ public:
+  void allocated(BlockKind kind, double weight) {
+    Sums& sums = sums_[key(kind)];
+    sums.made += weight;
+    sums.live += weight;
+    sums.most_live = std::max(sums.most_live, sums.live);
+  }
+  // Of a block that was allocated.
+  void released(BlockKind kind, double weight) { sums_[key(kind)].live -= weight; }
+
+  // The most that were live at one time.
+  [[nodiscard]] double most_live(BlockKind kind) const { return sums_of(kind).most_live; }
+  // How many were ever made for each one of those; 1 where none is known.
+  [[nodiscard]] double of(BlockKind kind) const {
+    const Sums sums = sums_of(kind);
+    return sums.most_live > 0 ? sums.made / sums.most_live : 1;
+  }
+
+  [[nodiscard]] static std::uint64_t key(BlockKind kind) {
+    return std::uint64_t{static_cast<std::uint32_t>(kind.stack)} << 16 | kind.size_class;
+  }
+
+ private:
+  struct Sums {
+    double made = 0, live = 0, most_live = 0;
+  };
+  [[nodiscard]] Sums sums_of(BlockKind kind) const {
+    const auto found = sums_.find(key(kind));
+    return found == sums_.end() ? Sums{} : found->second;
+  }
+
+  std::unordered_map<std::uint64_t, Sums> sums_;
+};
+
+}  // namespace whyrss

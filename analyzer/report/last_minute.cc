@@ -1,0 +1,63 @@
+#include "report/last_minute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/format.h"
+
+namespace whyrss {
+namespace {
+
+constexpr double kMinuteS = 60;
+// By so much the group's clock and that of an end may differ.
+constexpr double kApartS = 1;
+constexpr std::size_t kNamed = 3;
+
+}  // namespace
+
+LastMinute last_minute(const View& view, double end_s) {
+  LastMinute minute;
+  minute.from_s = std::max(0.0, end_s - kMinuteS);
+  minute.to_s = std::max(0.0, end_s);
+  const View then = build_view(*view.recording, {.from_s = minute.from_s, .to_s = minute.to_s});
+  minute.held = holders_at_end(then);
+  minute.grown = holders_by_growth(then);
+  if (!view.recording->info.cgroup) return minute;
+  const CgroupAccount& group = *view.recording->info.cgroup;
+  minute.trend = held_trend(group, end_s);
+  for (const CgroupReading& reading : group.readings)
+    if (!reading.after_end && reading.anon_bytes && reading.time_s <= end_s + kApartS) minute.before = &reading;
+  return minute;
+}
+
+std::string held_sentence(const LastMinute& minute) {
+  if (minute.before == nullptr || !minute.before->file_bytes) return "";
+  return fmt::format(" At {} the group held {}: {} could have been taken back.", seconds_text(minute.before->time_s),
+                     held_parts_text(*minute.before),
+                     *minute.before->file_bytes > 0 ? "only the file cache" : "none of it");
+}
+
+std::string grown_sentence(const LastMinute& minute) {
+  if (minute.grown.empty()) return "";
+  std::string text = fmt::format(" In its last {}", seconds_text(minute.to_s - minute.from_s));
+  text += minute.trend.bytes_per_s > 0
+              ? fmt::format(" the group grew by {}/s: ", size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)))
+              : std::string(" grew most: ");
+  for (std::size_t i = 0; i < std::min(kNamed, minute.grown.size()); ++i)
+    text += (i == 0 ? "" : ", ") + holder_text(minute.grown[i]);
+  return text + ".";
+}
+
+void add_evidence(const LastMinute& minute, nlohmann::ordered_json& evidence) {
+  if (minute.before != nullptr)
+    evidence["before"] = {{"time_s", minute.before->time_s},
+                          {"anon_bytes", minute.before->anon_bytes.value_or(0)},
+                          {"shmem_bytes", minute.before->shmem_bytes.value_or(0)},
+                          {"reclaimable_bytes", minute.before->file_bytes.value_or(0)}};
+  evidence["bytes_per_s"] = minute.trend.bytes_per_s;
+  evidence["held_by"] = holder_evidence(minute.held);
+  evidence["grown_in_last_minute"] = holder_evidence(minute.grown);
+}
+
+}  // namespace whyrss

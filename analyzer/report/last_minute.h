@@ -1,0 +1,31 @@
+// What a job held when it was killed, and what had grown in the minute before: for verdicts on its end.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "report/holders.h"
+#include "report/limit_effect.h"
+#include "report/view.h"
+
+namespace whyrss {
+
+struct LastMinute {
+  double from_s = 0, to_s = 0;
+  std::vector<Holder> held, grown;
+  HeldTrend trend;                        // of the memory cgroup
+  const CgroupReading* before = nullptr;  // the group's last reading before the end; of the recording
+};
+
+// The minute before `end_s`, or all of a shorter run.
+LastMinute last_minute(const View& view, double end_s);
+
+// Sentences, each with a blank before it; "" where nothing is known.
+std::string held_sentence(const LastMinute& minute);
+std::string grown_sentence(const LastMinute& minute);
+
+// before, bytes_per_s, held_by, grown_in_last_minute
+void add_evidence(const LastMinute& minute, nlohmann::ordered_json& evidence);
+
+}  // namespace whyrss

@@ -1,0 +1,54 @@
+// The bytes of one cause of a process, or of one of its lines, over time: at each look, and in between.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "report/blame_sums.h"
+#include "report/view.h"
+
+namespace whyrss {
+
+class MemorySeries {
+ public:
+  struct Look {
+    double time_s = 0;
+    std::int64_t bytes = 0;
+    std::int64_t rss_bytes = 0;  // of the whole process
+    double variance = 0;         // of `bytes`
+  };
+
+  explicit MemorySeries(const std::vector<RssPoint>& polls) : polls_(&polls) {}
+  void add(const Look& look) { looks_.push_back(look); }
+  [[nodiscard]] const std::vector<Look>& looks() const { return looks_; }
+  [[nodiscard]] std::int64_t last() const { return looks_.back().bytes; }
+
+  // The least that it was from `time_s` on: what came with a temporary rise before the end does not count. Between two
+  // looks it moved as RSS did, if RSS moved by as much, else evenly: a faster rise would have been looked at.
+  [[nodiscard]] std::int64_t kept_from(double time_s) const;
+  // Of the look at or before it.
+  [[nodiscard]] double variance_at(double time_s) const;
+  [[nodiscard]] std::int64_t lowest(double from_s, double to_s) const;
+
+ private:
+  [[nodiscard]] std::int64_t between(const Look& before, const Look& after, double time_s) const;
+
+  const std::vector<RssPoint>* polls_;
+  std::vector<Look> looks_;  // by time
+};
+
+struct LineSeries {
+  LineGrowth line;
+  MemorySeries series;
+};
+
+struct CauseSeries {
+  MemorySeries whole;
+  std::vector<LineSeries> lines;  // named ones that grew by `least_bytes` or more, largest first
+};
+
+// In the process's own interval: the state at its start, then every look in it.
+CauseSeries series_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause,
+                      std::int64_t least_bytes);
+
+}  // namespace whyrss

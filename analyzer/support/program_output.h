@@ -1,0 +1,20 @@
+// Asking another program: its status and the first line that it prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support/result.h"
+
+namespace whyrss {
+
+struct ProgramOutput {
+  int status = -1;         // -1: ended by a signal
+  std::string first_line;  // of stdout and stderr together
+};
+
+// Runs a program, sought in PATH, to its end, without stdin. An error: it could not be started. Not for programs that
+// print without end: all is read.
+Result<ProgramOutput> run_program(const std::vector<std::string>& command);
+
+}  // namespace whyrss
