@@ -16,6 +16,7 @@ import pool_reader
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))  # tests import constants from programs that import whyrss.py
+sys.path.append(str(ROOT / "demos"))  # what reads reports
 PATIENCE_S = 120  # for one command, and for a state to be reached
 
 
@@ -69,6 +70,20 @@ class Whyrss:
             report = self.report(recording)
             return report if report["recording"]["complete"] else None
         return wait_until(complete, f"{recording} is complete")
+
+    def unmissed_report(self, folder, command, printed, attempts, **options):
+        """The JSON report of a recording that missed no look: a leaving process waits a moment for its last one, which
+        is too short on a machine with more work than cores, and is told. `printed`: a part of the command's output.
+        """
+        for attempt in range(attempts):
+            recording = folder / f"{attempt}.whyrss"
+            result = self.record(recording, command, **options)
+            assert result.returncode == 0, result.stderr
+            assert printed in result.stdout
+            report = self.finished_report(recording)
+            if report["recording"]["lost"]["snapshots"] == 0:
+                return report
+        pytest.fail(f"{attempts} recordings in a row missed a look")
 
 
 @pytest.fixture(scope="session")
@@ -129,25 +144,14 @@ def compile_c(tmp_path):
     return compile_program
 
 
-def cause(process, slug):
-    """The process's figures for one cause; zeroes where the report does not list it."""
-    for entry in process["causes"]:
-        if entry["cause"] == slug:
-            return entry
-    return {"cause": slug, "rss": dict.fromkeys(("first", "last", "peak", "at_peak"), 0),
-            "growth": {"rss": 0, "pss": 0, "uss": 0}, "sites": []}
-
-
-def assert_conserved(report):
-    """Causes sum to RSS exactly, for every process and each of the moments that the contract names."""
-    walked = [process for process in report["processes"] if process["causes"]]
-    assert walked, "no process was walked"
-    for process in walked:
-        for moment, total in (("first", "first"), ("last", "last"), ("at_peak", "peak")):
-            found = sum(entry["rss"][moment] for entry in process["causes"])
-            assert found == process["rss"][total], (process["pid"], process["command"], moment)
-        for entry in process["causes"]:
-            assert sum(site["growth"] for site in entry["sites"]) == entry["growth"]["rss"], (process["pid"], entry["cause"])
+def compiled(folder, name):
+    """A program of tests/programs, made in that folder."""
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    program = folder / name
+    source = ROOT / "tests/programs" / f"{name}.c"
+    subprocess.run(["gcc", "-O1", "-g", "-pthread", f"-I{ROOT}", "-o", program, source], check=True)
+    return program
 
 
 def pytest_runtest_logreport(report):

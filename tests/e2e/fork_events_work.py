@@ -19,6 +19,10 @@ WRITTEN_BYTES = 8 * MIB
 COLUMNS, COLUMN_BYTES = 8, 3 * MIB
 RECORDS, FLOATS = 13_000, 24  # of 32 bytes each in pymalloc
 TEXTS, TEXT_LENGTH = 90_000, 60
+LARGE_BYTES = 64 * MIB
+PARTS, PART_BYTES = 800, 40 << 10  # on [heap], none of them on pages of its own
+ITEMS, ITEM_BYTES = 200_000, 160   # in pymalloc
+SMALL_BLOCKS, SMALL_BYTES = 15_000, 2000
 
 
 class Child:
@@ -209,6 +213,43 @@ def read_all(ways):
         child.end()
 
 
+def written_blocks():
+    """Children that write to large blocks of the interpreter, and one that reads objects."""
+    large = bytearray(LARGE_BYTES)  # builds large
+    parts = [bytearray(PART_BYTES) for _ in range(PARTS)]  # builds parts
+    items = [b"%0127d" % number for number in range(ITEMS)]  # builds items
+
+    def write_large():
+        for at in range(0, LARGE_BYTES, PAGE):
+            large[at] = 1  # writes large
+
+    def write_parts():
+        for part in parts:
+            for at in range(0, PART_BYTES, PAGE):
+                part[at] = 1  # writes parts
+
+    def read_items():
+        for item in items:  # reads items
+            len(item)
+    read_all((way.__name__, way) for way in (write_large, write_parts, read_items))
+
+
+def small_blocks():
+    """Small blocks of malloc's heap: a child reads objects there, another one writes into arrays."""
+    import numpy
+    items = [b"%0*d" % (SMALL_BYTES - 33, number) for number in range(SMALL_BLOCKS)]  # builds small items
+    arrays = [numpy.full(SMALL_BYTES, number % 100, numpy.uint8) for number in range(SMALL_BLOCKS)]  # builds small arrays
+
+    def read_small():
+        for item in items:  # reads small items
+            len(item)
+
+    def write_small():
+        for array_ in arrays:
+            array_[9] = 1  # writes small arrays
+    read_all((way.__name__, way) for way in (read_small, write_small))
+
+
 def texts():
     """The same texts in several containers."""
     import numpy
@@ -245,7 +286,8 @@ def mapped_file():
 
 
 SCENARIOS = {function.__name__: function for function in (
-    parent_writes, sibling_ends, pool_arguments, pool_global, pool_first, pool_recycled, ways_to_read, texts, mapped_file)}
+    parent_writes, sibling_ends, pool_arguments, pool_global, pool_first, pool_recycled, ways_to_read, written_blocks, small_blocks, texts,
+    mapped_file)}
 
 if __name__ == "__main__":
     LOG, scenario = sys.argv[1:]

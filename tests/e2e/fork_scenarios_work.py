@@ -9,7 +9,7 @@ import os
 import sys
 
 import whyrss
-from fork_truth import PAGE, look, minor_faults, remember_frames, say, settle
+from fork_truth import PAGE, finish, look, minor_faults, remember_frames, say, settle, start
 
 WORKERS = 2
 MIB = 1 << 20
@@ -101,22 +101,20 @@ def main():
     barrier = context.Barrier(WORKERS + 1)
     storages = [(name, STORAGES[name][0]()) for name in names]
     workers = [context.Process(target=work, args=(number, log, barrier, storages)) for number in range(WORKERS)]
-    for worker in workers:
-        worker.start()
+    start(workers)
     for name in names:
         barrier.wait()
         with whyrss.phase(name):
             barrier.wait()
             barrier.wait()
             look()
-    for worker in workers:
-        worker.join()
-    for name, data in storages:
-        if name == "shared_memory":
-            data.close()
-            data.unlink()
-    if any(worker.exitcode for worker in workers):
-        sys.exit("a worker failed")
+    try:
+        finish(workers)
+    finally:
+        for name, data in storages:
+            if name == "shared_memory":
+                data.close()
+                data.unlink()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ PRESENT, FILE, EXCLUSIVE, WRITE_TRACKED = 1, 4, 8, 64
 PAGE = 4096
 FILE_HEADER_BYTES, FRAME_HEADER_BYTES, WALK_HEADER_BYTES, WALK_VMA_BYTES = 64, 32, 64, 56
 
+FORK, REQUEST = 2, 7  # WalkTrigger
+
 Walk = collections.namedtuple("Walk", "begin_ns end_ns trigger vmas")  # vmas: [(start, [(bits, page count)])]
 Tracked = collections.namedtuple("Tracked", "begin_ns end_ns runs")    # runs: [(start, page count)]
 

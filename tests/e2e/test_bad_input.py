@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, assert_conserved, wait_until
+from conftest import PATIENCE_S, wait_until
+from expected.report_reading import assert_conserved
 
 WORK = r"""
 import os, sys

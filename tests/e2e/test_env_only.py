@@ -8,7 +8,9 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, assert_conserved, wait_until
+import frame_reader
+from conftest import PATIENCE_S, wait_until
+from expected.report_reading import assert_conserved
 
 JOB = r"""
 import os, sys, time
@@ -57,6 +59,32 @@ def test_children_join(whyrss, recording, job):
     assert_conserved(report)
     pool = pathlib.Path(json.loads((recording / "manifest.json").read_text())["pool_path"])
     wait_until(lambda: not pool.exists(), "the shared memory is given back")
+
+
+def test_who_starts_the_collector_is_no_process(whyrss, recording, job):
+    """As on a busy machine, where the child between has no turn to leave: strace holds up every exit."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    slowed = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=exit_group", "-e",
+              "inject=exit_group:delay_enter=500000"]
+    recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", *job]
+    assert run([*slowed, *recorded]).returncode == 4
+    assert len(whyrss.finished_report(recording)["processes"]) == 3
+
+
+def test_a_child_between_vfork_and_exec_is_no_process(whyrss, recording):
+    """Also where nobody may ask whose memory it runs on, as in containers. strace holds it up before its exec."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    slowed = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=execve,kcmp", "-e", "inject=kcmp:error=EPERM", "-e",
+              "inject=execve:delay_enter=1500000"]
+    program = "import subprocess; subprocess.run(['/bin/sleep', '0.3'])"
+    recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", "/usr/bin/python3", "-c", program]
+    assert run([*slowed, *recorded]).returncode == 0
+    report = whyrss.finished_report(recording)
+    assert len(report["processes"]) == 2
+    looks = frame_reader.looks(recording, report["processes"][1]["pid"])
+    assert not [look for look in looks if isinstance(look, frame_reader.Walk) and look.trigger == frame_reader.FORK]
 
 
 def test_a_second_run_makes_another_recording(whyrss, recording, job):

@@ -5,10 +5,11 @@ import re
 
 import pytest
 
-from conftest import assert_conserved, cause
-from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, RECORDS, TEXT_LENGTH, TEXTS, WRITTEN_BYTES)
-from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, bytes_by_line, copied_truth, grown, has_module, line_of,
-                       lines_of, main_of, process_of, touched_bytes, verdicts)
+from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
+from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, ITEM_BYTES, ITEMS, LARGE_BYTES, PART_BYTES,
+                              PARTS, RECORDS, SMALL_BLOCKS, SMALL_BYTES, TEXT_LENGTH, TEXTS, WRITTEN_BYTES)
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of, main_of,
+                       process_of)
 from interpreters import CASES, DEBIAN, version_of
 
 WORK = "fork_events_work.py"
@@ -148,6 +149,60 @@ def test_what_reading_copies_is_a_matter_of_the_version(run, python):
     (verdict,) = verdicts(found.report, "fork-cow-refcount")
     writers = {found.of(step=way)[0]["pid"] for way, writes in WRITES.items() if writes(version_of(python))}
     assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == writers
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_large_blocks_are_written_and_objects_read(run, python):
+    found = run("written_blocks", python)
+    steps = {"write_large": (LARGE_BYTES, "large", "writes"), "write_parts": (PARTS * PART_BYTES, "parts", "writes"),
+             "read_items": (ITEMS * ITEM_BYTES, "items", "reads")}
+    for step, (wanted, what, does) in steps.items():
+        (said,) = found.of(step=step)
+        worker = told(found, step, said["pid"])
+        truth = copied_truth(said)
+        assert_close(truth, wanted, 0.1)
+        assert_copied(worker, truth, 32 * PAGE)
+        made = bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, f"builds {what}"), "allocated_at")
+        assert_close(made, wanted, 0.1)
+        assert bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, f"{does} {what}"), "written_at") >= 0.9 * wanted
+        inside = sum(site["copied"] for site in worker["cow"]["sites"] if site["in_large_block"])
+        assert inside <= LITTLE if step == "read_items" else inside >= 0.98 * wanted
+
+    def pid(step):
+        return found.of(step=step)[0]["pid"]
+    (written,) = verdicts(found.report, "fork-cow-write")
+    assert {entry["pid"] for entry in written["evidence"]["processes"]} == {pid("write_large"), pid("write_parts")}
+    assert_close(written["bytes"], LARGE_BYTES + PARTS * PART_BYTES, 0.02)
+    for marker in ("builds large", "writes large"):
+        assert "%s:%d" % line_of(WORK, marker) in written["headline"]
+    (read,) = verdicts(found.report, "fork-cow-refcount")
+    assert {entry["pid"] for entry in read["evidence"]["workers"]} == {pid("read_items")}
+    for marker in ("builds items", "reads items"):
+        assert "%s:%d" % line_of(WORK, marker) in read["headline"]
+
+
+@pytest.mark.parametrize("mode", ["sampled", "exact"])
+def test_who_made_small_blocks_of_the_heap(whyrss, tmp_path, mode):
+    if not has_module(DEBIAN, "numpy"):
+        pytest.skip(f"{DEBIAN} has no numpy")
+    found = Run(whyrss, tmp_path, [DEBIAN, HERE / WORK, "LOG", "small_blocks"], "--mode", mode)
+    wanted = SMALL_BLOCKS * SMALL_BYTES
+    pids = {}
+    for step, what, verdict in (("read_small", "builds small items", "fork-cow-refcount"),
+                                ("write_small", "builds small arrays", "fork-cow-write")):
+        (said,) = found.of(step=step)
+        pids[verdict] = said["pid"]
+        worker = told(found, step, said["pid"])
+        truth = copied_truth(said)
+        assert wanted <= truth <= 1.2 * wanted
+        assert_copied(worker, truth, 32 * PAGE)
+        made = bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, what), "allocated_at")
+        assert made >= 0.9 * wanted, (step, made)
+    (read,), (written,) = verdicts(found.report, "fork-cow-refcount"), verdicts(found.report, "fork-cow-write")
+    assert {entry["pid"] for entry in read["evidence"]["workers"]} == {pids["fork-cow-refcount"]}
+    assert {entry["pid"] for entry in written["evidence"]["processes"]} == {pids["fork-cow-write"]}
+    assert "%s:%d" % line_of(WORK, "builds small items") in read["headline"]
+    assert "%s:%d" % line_of(WORK, "builds small arrays") in written["headline"]
 
 
 def test_which_containers_of_texts_are_copied(run):

@@ -7,9 +7,9 @@ import os
 
 import pytest
 
-from conftest import assert_conserved, cause
-from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, bytes_by_line, copied_truth, grown, has_module, line_of,
-                       lines_of, main_of, process_of, touched_bytes, verdicts)
+from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of, main_of,
+                       process_of)
 from fork_scenarios_import import ROWS
 from fork_scenarios_work import BUFFER_BYTES, LIST_BUFFERS, LIST_ITEMS, WORKERS
 from interpreters import CASES, DEBIAN

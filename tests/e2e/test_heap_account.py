@@ -12,7 +12,8 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT, assert_conserved, cause
+from conftest import ROOT
+from expected.report_reading import assert_conserved, cause
 from test_conservation import ALLOCATORS, library
 
 PROGRAMS = pathlib.Path(os.environ.get("WHYRSS_BUILD", ROOT / "build/release")) / "tests/programs"

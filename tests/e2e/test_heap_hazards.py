@@ -8,7 +8,8 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, assert_conserved
+from conftest import PATIENCE_S
+from expected.report_reading import assert_conserved
 from test_conservation import ALLOCATORS, library
 from test_heap_account import MODES, PROGRAMS, assert_lines_exact, process_at, read_truth
 

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, assert_conserved, is_running, wait_until
+from conftest import PATIENCE_S, is_running, wait_until
+from expected.report_reading import assert_conserved
 from test_heap_account import PROGRAMS, assert_lines_exact, process_at, read_truth
 
 

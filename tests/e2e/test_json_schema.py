@@ -7,7 +7,8 @@ import subprocess
 import jsonschema
 import pytest
 
-from conftest import PATIENCE_S, ROOT, assert_conserved
+from conftest import PATIENCE_S, ROOT
+from expected.report_reading import assert_conserved
 
 SCHEMA = json.loads((ROOT / "analyzer" / "report" / "report.schema.json").read_text())
 FORKING = ("import os, time\nkept = [bytes(1000) for _ in range(50000)]\npid = os.fork()\nsum(map(len, kept))\n"

@@ -9,13 +9,15 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
+import frame_reader
 from conftest import PATIENCE_S, is_running, wait_until
 
 TARGET = r"""
-import os, sys, time
+import ctypes, os, sys, time
 kept = []
 print("ready", os.getpid(), flush=True)
 for line in sys.stdin:
@@ -25,6 +27,8 @@ for line in sys.stdin:
             bytearray(50000)
     elif word == "keep":
         kept.append(b"x" * (int(number) << 20))
+    elif word == "snapshot":
+        ctypes.CDLL(None).whyrss_snapshot()
     elif word == "fork":
         if os.fork() == 0:
             print(os.getpid(), flush=True)
@@ -117,6 +121,46 @@ def test_memory_of_a_killed_target(whyrss, job):
     assert is_seen()
 
 
+def test_snapshot_that_came_too_late_is_none(whyrss, job):
+    """What the collector looks at later is not what the program wanted to be seen."""
+    collector = job.collector()
+    os.kill(collector, signal.SIGSTOP)
+    try:
+        job.tell("snapshot")
+    finally:
+        os.kill(collector, signal.SIGCONT)
+    time.sleep(0.5)
+    job.kill(job.target)  # no last look, which may be stored as asked for
+    assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
+    assert whyrss.finished_report(job.recording)["recording"]["lost"]["snapshots"] >= 1
+    looks = frame_reader.looks(job.recording, job.target)
+    assert not [look for look in looks if isinstance(look, frame_reader.Walk) and look.trigger == frame_reader.REQUEST]
+
+
+def test_how_it_ended_is_known_without_a_word_of_record(whyrss, job):
+    os.kill(job.record.pid, signal.SIGSTOP)
+    try:
+        os.kill(job.target, signal.SIGTERM)
+        wait_until(lambda: job.manifest()["state"] == "complete", "the collector has ended")
+    finally:
+        os.kill(job.record.pid, signal.SIGCONT)
+    assert job.record.wait(PATIENCE_S) == -signal.SIGTERM
+    assert whyrss.report(job.recording)["recording"]["exit"]["signal"] == "SIGTERM"
+
+
+def test_report_while_the_collector_closes_the_recording(whyrss, job):
+    """It may read the manifest before and ask whether the collector lives after, or the other way round."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    slowed = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e", "inject=flock:delay_enter=3000000:when=1"]
+    with subprocess.Popen([*slowed, whyrss.program, "report", job.recording], stdout=subprocess.PIPE, text=True) as report:
+        time.sleep(1)
+        job.kill(job.target)
+        assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
+        text, _ = report.communicate(timeout=PATIENCE_S)
+    assert report.returncode == 0 and "the collector was killed" not in text
+
+
 def test_last_look_that_came_too_late_is_said(whyrss, job):
     """The job does not wait for a collector that gets no processor; the report says what it has not seen."""
     collector = job.collector()
@@ -131,7 +175,7 @@ def test_last_look_that_came_too_late_is_said(whyrss, job):
     lost = whyrss.finished_report(job.recording)["recording"]["lost"]
     assert lost["snapshots"] == 1
     text = whyrss.run("report", job.recording).stdout
-    assert "1 snapshot lost" in text and "its last look came too late" in text
+    assert "1 snapshot lost" in text and "came too late" in text
 
 
 @pytest.mark.parametrize("events", PACES.values(), ids=PACES)
@@ -214,3 +258,23 @@ def test_drained_frames_survive_without_the_ring(whyrss, job):
     report = whyrss.report(job.recording)
     assert not report["recording"]["complete"]
     assert child in [process["pid"] for process in report["processes"]]
+
+
+def test_descriptors_of_a_killed_process_as_they_were_counted_last(whyrss, recording, tmp_path):
+    """Nothing asks for a look when a process is killed, and no memory moves while descriptors leak."""
+    script = tmp_path / "leaks.py"
+    script.write_text("import os, signal, time\n"
+                      "from fork_truth import look\n"
+                      "look()\n"
+                      "kept = [os.open('/dev/null', os.O_RDONLY) for _ in range(300)]\n"
+                      "time.sleep(4)\n"  # they are counted once a second
+                      "os.kill(os.getpid(), signal.SIGKILL)\n")
+    path = f"PYTHONPATH={whyrss.shim.parent / 'python'}:{pathlib.Path(__file__).parent}"
+    whyrss.record(recording, ["env", path, "/usr/bin/python3", "-B", script])
+    report = whyrss.finished_report(recording)
+    (process,) = report["processes"]
+    counters = process["counters"]
+    # Whatever the interpreter had open for a moment when they were first counted.
+    assert counters["descriptors_last"] - counters["descriptors_first"] == pytest.approx(300, abs=5)
+    assert 0 < counters["descriptors_last_ms"] <= process["ended_s"] * 1000
+    assert "descriptor-growth" in [verdict["id"] for verdict in report["verdicts"]]

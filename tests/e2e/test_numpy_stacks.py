@@ -2,7 +2,7 @@
 import itertools
 import os
 
-from conftest import cause
+from expected.report_reading import cause
 
 PROGRAM = """
 import numpy

@@ -11,7 +11,8 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S, cause, wait_until
+from conftest import PATIENCE_S, wait_until
+from expected.report_reading import cause
 from interpreters import CASES, DEBIAN, version_of
 from test_python_embedded import HOST, library_of
 

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S, cause
+from conftest import PATIENCE_S
+from expected.report_reading import cause
 from interpreters import CASES, version_of
 
 BLOCK_BYTES = 48 << 20

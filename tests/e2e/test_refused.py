@@ -11,7 +11,8 @@ import tempfile
 
 import pytest
 
-from conftest import PATIENCE_S, assert_conserved, cause
+from conftest import PATIENCE_S
+from expected.report_reading import assert_conserved, cause
 
 MIB = 1 << 20
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]

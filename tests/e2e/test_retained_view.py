@@ -1,25 +1,29 @@
-"""Small views that keep large numpy buffers: found, counted, and told with both lines where they are known."""
+"""Small views that keep large buffers of numpy and torch: found, counted, and told with both lines where they are known."""
 import json
 import subprocess
 
 import pytest
 
-from conftest import assert_conserved, wait_until
+from conftest import wait_until
+from expected.report_reading import assert_conserved
 
 PROGRAM = """
 import sys
-import numpy
 import whyrss
-WAY = sys.argv[1]
+WAY, LIBRARY = sys.argv[1], __import__(sys.argv[2])
 kept, labels = [], []
 def batch():
-    buffer = numpy.ones((3, 512, 256))
+    buffer = LIBRARY.ones((3, 512, 256), dtype=LIBRARY.float64)
     return buffer[2, 511, :32]
 def keep():
     part = batch()
-    labels.append(part.copy() if WAY == 'copy' else part)
+    if WAY == 'as-array':
+        part = part._base.numpy()[2, 511, :32]
+    elif WAY == 'copy':
+        part = part.clone() if LIBRARY.__name__ == 'torch' else part.copy()
+    labels.append(part)
     if WAY == 'named':
-        kept.append(part.base)
+        kept.append(part._base if LIBRARY.__name__ == 'torch' else part.base)
 for step in range(30):
     keep()
 whyrss.mark('built')
@@ -28,11 +32,16 @@ for look in range(3):
 """
 
 
+@pytest.fixture(params=["numpy", "torch"])
+def library(request):
+    probe = subprocess.run(["/usr/bin/python3", "-c", f"import {request.param}"], capture_output=True, check=False)
+    if probe.returncode != 0:
+        pytest.skip(f"{request.param} is not installed")
+    return request.param
+
+
 @pytest.fixture
 def program(tmp_path):
-    probe = subprocess.run(["/usr/bin/python3", "-c", "import numpy"], capture_output=True, check=False)
-    if probe.returncode != 0:
-        pytest.skip("numpy is not installed")
     script = tmp_path / "view.py"
     script.write_text(PROGRAM)
     return script
@@ -42,8 +51,9 @@ def line_of(text):
     return next(number for number, line in enumerate(PROGRAM.splitlines(), 1) if text in line)
 
 
-def recorded(whyrss, recording, program, way, mode):
-    command = ["env", f"PYTHONPATH={whyrss.program.parent.parent / 'lib' / 'python'}", "/usr/bin/python3", program, way]
+def recorded(whyrss, recording, program, way, library, mode):
+    command = ["env", f"PYTHONPATH={whyrss.program.parent.parent / 'lib' / 'python'}", "/usr/bin/python3", program, way,
+               library]
     assert whyrss.record(recording, command, "--mode", mode).returncode == 0
     wait_until(lambda: json.loads((recording / "manifest.json").read_text())["state"] == "complete", "it is complete")
     report = json.loads(whyrss.run("report", recording, "--format", "json", "--top", 20).stdout)
@@ -51,19 +61,27 @@ def recorded(whyrss, recording, program, way, mode):
     return [verdict for verdict in report["verdicts"] if verdict["id"] == "retained-view"]
 
 
-@pytest.mark.parametrize("mode", ["sampled", "exact"])
-def test_views_that_keep_buffers(whyrss, recording, program, mode):
-    verdict, = recorded(whyrss, recording, program, "view", mode)
+# In exact mode `import torch` alone is a million events.
+@pytest.mark.parametrize(("library", "mode"), [("numpy", "sampled"), ("numpy", "exact"), ("torch", "sampled")],
+                         indirect=["library"])
+def test_views_that_keep_buffers(whyrss, recording, program, library, mode):
+    verdict, = recorded(whyrss, recording, program, "view", library, mode)
     evidence = verdict["evidence"]
     assert (evidence["buffer_count"], evidence["buffer_bytes"]) == (30, 30 * 3 << 20)
     assert (evidence["view_count"], evidence["view_bytes"]) == (30, 30 * 256)
     made, = evidence["made_at"]
-    assert made["line"] == f"view.py:{line_of('numpy.ones')} in batch"
+    assert made["line"] == f"view.py:{line_of('LIBRARY.ones')} in batch"
     if mode == "exact":
         taken, = evidence["taken_at"]
         assert taken == {"line": f"view.py:{line_of('return buffer')} in batch", "view_count": 30}
 
 
 @pytest.mark.parametrize("way", ["copy", "named"])
-def test_buffers_that_are_gone_or_used(whyrss, recording, program, way):
-    assert recorded(whyrss, recording, program, way, "sampled") == []
+def test_buffers_that_are_gone_or_used(whyrss, recording, program, library, way):
+    assert recorded(whyrss, recording, program, way, library, "sampled") == []
+
+
+@pytest.mark.parametrize("library", ["torch"], indirect=True)
+def test_tensors_that_views_of_their_arrays_keep(whyrss, recording, program, library):
+    verdict, = recorded(whyrss, recording, program, "as-array", library, "sampled")
+    assert (verdict["evidence"]["buffer_count"], verdict["evidence"]["view_bytes"]) == (30, 30 * 256)

@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, cause, wait_until
+from conftest import PATIENCE_S, wait_until
+from expected.report_reading import cause
 
 BLOCK_BYTES = 48 << 20
 LIBRARY = r"""
@@ -246,6 +247,16 @@ def test_names_are_stored_without_record(whyrss, recording, built, tmp_path):
     wait_until(names_file(recording).exists, "the collector has stored the names")
     built.directory.rename(tmp_path / "elsewhere")
     assert_all_named(kept_stack(whyrss.report(recording)), built)
+
+
+def test_a_library_that_was_found_by_a_relative_path(whyrss, recording, built):
+    built.build("program.c", "-o", built.program, "-L.", "-lkeep")
+    settings = whyrss.env_only(recording, LD_LIBRARY_PATH=".")
+    with subprocess.Popen(["./program"], cwd=built.directory, env=settings, stdin=subprocess.PIPE) as job:
+        wait_until_seen(whyrss, recording)
+        job.stdin.close()
+        assert job.wait(PATIENCE_S) == 0
+    assert_all_named(kept_stack(whyrss.finished_report(recording)), built)
 
 
 def test_names_after_a_kill(whyrss, recording, built, tmp_path):

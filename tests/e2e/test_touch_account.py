@@ -1,10 +1,11 @@
 """Which line made memory resident: two functions that touch one mapping, and two that read one file."""
 import json
+import pathlib
 import sys
 
 import pytest
 
-from conftest import assert_conserved, cause
+from expected.report_reading import assert_conserved, cause
 
 MIB = 1 << 20
 SOURCE = r"""
@@ -142,3 +143,47 @@ def test_functions_get_what_they_touched(whyrss, recording, recorded):
         assert f" in {function}" in text, text
     markdown = whyrss.run("report", recording, "--by", "touch", "--format", "markdown").stdout
     assert "fill\\_rest" in markdown or "fill_rest" in markdown
+
+
+SEGMENTS = """
+import mmap, os
+from fork_truth import look
+
+SIZE = 64 << 10
+
+def make(number):
+    if not NAMED:
+        return mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    file = os.memfd_create(f"segment {number}")
+    os.ftruncate(file, SIZE)
+    return mmap.mmap(file, SIZE)
+
+def fill(segment):
+    segment[:] = b"x" * SIZE
+
+kept = [make(number) for number in range(400)]
+for segment in kept:
+    fill(segment)
+look()
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_small_mappings_of_one_line_show_the_line_that_touches_them(whyrss, recording, tmp_path, named):
+    """Each has fewer faults than one sample stands for; together they have enough."""
+    script = tmp_path / "segments.py"
+    script.write_text(SEGMENTS.replace("NAMED", str(named)))
+    path = f"PYTHONPATH={whyrss.shim.parent / 'python'}:{pathlib.Path(__file__).parent}"
+    result = whyrss.record(recording, ["env", path, sys.executable, "-B", script], "--touch", "5")
+    assert result.returncode == 0, result.stderr
+    report = json.loads(whyrss.run("report", recording, "--format", "json", "--top", "1000").stdout)
+    if report["recording"]["capabilities"]["touch"] == "none":
+        pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
+    made = [site for site in cause(report["processes"][0], "shared_memory" if named else "anonymous")["sites"]
+            if any(frame["function"] == "make" for frame in site["stack"])]
+    assert len(made) == (400 if named else 1)
+    assert sum(site["growth"] for site in made) == 400 * 65536
+    filled = [touch["growth"] for site in made for touch in site["touched_by"]
+              if any(frame["function"] == "fill" for frame in touch["stack"])]
+    assert sum(filled) > 0.9 * 400 * 65536

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from conftest import assert_conserved, cause
-from fork_runs import assert_close, lines_of, main_of
+from expected.report_reading import assert_conserved, cause, lines_of
+from fork_runs import assert_close, main_of
 
 GIB, PAGE = 1 << 30, 4096
 TURN = {"first": 50, "second": 30, "third": 20}  # pages of a turn, which goes round until the mapping is full

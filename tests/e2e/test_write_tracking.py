@@ -11,18 +11,10 @@ import pytest
 
 import conftest
 import frame_reader
+from conftest import compiled
 
-PROGRAMS = conftest.ROOT / "tests/programs"
 PAGES = 400
 LONG_MS = 60_000
-
-
-def compiled(folder, name):
-    if not conftest.shutil.which("gcc"):
-        pytest.skip("gcc is not installed")
-    program = folder / name
-    subprocess.run(["gcc", "-O1", "-g", "-pthread", f"-I{conftest.ROOT}", "-o", program, PROGRAMS / f"{name}.c"], check=True)
-    return program
 
 
 def capability(recording):
@@ -105,6 +97,21 @@ def test_exactly_the_written_pages_lose_their_protection(whyrss, open_folder, us
     assert pages_with(parent, frame_reader.EXCLUSIVE) == list(range(PAGES))  # the child has ended
     before_end = next(walk for walk in reversed(run.walks("parent")) if not walk[-1] & frame_reader.EXCLUSIVE)
     assert pages_with(before_end, frame_reader.EXCLUSIVE) == list(range(150))
+
+
+def test_a_child_that_has_no_turn_is_waited_for(whyrss, recording, tmp_path):
+    """As on a busy machine: strace holds up what each process does first to hand over its memory."""
+    if not conftest.shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    program = compiled(tmp_path, "cow_pages")
+    slowed = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=userfaultfd", "-e",
+              "inject=userfaultfd:delay_enter=400000"]
+    recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", program, "5000"]
+    result = subprocess.run([*slowed, *recorded], capture_output=True, text=True, check=False, timeout=conftest.PATIENCE_S)
+    assert result.returncode == 0, result.stderr
+    run = CowRun(recording, result.stdout)
+    assert run.told["tracked"] == "1"
+    assert run.protected("child") == set(range(PAGES))
 
 
 def test_switched_off_nothing_is_protected(whyrss, recording, tmp_path):

@@ -48,6 +48,15 @@ ByteVector tracked_at(std::uint64_t time_ns, std::uint64_t start, std::uint64_t 
   return payload;
 }
 
+ByteVector huge_at(std::uint64_t walk_end_ns, std::uint64_t start) {
+  const trace::HugePagesHeader header{.walk_end_ns = walk_end_ns, .stride = 2, .reserved = 0};
+  const trace::HugePage page{.start = start, .zero = {0xf0f, 0, 0, 0, 0, 0, 0, 1}};
+  ByteVector payload;
+  append(payload, &header, sizeof header);
+  append(payload, &page, sizeof page);
+  return payload;
+}
+
 ByteVector fork_family() {
   constexpr std::uint64_t kHeap = 0x20000000;
   const std::vector<TestVma> heap{{.start = kHeap, .path = "[heap]", .runs = {{9, 6}, {1, 4}}}};
@@ -68,6 +77,7 @@ ByteVector fork_family() {
               joined({attach(12, 101, 100, trace::Born::fork), inherited(12, {{kHeap, 10}}), touch_at(17, kHeap)})));
   add_frame(out, trace::FrameKind::tracked, 1, tracked_at(15, kHeap, 6));
   add_frame(out, trace::FrameKind::walk, 0, walk(15, heap, 3));
+  add_frame(out, trace::FrameKind::huge, 0, huge_at(15, kHeap));
   add_frame(out, trace::FrameKind::walk, 1, walk(16, heap, 3));
   add_frame(out, trace::FrameKind::walk, 1, walk(18, heap, 4));
   ByteVector json;

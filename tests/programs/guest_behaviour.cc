@@ -110,6 +110,26 @@ int run_fork(bool raw) {
   return status_of(child) == 7 ? 0 : 1;
 }
 
+// A child that says its first word when the one that forked it has ended.
+int run_orphan() {
+  int gone[2];
+  if (pipe(gone) != 0) return 1;
+  const pid_t middle = fork();
+  if (middle == 0) {
+    // By a raw call nothing of ours runs in the child before it allocates.
+    const pid_t parent = getpid();
+    if (syscall(SYS_fork) == 0) {
+      while (getppid() == parent) usleep(1000);
+      std::free(std::malloc(kMiB));
+      _exit(write(gone[1], "", 1) == 1 ? 0 : 1);
+    }
+    _exit(0);
+  }
+  close(gone[1]);
+  char byte = 1;
+  return status_of(middle) == 0 && read(gone[0], &byte, 1) == 1 && byte == 0 ? 0 : 1;
+}
+
 // errno stays through successful calls; the free descriptors are the same as before.
 int run_errno() {
   const int first_free = dup(0);
@@ -248,6 +268,7 @@ int main(int argc, char** argv) {
   if (what == "maps") return run_maps();
   if (what == "fork") return run_fork(false);
   if (what == "raw_fork") return run_fork(true);
+  if (what == "orphan") return run_orphan();
   if (what == "errno") return run_errno();
   if (what == "exec") return run_exec(argv + 2);
   if (what == "exceptions") return run_exceptions();

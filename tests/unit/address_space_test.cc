@@ -3,8 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "attribute/stack_bytes.h"
-
 namespace whyrss {
 namespace {
 
@@ -100,6 +98,59 @@ TEST(AddressSpace, FreeingABlockThatGlibcMappedGivesItsInheritedPagesBack) {
   EXPECT_EQ(child.inheritance().ranges(), (Forked{{page(500), page(510), ForkClass::shared}}));
 }
 
+TEST(AddressSpace, WhatIsGivenBackDuringALookWaitsForItsEnd) {
+  AddressSpace space(kPage, true);
+  space.map(page(0), 20 * kPage, {Owner::program, kCall});
+  space.allocate(page(100) + 16, 512 * 1024, kCall);
+  space.begin_look();
+  space.unmap(page(0), 5 * kPage);
+  space.unmap(page(4), 6 * kPage);
+  space.unmap(page(15), 5 * kPage);
+  space.release(page(100) + 16, kTid);
+  EXPECT_EQ(space.owned(), (Owned{{page(0), page(20), Owner::program, kCall},
+                                  {page(100) + 16, page(100) + 16 + 512 * 1024, Owner::block, kCall}}));
+  EXPECT_TRUE(space.gives_back(page(9), kPage));
+  EXPECT_FALSE(space.gives_back(page(12), kPage));
+  // Taken for something else, with what was given back before and overlaps it.
+  space.map(page(9), kPage, {Owner::program, kOther});
+  EXPECT_EQ(space.owned(), (Owned{{page(9), page(10), Owner::program, kOther},
+                                  {page(10), page(20), Owner::program, kCall},
+                                  {page(100) + 16, page(100) + 16 + 512 * 1024, Owner::block, kCall}}));
+  space.end_look();
+  EXPECT_EQ(space.owned(),
+            (Owned{{page(9), page(10), Owner::program, kOther}, {page(10), page(15), Owner::program, kCall}}));
+  EXPECT_TRUE(space.held_blocks().empty());
+  space.unmap(page(10), kPage);  // at once again
+  EXPECT_EQ(space.owned(),
+            (Owned{{page(9), page(10), Owner::program, kOther}, {page(11), page(15), Owner::program, kCall}}));
+}
+
+TEST(AddressSpace, RelativesKnowAtOnceWhatIsGivenBackDuringALook) {
+  AddressSpace child;
+  child.follow_dropped(true);
+  child.inherit(page(0), page(8));
+  child.begin_look();
+  child.unmap(page(0), 2 * kPage);
+  child.drop_pages_after_look(page(4), kPage);
+  const std::vector<Range> dropped{{page(0), page(2)}, {page(4), page(5)}};
+  EXPECT_EQ(child.take_dropped(), dropped);
+  EXPECT_EQ(child.inheritance().ranges(), (Forked{{page(0), page(8), ForkClass::shared}}));
+  child.end_look();
+  EXPECT_TRUE(child.take_dropped().empty());
+  EXPECT_EQ(child.inheritance().ranges(),
+            (Forked{{page(2), page(4), ForkClass::shared}, {page(5), page(8), ForkClass::shared}}));
+}
+
+TEST(AddressSpace, AProgramThatGivesBackWithoutEndIsToldAtOnce) {
+  AddressSpace space;
+  space.map(page(0), 10000 * kPage, {Owner::program, kCall});
+  space.begin_look();
+  for (std::uint64_t i = 0; i < 5000; ++i) space.unmap(page(2 * i), kPage);
+  EXPECT_EQ(space.owned().front(), (OwnedRange{page(1), page(2), Owner::program, kCall}));
+  space.end_look();
+  EXPECT_EQ(space.owned().size(), 5000U);
+}
+
 TEST(AddressSpace, HugeRangesDoNotWrapAround) {
   AddressSpace space;
   space.map(~0ULL - 10, ~0ULL, {Owner::program, kCall});
@@ -128,12 +179,6 @@ TEST(Inheritance, ACopyStaysACopyAndAPageThatWasGivenBackIsNew) {
   inheritance.keep({{page(0), page(3), false, true}});
   inheritance.settle(page(3), page(4), ForkClass::copied);  // other memory by now
   EXPECT_EQ(inheritance.ranges(), (Forked{{page(0), page(2), ForkClass::copied}, {page(2), page(3), ForkClass::sole}}));
-}
-
-TEST(StackBytes, GoToTheStackThatOwnsThem) {
-  const std::vector<Range> ranges{{page(0), page(2)}, {page(5), page(6)}};
-  EXPECT_EQ(bytes_by_stack(ranges, {{page(1), page(6), Owner::block, kCall}}),
-            (std::vector<StackBytes>{{kEmptyStack, 4096}, {kCall, 2 * 4096}}));
 }
 
 }  // namespace

@@ -168,6 +168,25 @@ TEST(Anonymous, ClaimsLoggedMappingsTheProgramsBreakAndBss) {
   EXPECT_EQ(sites(bss), (Sites{{{Cause::unknown, kEmptyStack, ""}, 8 * 4096}}));
 }
 
+TEST(Anonymous, ClaimsBssBeyondAnArenasBoundary) {
+  const std::uint64_t boundary = 64ULL * 1024 * 1024;
+  Evidence evidence;
+  evidence.traced = true;
+  const std::uint64_t start = boundary - page(1);
+  evidence.vmas = {
+      {.start = start - page(4),
+       .end = start - page(2),
+       .path = "/bin/x",
+       .backing = Backing::file,
+       .executable = true},
+      {.start = start - page(2), .end = start, .path = "/bin/x", .backing = Backing::file, .writable = true},
+      {.start = start, .end = boundary + page(3), .path = {}, .writable = true}};
+  evidence.runs = {{start, boundary + page(3), false, true}};
+  EXPECT_EQ(sites(evidence), (Sites{{{Cause::anonymous, kEmptyStack, "/bin/x"}, 4 * 4096}}));
+  evidence.held_blocks = {{boundary, boundary + page(1)}};  // an arena that the kernel has joined to it
+  EXPECT_EQ(sites(evidence), (Sites{{{Cause::heap_live, kEmptyStack, ""}, 4 * 4096}}));
+}
+
 TEST(Untraced, HeapAndNamelessMemoryAreUnknown) {
   Evidence heap = one_mapping({.path = "[heap]", .writable = true});
   heap.traced = false;

@@ -1,17 +1,25 @@
 // The collector's smaller parts: directories, the walk policy and its budget, what a program file is.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <thread>
+#include <vector>
 
 #include "collect/cgroup.h"
 #include "collect/process_names.h"
 #include "collect/recording_directory.h"
 #include "collect/target_kind.h"
 #include "collect/walk_policy.h"
+#include "file_tree.h"
 #include "recording/manifest.h"
 #include "shim/trace/sanitizer_runtime.h"
 
@@ -22,17 +30,12 @@ namespace fs = std::filesystem;
 
 class Directory : public testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/whyrss-parts-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    root_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(root_); }
   static void put(const std::string& path, const std::string& text, int mode = 0644) {
     std::ofstream(path) << text;
     chmod(path.c_str(), static_cast<mode_t>(mode));
   }
-  std::string root_;
+  FileTree tree_;
+  const std::string& root_ = tree_.path();
 };
 
 TEST_F(Directory, IsMadeWithItsParentsAndLocked) {
@@ -66,6 +69,45 @@ TEST_F(Directory, CountsUpForJobsWithoutACommandLine) {
   EXPECT_EQ(first->path, root_ + "/rec");
   EXPECT_EQ(second->path, root_ + "/rec.1");
   EXPECT_EQ(third->path, root_ + "/rec.2");
+}
+
+TEST_F(Directory, IsNeverGivenToTwoWhoComeTogether) {
+  constexpr int kRounds = 50, kAtOnce = 4;
+  for (int round = 0; round < kRounds; ++round) {
+    const std::string wanted = fmt::format("{}/rec{}", root_, round);
+    std::array<std::string, kAtOnce> got;
+    std::vector<std::thread> others;
+    for (std::string& path : got)
+      others.emplace_back([&path, &wanted] {
+        const auto made = make_recording_directory(wanted, WhenTaken::choose_next);
+        if (!made.ok()) return;
+        path = made->path;
+        put(path + "/manifest.json", "{}");
+      });  // and gone again, with its lock
+    for (std::thread& other : others) other.join();
+    EXPECT_EQ(std::set<std::string>(got.begin(), got.end()).size(), kAtOnce) << wanted;
+    EXPECT_FALSE(std::ranges::find(got, wanted) == got.end());
+  }
+}
+
+TEST(ProcessNames, TakeNobodyForEndedWhomTheyCannotRead) {
+  const pid_t pid = getpid();
+  const ProcessKey own{.pid = static_cast<std::uint32_t>(pid), .start_ticks = *start_ticks_of(pid)};
+  const ProcessKey other{.pid = own.pid, .start_ticks = own.start_ticks + 1};
+  ProcessNames names;
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const Presence presence = presence_of(pid, own.start_ticks);
+  const auto unread = names.pid_of(own, 1, true);
+  const auto unread_other = names.pid_of(other, 1, true);
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(presence, Presence::unknown);
+  EXPECT_EQ(unread, std::nullopt);
+  EXPECT_EQ(unread_other, std::nullopt);
+  EXPECT_EQ(names.pid_of(own, 2, true), pid);
+  EXPECT_EQ(names.pid_of(other, 2, true), 0);
 }
 
 TEST_F(Directory, SaysWhatIsInTheWay) {
@@ -189,6 +231,39 @@ TEST(WalkPolicy, WalksOnceAfterASmallChangeWentQuietAndAtIntervals) {
   EXPECT_EQ(policy.observe({.time_ns = 103 * kTick, .rss_pages = 1020, .faults = 20}), trace::WalkTrigger::interval);
 }
 
+constexpr std::int64_t kMilli = 1'000'000;
+
+TEST(RollupPolicy, AsksOnceWhereAProcessHasMovedAndRests) {
+  RollupPolicy policy;
+  policy.read({.time_ns = 1000 * kMilli, .rss_pages = 1000}, 100);
+  EXPECT_FALSE(policy.observe({.time_ns = 1010 * kMilli, .rss_pages = 1000}));
+  EXPECT_FALSE(policy.observe({.time_ns = 1100 * kMilli, .rss_pages = 30'000, .faults = 29'000})) << "it grows";
+  EXPECT_FALSE(policy.observe({.time_ns = 1200 * kMilli, .rss_pages = 50'000, .faults = 49'000})) << "it grows";
+  EXPECT_FALSE(policy.observe({.time_ns = 1600 * kMilli, .rss_pages = 50'100, .faults = 49'100})) << "too soon";
+  EXPECT_TRUE(policy.observe({.time_ns = 2000 * kMilli, .rss_pages = 50'100, .faults = 49'100}));
+  policy.read({.time_ns = 2000 * kMilli, .rss_pages = 50'100, .faults = 49'100}, 100);
+  EXPECT_FALSE(policy.observe({.time_ns = 9000 * kMilli, .rss_pages = 50'900, .faults = 49'900})) << "hardly moved";
+}
+
+TEST(RollupPolicy, CopiesAtOneSizeAreMovementToo) {
+  RollupPolicy policy;
+  policy.read({.time_ns = 1000 * kMilli, .rss_pages = 10'000, .faults = 100}, 100);
+  EXPECT_FALSE(policy.observe({.time_ns = 1500 * kMilli, .rss_pages = 10'000, .faults = 5000}));
+  EXPECT_TRUE(policy.observe({.time_ns = 2000 * kMilli, .rss_pages = 10'000, .faults = 9000}));
+}
+
+TEST(RollupPolicy, WhatCostsMuchIsReadRarely) {
+  RollupPolicy policy;
+  constexpr std::int64_t kCost = 200 * kMilli;
+  policy.read({.time_ns = 1000 * kMilli, .rss_pages = 8'000'000}, kCost);
+  EXPECT_EQ(policy.expected_cpu_ns(4'000'000), kCost / 2);
+  EXPECT_FALSE(policy.observe({.time_ns = 1010 * kMilli, .rss_pages = 4'000'000}));
+  const std::int64_t due_ns = 1000 * kMilli + RollupPolicy::kCostsBetween * kCost;
+  EXPECT_FALSE(policy.observe({.time_ns = due_ns - 1, .rss_pages = 4'000'000}));
+  EXPECT_FALSE(policy.is_old(due_ns - 1));
+  EXPECT_TRUE(policy.observe({.time_ns = due_ns, .rss_pages = 4'000'000}));
+}
+
 TEST(PeakPolicy, AsksAtPeaksATenthHigherAndNotTooOften) {
   PeakPolicy policy;
   constexpr std::int64_t kSecond = 1'000'000'000;
@@ -287,7 +362,7 @@ TEST(ManifestText, RefusesWhatIsNone) {
 TEST(Cgroup, IsFoundOnAMachineThatHasOne) {
   const auto group = read_cgroup(getpid());
   if (!group) GTEST_SKIP() << "no memory cgroup is readable here";
-  EXPECT_TRUE(group->usage_bytes.value_or(0) > 0) << group->path;
+  EXPECT_TRUE(read_usage(*group).value_or(0) > 0) << group->path;
 }
 
 // A program may start more short-lived children in a second than there are searches.

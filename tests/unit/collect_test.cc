@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstring>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <set>
 
 #include "collect/collector.h"
+#include "file_tree.h"
 #include "support/clock.h"
 #include "support/text.h"
 
@@ -45,9 +47,6 @@ struct Progress {
 class Collect : public testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/whyrss-collect-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    root_ = pattern;
     progress_ = static_cast<Progress*>(
         mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
     auto pool = PoolFile::create(kSession, root_);
@@ -61,7 +60,6 @@ class Collect : public testing::Test {
         waitpid(pid, nullptr, 0);
       }
     munmap(progress_, sizeof(Progress));
-    fs::remove_all(root_);
   }
 
   // Writes numbered marks, `pause_us` apart, until told to stop or `count` are there; then `at_end`.
@@ -196,10 +194,46 @@ class Collect : public testing::Test {
     return result;
   }
 
+  // Of one mark, as the process that calls it.
+  void publish_full_chunk() {
+    const auto pid = static_cast<std::uint32_t>(getpid());
+    trace::Writer writer{.pool = pool_.view(), .pid = pid, .tid = pid, .start_ticks = *start_ticks_of(getpid())};
+    writer.slot = trace::claim_slot(writer.pool, pid, writer.start_ticks);
+    trace::Lease lease;
+    const trace::TextRecord record{
+        .header = {.size_bytes = sizeof record, .kind = trace::RecordKind::mark, .reserved = 0, .time_ns = 1},
+        .argument = 0,
+        .text_bytes = 0};
+    std::memcpy(reserve(writer, lease, sizeof record), &record, sizeof record);
+    publish(lease, sizeof record);
+    trace::seal(lease);
+    ++progress_->published;
+  }
+
+  // Of the walks that are stored so far.
+  std::set<trace::WalkTrigger> triggers() {
+    std::set<trace::WalkTrigger> result;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(root_ + "/rec", error)) {
+      const auto text = read_file(entry.path().string() + "/pages.zst");
+      if (!text) continue;
+      const auto file = parse_frame_file(std::as_bytes(std::span(*text)), "pages");
+      if (!file) continue;
+      for (const RawFrame& frame : file->frames) {
+        if (frame.kind != trace::FrameKind::walk) continue;
+        trace::WalkHeader header;
+        std::memcpy(&header, frame.payload.data(), sizeof header);
+        result.insert(header.trigger);
+      }
+    }
+    return result;
+  }
+
   static void seal_it(trace::Lease& lease) { trace::seal(lease); }
   static void leave_it(trace::Lease&) {}
 
-  std::string root_;
+  FileTree tree_;
+  const std::string& root_ = tree_.path();
   Progress* progress_ = nullptr;
   PoolFile pool_;
   pid_t writer_ = 0, collector_ = 0;
@@ -279,6 +313,63 @@ TEST_F(Collect, ServesALook) {
   trace::ring_doorbell(pool);
   EXPECT_TRUE(eventually([&] { return slot->look_done == slot->look_request; }));
   EXPECT_GT(slot->walked_rss_pages.load(), 0U);
+}
+
+TEST_F(Collect, DoesNotStoreALookAsInTimeThatWasTakenBack) {
+  start_writer(1, 0, [](trace::Lease&) { pause(); });
+  ASSERT_TRUE(eventually([&] { return progress_->published == 1; }));
+  const trace::PoolView pool = pool_.view();
+  const auto slot = std::find_if(pool.slots, pool.slots + pool.header->slot_count,
+                                 [](const auto& one) { return one.state == trace::SlotState::live; });
+  ASSERT_NE(slot, pool.slots + pool.header->slot_count);
+  slot->look_request = 1;
+  slot->look_done = 1;
+  start_collector();
+  ASSERT_TRUE(eventually([&] { return triggers().contains(trace::WalkTrigger::growth); }));
+  EXPECT_FALSE(triggers().contains(trace::WalkTrigger::request));
+  slot->look_request.fetch_add(1);
+  trace::ring_doorbell(pool);
+  EXPECT_TRUE(eventually([&] { return slot->look_done == 2; }));
+  EXPECT_TRUE(eventually([&] { return triggers().contains(trace::WalkTrigger::request); }));
+}
+
+TEST_F(Collect, KnowsTheParentOfAChildWhoseEventsComeFirst) {
+  // Given full chunks of both before the collector begins, and nothing that tells of the fork
+  writer_ = fork();
+  if (writer_ == 0) {
+    publish_full_chunk();
+    const pid_t child = fork();
+    if (child == 0) publish_full_chunk();
+    while (!progress_->stop) usleep(5000);
+    if (child > 0) waitpid(child, nullptr, 0);
+    _exit(0);
+  }
+  ASSERT_TRUE(eventually([&] { return progress_->published == 2; }));
+  start_collector();
+  // Then the child is looked at as one of a fork.
+  EXPECT_TRUE(eventually([&] { return triggers().contains(trace::WalkTrigger::fork); }));
+  progress_->stop = true;
+  reap(writer_);
+  EXPECT_EQ(reap(collector_), 0);
+  EXPECT_EQ(load_all("pages.zst").size(), 2U);
+}
+
+TEST_F(Collect, FollowsNoChildThatHadEndedBeforeItWasSeen) {
+  writer_ = fork();
+  if (writer_ == 0) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    siginfo_t info{};
+    waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | WNOWAIT);
+    progress_->published = 1;
+    usleep(1'000'000);
+    _exit(0);
+  }
+  ASSERT_TRUE(eventually([&] { return progress_->published == 1; }));
+  start_collector();
+  reap(writer_);
+  EXPECT_EQ(reap(collector_), 0);
+  EXPECT_EQ(load_all("pages.zst").size(), 1U);
 }
 
 TEST_F(Collect, SaysSoWhenTheLastEventsFindNoRoom) {

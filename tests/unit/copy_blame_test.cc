@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <utility>
+
 #include "literal_accounts.h"
 #include "report/view.h"
 
@@ -34,6 +37,48 @@ TEST(CopyBlame, SlicesSumToWhatWasCopied) {
   for (const CowSlice& slice : slices) (slice.allocated_at == kMade ? made : nobodys) += slice.copied_bytes;
   EXPECT_EQ(made, 4 * 4096);
   EXPECT_EQ(nobodys, 4096);
+}
+
+// A page that holds an object's head is copied by reading it, one behind that by writing.
+TEST(CopyBlame, PagesBehindTheHeadOfALargeBlockAreData) {
+  TouchedPages touched(kPage);
+  touched.add({.page = page(4), .time_ns = 10, .weight = 2, .stack = kWrote}, true, true);
+  const std::vector<OwnedRange> owned{{page(0) + 16, page(3) + 16, Owner::block, kMade},  // read, its neighbour too
+                                      {page(3) + 16, page(8) + 16, Owner::block, kOther},
+                                      {page(8) + 16, page(9), Owner::block, kMade},  // a small one
+                                      {page(10), page(12), Owner::pymalloc, kMade}};
+  const auto sums = [&](const std::vector<Range>& copied) {
+    std::vector<CowSlice> slices;
+    blame_copies(copied, owned, {.touched = touched, .page_bytes = kPage, .time_s = 2}, slices);
+    std::map<std::pair<StackId, bool>, std::int64_t> bytes;
+    for (const CowSlice& slice : slices) bytes[{slice.allocated_at, slice.in_large_block}] += slice.copied_bytes;
+    return bytes;
+  };
+  EXPECT_EQ(sums({{page(0), page(1)}, {page(3), page(4)}, {page(10), page(12)}}),
+            (std::map<std::pair<StackId, bool>, std::int64_t>{
+                {{kEmptyStack, false}, 16}, {{kMade, false}, 4080 + 16 + 2 * 4096}, {{kOther, false}, 4080}}));
+  // Who wrote behind the head wrote to the rest of the first and of the last page as well.
+  EXPECT_EQ(sums({{page(3), page(9)}}), (std::map<std::pair<StackId, bool>, std::int64_t>{{{kMade, false}, 16 + 4080},
+                                                                                          {{kOther, true}, 5 * 4096}}));
+}
+
+// A heap of small blocks, a quarter of which was sampled: three parts of one line and one of another, written by a
+// third.
+TEST(CopyBlame, WhatNobodyOwnsGoesToTheMakersOfItsSmallBlocks) {
+  TouchedPages touched(kPage);
+  touched.add({.page = page(1), .time_ns = 10, .weight = 16, .stack = kWrote}, true, true);
+  LiveSet blocks;
+  for (std::uint64_t number = 0; number < 16; ++number)
+    blocks.allocate(
+        {.address = page(number) + 64, .size_bytes = 960, .weight = 4, .stack = number % 4 == 0 ? kOther : kMade});
+  blocks.allocate({.address = page(40), .size_bytes = 960, .weight = 4, .stack = kOther});  // not copied
+  std::vector<CowSlice> slices;
+  blame_copies({{page(0), page(16)}}, {}, {.touched = touched, .page_bytes = kPage, .small_blocks = &blocks}, slices);
+  std::map<std::pair<StackId, StackId>, std::int64_t> bytes;
+  for (const CowSlice& slice : slices) bytes[{slice.allocated_at, slice.written_at}] += slice.copied_bytes;
+  EXPECT_EQ((bytes[{kMade, kWrote}]), 12 * 4096);
+  EXPECT_EQ((bytes[{kOther, kWrote}]), 4 * 4096);
+  EXPECT_EQ((bytes[{kEmptyStack, kEmptyStack}]), 0);
 }
 
 ProcessView shown(const std::vector<CowSlice>& copies) {

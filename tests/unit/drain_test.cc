@@ -6,13 +6,13 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <vector>
 
 #include "collect/backing.h"
 #include "compact_builder.h"
+#include "file_tree.h"
 #include "recording/run_decoder.h"
 
 namespace whyrss {
@@ -26,9 +26,6 @@ constexpr std::uint32_t kPid = 77;
 class DrainTest : public testing::Test {
  protected:
   void SetUp() override {
-    char pattern[] = "/tmp/whyrss-drain-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    directory_ = pattern;
     const std::uint64_t bytes = trace::pool_bytes(kChunks, 4);
     mapping_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(mapping_, MAP_FAILED);
@@ -42,10 +39,7 @@ class DrainTest : public testing::Test {
     process_ = std::make_unique<ProcessFollow>(std::move(*process));
     drain_ = std::make_unique<Drain>(pool_);
   }
-  void TearDown() override {
-    munmap(mapping_, trace::pool_bytes(kChunks, 4));
-    std::filesystem::remove_all(directory_);
-  }
+  void TearDown() override { munmap(mapping_, trace::pool_bytes(kChunks, 4)); }
 
   [[nodiscard]] trace::Writer writer(std::uint32_t tid) const {
     return {.pool = pool_, .pid = kPid, .tid = tid, .slot = 0, .start_ticks = kKey.start_ticks};
@@ -86,7 +80,8 @@ class DrainTest : public testing::Test {
 
   static constexpr std::uint32_t kChunks = 128;
   static constexpr ProcessKey kKey{.pid = kPid, .start_ticks = 7};
-  std::string directory_;
+  FileTree tree_;
+  const std::string& directory_ = tree_.path();
   void* mapping_ = nullptr;
   trace::PoolView pool_;
   BackingResolver resolver_;

@@ -40,8 +40,9 @@ ByteVector clock_then(std::uint64_t time_ns, const std::vector<ByteVector>& reco
   return joined({clock_at(time_ns, time_ns * kRate), joined(records)});
 }
 
-ByteVector heap_walk(std::uint64_t time_ns) {
-  return walk(time_ns, {{.start = kHeap, .path = "[heap]", .runs = {{kOwn, 64}}}});
+ByteVector heap_walk(std::uint64_t time_ns, std::uint64_t took_ns = 1) {
+  return walk(time_ns, {{.start = kHeap, .path = "[heap]", .runs = {{kOwn, 64}}}}, 0, trace::WalkTrigger::start,
+              took_ns);
 }
 
 // Processes in memory; says what was live at each walk.
@@ -59,8 +60,8 @@ class ExactRun {
     process->account.pid = static_cast<int>(pid);
     return *process;
   }
-  static void add_walk(Process& process, std::uint64_t time_ns) {
-    process.input.pages.frames.push_back({.kind = FrameKind::walk, .payload = heap_walk(time_ns)});
+  static void add_walk(Process& process, std::uint64_t time_ns, std::uint64_t took_ns = 1) {
+    process.input.pages.frames.push_back({.kind = FrameKind::walk, .payload = heap_walk(time_ns, took_ns)});
   }
 
   // By pid: address -> size at each walk.
@@ -71,6 +72,8 @@ class ExactRun {
       Live& live = seen[pid].emplace_back();
       if (evidence.small_blocks == nullptr) return;
       evidence.small_blocks->for_each([&](const LiveBlock& block) { live[block.address] = block.size_bytes; });
+      for (const OwnedRange& range : evidence.owned)
+        if (range.owner == Owner::block) live[range.start] = static_cast<std::uint32_t>(range.end - range.start);
     };
     Replay replay({.origin_ns = 0, .pool_path = {}, .see_evidence = see}, stacks_);
     for (const auto& process : processes_) {
@@ -112,6 +115,22 @@ TEST(ExactIngest, AWalkSeesWhatIsLiveThen) {
   EXPECT_EQ(seen.at(100)[1], (ExactRun::Live{{kHeap + 64, 40}}));
   EXPECT_EQ(seen.at(100)[2], (ExactRun::Live{{kHeap + 64, 56}}));
   EXPECT_TRUE(process.account.notes.empty());
+}
+
+// Its pages may have been seen before free() unmapped them.
+TEST(ExactIngest, ALargeBlockThatIsFreedDuringAWalkIsLiveInIt) {
+  constexpr std::uint64_t kMapped = 0x7f0000000010;
+  constexpr std::uint32_t kSize = 1 << 20, kTicks = kRate * kSecond;
+  ExactRun run;
+  ExactRun::Process& process = run.add(100);
+  process.chunks.add(
+      1, 1,
+      joined({exact_attach(kSecond, 100, 1, trace::Born::exec), block(RecordKind::allocate, kSecond, kMapped, kSize, 1),
+              clock_then(kSecond, {compact_release(kTicks - 1, kMapped)})}));
+  ExactRun::add_walk(process, 2 * kSecond, kSecond / 100);
+  ExactRun::add_walk(process, 3 * kSecond);
+  const auto seen = run.run();
+  EXPECT_EQ(seen.at(100), (std::vector<ExactRun::Live>{{{kMapped, kSize}}, {}}));
 }
 
 TEST(ExactIngest, WhatIsUnmappedOrGivenBackTakesItsBlocksAlong) {

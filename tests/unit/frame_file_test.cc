@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "file_tree.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -21,13 +22,6 @@ namespace {
 
 class FrameFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/whyrss-frames-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   static std::vector<std::byte> payload(std::size_t size, unsigned seed) {
     std::vector<std::byte> bytes(size);
     for (std::size_t i = 0; i < size; ++i) {
@@ -67,7 +61,8 @@ class FrameFileTest : public testing::Test {
   }
 
   [[nodiscard]] std::string path() const { return directory_ + "/events.zst"; }
-  std::string directory_;
+  FileTree tree_;
+  const std::string& directory_ = tree_.path();
 };
 
 TEST_F(FrameFileTest, ReadsBackWhatWasAppended) {

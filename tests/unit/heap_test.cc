@@ -202,9 +202,9 @@ TEST(HeapLines, RetainedPagesBelongToWhoAllocatedThereLast) {
   LiveSet blocks;
   blocks.allocate({page(16), 64, 10, kOther});
   blocks.allocate({page(16) + 64, 64, 10, kCall});
+  blocks.allocate({page(17), 64, 10, kOther});
   blocks.release(page(16));
   blocks.release(page(16) + 64);
-  blocks.allocate({page(17), 64, 10, kOther});
   blocks.release(page(17));
   Evidence evidence = heap_of({holds(0), holds(0), holds(0), holds(0)});
   evidence.small_blocks = &blocks;

@@ -1,6 +1,8 @@
 // What is said about a heap: live, freed and kept, pinned; and when nothing is said.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "literal_accounts.h"
 #include "report/text.h"
 #include "report/verdict.h"
@@ -57,6 +59,43 @@ TEST(HeapRetained, FreedMemoryThatStaysIsToldAtTheEnd) {
   EXPECT_NE(verdict.why.find("5.0 MiB of the heap is still live"), std::string::npos);
 }
 
+TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
+  const Lines lines;
+  std::vector<std::vector<Part>> walks;
+  for (int second = 1; second <= 20; ++second) walks.push_back({{Cause::heap_live, 15 * second, lines.built}});
+  walks.push_back({{Cause::heap_live, 40, lines.built}, {Cause::heap_retained, 261, lines.built}});
+  walks.push_back({{Cause::heap_retained, 302, lines.built}});
+  RecordingAccount recording = seen(lines, walks);
+  recording.info.duration_s = 21;
+  ProcessAccount& process = recording.processes.front();
+  const auto with_looks_at = [&](double before_s, double between_s, double last_s) {
+    process.accounts[19].time_s = before_s;
+    process.accounts[20].time_s = between_s;
+    process.accounts[21].time_s = last_s;
+    return headlines(recording);
+  };
+  process.ended_s = 21;
+  process.has_left = true;
+  EXPECT_EQ(with_looks_at(20.2, 20.6, 20.95),
+            "heap-retained info: 302 MiB freed as it ended, but kept by glibc malloc (last allocated in build (prog))\n"
+            "heap-growth info: 300 MiB live heap (allocated in build (prog)), still growing at the end by 15 MiB/s, "
+            "until it was freed after 20.2 s\n");
+  const std::string kept =
+      "heap-retained warning: 302 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not a leak, "
+      "and "
+      "not reclaimable by the kernel\n";
+  EXPECT_EQ(with_looks_at(19.9, 19.95, 20.95), kept);  // it went on
+  process.has_left = false;                            // killed
+  EXPECT_EQ(with_looks_at(20.2, 20.6, 20.95), kept);
+
+  // A program that works, frees and ends: not a leak, but where it was is said.
+  process.has_left = true;
+  process.accounts.erase(process.accounts.begin(), process.accounts.begin() + 18);
+  EXPECT_EQ(headlines(recording), kept);
+  EXPECT_NE(verdicts_of(recording).front().why.find("`whyrss report --to 20.200` shows what it held before"),
+            std::string::npos);
+}
+
 TEST(HeapRetained, LiveMemoryIsGrowthAndNothingElse) {
   const Lines lines;
   EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 330, lines.built}, {Cause::heap_retained, 7}}})),
@@ -68,8 +107,28 @@ TEST(HeapRetained, GivenBackMemoryIsGone) {
   const RecordingAccount recording = seen(
       lines, {{{Cause::heap_live, 330, lines.built}}, {{Cause::heap_live, 5, lines.built}, {Cause::heap_retained, 4}}});
   EXPECT_EQ(headlines(recording),
-            "gone-since-peak info: 321 MiB live heap more at the peak (RSS 330 MiB) than at the end (made in build "
+            "gone-since-peak info: 325 MiB live heap more at the peak (RSS 330 MiB) than at the end (made in build "
             "(prog))\n");
+}
+
+// The figure is the difference of the table's, whatever of it the allocator keeps.
+TEST(HeapRetained, OfWhatIsGoneAPartMayBeKept) {
+  const Lines lines;
+  const RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 76, lines.built}, {Cause::anonymous, 20}},
+                   {{Cause::heap_live, 1, lines.built}, {Cause::heap_retained, 35}, {Cause::anonymous, 20}}});
+  const auto verdicts = verdicts_of(recording);
+  const auto gone = std::ranges::find(verdicts, "gone-since-peak", &Verdict::id);
+  ASSERT_NE(gone, verdicts.end());
+  EXPECT_EQ(gone->headline, "75 MiB live heap more at the peak (RSS 96 MiB) than at the end (made in build (prog))");
+  EXPECT_EQ(gone->bytes, 75 * kMiB);
+  EXPECT_EQ(gone->evidence["left_rss_bytes"], 40 * kMiB);
+  EXPECT_NE(gone->why.find("RSS fell by 40 MiB of it"), std::string::npos) << gone->why;
+  // All of it kept: nothing is gone.
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 76, lines.built}},
+                                   {{Cause::heap_live, 1, lines.built}, {Cause::heap_retained, 75}}}))
+                .find("gone-since-peak"),
+            std::string::npos);
 }
 
 TEST(HeapRetained, EveryAllocatorHasItsRemedy) {
@@ -159,6 +218,17 @@ TEST(HeapFragmented, TheSlackOfAFullHeapIsOrdinary) {
             "steady ok: nothing grew worth naming (largest growth of a process: 8.0 MiB)\n");
 }
 
+TEST(HeapFragmented, OrdinarySlackThatGrewIsNotSteady) {
+  const Lines lines;
+  const RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 500, lines.built}, {Cause::heap_slack, 20, lines.built}},
+                   {{Cause::heap_live, 501, lines.built}, {Cause::heap_slack, 50, lines.built}}});
+  const auto verdicts = find_verdicts(build_view(recording, {1, 9}));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "cause-growth");
+  EXPECT_EQ(verdicts[0].headline, "30 MiB heap slack (fragmentation); 50 MiB of it are little for this heap");
+}
+
 void set_error(RecordingAccount& recording, StackId stack, double standard_error) {
   for (Account& account : recording.processes[0].accounts)
     for (Slice& slice : account.slices)
@@ -174,7 +244,7 @@ TEST(HeapGrowth, ALineWithinItsErrorIsNoHeadline) {
   const auto grown = [&] { return find_verdicts(build_view(recording, {1, 9})).front().headline; };
   EXPECT_EQ(grown(), "20 MiB live heap (most allocated in build (prog): 12 MiB)");
   set_error(recording, lines.built, 5.0 * kMiB);  // of the growth: sqrt(2) times that
-  EXPECT_EQ(grown(), "20 MiB live heap (most allocated in keep (prog): 8.0 MiB)");
+  EXPECT_EQ(grown(), "20 MiB live heap (8.0 MiB of it allocated in keep (prog))");
   set_error(recording, lines.kept, 5.0 * kMiB);
   EXPECT_EQ(grown(), "20 MiB live heap (no line was seen)");
   set_error(recording, lines.built, 0.5 * kMiB);

@@ -175,6 +175,32 @@ TEST(Ingest, AForkChildKnowsItsParentsStacksAndCopiesAtMostItsFaults) {
   EXPECT_EQ(child.copies[0].time_s, 3.0);
 }
 
+// Two children have been looked at, and end; before that is known the parent asks for a look at what is its own now.
+TEST(Ingest, LooksThatProcessesAskedForAreNoRound) {
+  TestRecording recording;
+  const auto request = trace::WalkTrigger::request;
+  recording.add(
+      100,
+      {segment(1, 0,
+               joined({attach(kSecond, 100, 1, trace::Born::exec), process_record(RecordKind::fork, 2 * kSecond, 101),
+                       process_record(RecordKind::fork, 2 * kSecond + 1, 102)}))},
+      {{FrameKind::walk, walk(kSecond + 5, {heap(10)})},
+       {FrameKind::walk, walk(3 * kSecond + 9'000, {heap(10)}, 2, request)}});
+  for (const std::uint32_t child : {101U, 102U})
+    recording.add(child,
+                  {segment(child, 0,
+                           joined({attach(2 * kSecond + child, child, 100, trace::Born::fork),
+                                   inherited(2 * kSecond + child + 1, {{kHeap, 10}})}))},
+                  {{FrameKind::walk, walk(3 * kSecond + child, {heap(10, PageBits::present)}, 1, request)}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  ASSERT_EQ(account->processes.size(), 3U);
+  std::int64_t copied = 0;
+  for (const CowSlice& slice : account->processes[0].copies) copied += slice.copied_bytes;
+  EXPECT_LE(copied, 2 * 4096);
+}
+
 // The parent replaced itself before the child was heard of, and the child has another parent by then.
 TEST(Ingest, AForkChildSaysWhoseTablesItWentOnWith) {
   TestRecording recording;
@@ -228,6 +254,90 @@ TEST(Ingest, PhasesNotesLossesAndProcessesNeverWalked) {
   EXPECT_EQ(account->processes.at(0).notes, (std::vector<std::string>{"no stacks here"}));
   EXPECT_EQ(account->info.lost_events, 3U);
   EXPECT_EQ(account->info.lost_snapshots, 1U);
+}
+
+std::pair<FrameKind, ByteVector> text_frame(FrameKind kind, std::uint64_t time_ns, trace::WalkTrigger moment,
+                                            const std::string& text) {
+  const trace::TextHeader header{.time_ns = time_ns,
+                                 .moment = static_cast<std::uint32_t>(moment),
+                                 .text_bytes = static_cast<std::uint32_t>(text.size())};
+  ByteVector payload;
+  append(payload, &header, sizeof header);
+  append(payload, text);
+  return {kind, payload};
+}
+
+TEST(Ingest, AProcessLeavesWithTheLastReadingAfterItSaidSo) {
+  const auto left_s = [](const ByteVector& records, std::uint64_t walk_ns) {
+    TestRecording recording;
+    const auto rollup = text_frame(FrameKind::rollup, 7 * kSecond / 2, trace::WalkTrigger::request,
+                                   "1000-9000 ---p 00000000 00:00 0    [rollup]\nRss: 64 kB\nPss: 64 kB\n");
+    recording.add(100, {segment(1, 0, records)}, {{FrameKind::walk, walk(walk_ns, {heap(4)})}, rollup});
+    recording.write_manifest();
+    const auto account = load_account(recording.path());
+    EXPECT_TRUE(account.ok());
+    return account->processes.at(0).left_s;
+  };
+  const ByteVector begun = attach(kSecond, 100, 1, trace::Born::exec);
+  const ByteVector leaves = joined({begun, process_record(RecordKind::exit, 3 * kSecond, 100)});
+  EXPECT_EQ(left_s(begun, 2 * kSecond), std::nullopt);
+  EXPECT_EQ(left_s(leaves, 3 * kSecond + 1), 2.5);
+  EXPECT_EQ(left_s(joined({begun, process_record(RecordKind::teardown, 4 * kSecond, 100)}), 2 * kSecond), 3.0);
+  EXPECT_EQ(left_s(joined({leaves, attach(4 * kSecond, 100, 1, trace::Born::exec)}), 2 * kSecond), std::nullopt);
+  EXPECT_EQ(left_s(leaves, 8 * kSecond), std::nullopt);  // it lives on
+}
+
+TEST(Ingest, DescriptorsAreToldWithTheTimeOfTheirLastCount) {
+  const auto counters = [](const std::string& json) {
+    ByteVector payload;
+    append(payload, json);
+    return std::pair{FrameKind::counters, payload};
+  };
+  TestRecording recording;
+  recording.add(100, {},
+                {counters(R"({"mappings_first": 50, "descriptors_first": 3})"),
+                 counters(R"({"mappings_last": 60, "descriptors_last": 99, "descriptors_last_ns": 3500000000})")});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  const std::map<std::string, std::int64_t> expected{{"mappings_first", 50},
+                                                     {"descriptors_first", 3},
+                                                     {"mappings_last", 60},
+                                                     {"descriptors_last", 99},
+                                                     {"descriptors_last_ms", 2500}};
+  EXPECT_EQ(account->processes.at(0).counters, expected);
+}
+
+TEST(Ingest, EachReadingOfPssKeepsItsOwnTime) {
+  const auto rollup = [](std::uint64_t time_ns, const std::string& pss) {
+    return text_frame(FrameKind::rollup, time_ns, trace::WalkTrigger::start,
+                      "1000-9000 ---p 00000000 00:00 0    [rollup]\nRss: 64 kB\nPss: " + pss + " kB\n");
+  };
+  TestRecording recording;
+  recording.add(100, {}, {rollup(2 * kSecond, "64"), rollup(2 * kSecond + kSecond / 10, "16")});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  const std::vector<KernelTotals>& totals = account->processes.at(0).totals;
+  ASSERT_EQ(totals.size(), 2U);
+  EXPECT_EQ(totals[0].pss_bytes, 64 * 1024);
+  EXPECT_EQ(totals[1].pss_bytes, 16 * 1024);
+  EXPECT_NEAR(totals[1].time_s - totals[0].time_s, 0.1, 1e-6);
+}
+
+TEST(Ingest, FileCacheThatMlockHolds) {
+  const std::string smaps =
+      "1000-9000 r--s 00000000 08:01 7    /data/x\nRss: 32 kB\nPss: 32 kB\nAnonymous: 0 kB\nVmFlags: rd mr ms lo sd\n"
+      "9000-a000 r--s 00000000 08:01 8    /data/y\nRss: 4 kB\nPss: 4 kB\nAnonymous: 0 kB\nVmFlags: rd mr ms sd\n"
+      "a000-b000 rw-p 00000000 00:00 0\nRss: 4 kB\nPss: 4 kB\nAnonymous: 4 kB\nVmFlags: rd wr lo\n";
+  TestRecording recording;
+  recording.add(100, {}, {text_frame(FrameKind::smaps, 2 * kSecond, trace::WalkTrigger::start, smaps)});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  const std::vector<DirtyFiles>& read = account->processes.at(0).dirty_files;
+  ASSERT_EQ(read.size(), 1U);
+  EXPECT_EQ(read[0].locked, (std::map<std::string, std::int64_t>{{"/data/x", 32 * 1024}}));
 }
 
 TEST(EventStream, TakesEachByteOfALeaseOnce) {

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace whyrss {
@@ -13,6 +16,7 @@ namespace {
 
 using Model = std::unordered_map<std::uint64_t, LiveBlock>;
 
+StackId stack_of_id(std::uint32_t id) { return StackId{id + 1}; }
 StackId stack_of(std::uint64_t number) { return StackId{static_cast<std::uint32_t>(number)}; }
 
 void expect_same(const LiveSet& set, const Model& model) {
@@ -55,6 +59,77 @@ TEST(LiveSet, AnswersAsAMapDoes) {
     }
     expect_same(set, model);
     for (const auto& [page, stack] : last) EXPECT_EQ(set.last_on_page((page << 12) + 123), stack);
+  }
+}
+
+struct Event {
+  std::uint64_t address;
+  std::uint32_t size_bytes, stack_id, release;
+  [[nodiscard]] std::uint32_t released() const { return release; }
+};
+
+// Among the addresses are such as differ in their highest bits only, blocks that are samples, releases of nothing and
+// blocks that take another's place; stacks of unknown number are not known at once.
+TEST(LiveSet, PlaysEventsAsIfOneByOne) {
+  constexpr std::size_t kAhead = 4;
+  for (const std::uint64_t spread : {3U, 200U, 5'000U, 100'000U}) {
+    std::mt19937_64 random(spread);
+    LiveSet set;
+    LiveSet slow;
+    Model model;
+    std::size_t played_count = 0;
+    for (int round = 0; round < 300; ++round) {
+      std::vector<Event> events(300 + kAhead);
+      for (Event& event : events) {
+        const std::uint64_t high = random() % 16 == 0 ? random() % 8 << 35 : 0;
+        event = {.address = 0x1000 + high + random() % spread * 8,
+                 .size_bytes = static_cast<std::uint32_t>(random() % 32768),
+                 .stack_id = static_cast<std::uint32_t>(random() % 1000),
+                 .release = static_cast<std::uint32_t>(random() % 2)};
+        if (event.release != 0) event.size_bytes = 0xffffffff;
+      }
+      std::span<const Event> rest = std::span(std::as_const(events)).first(300);
+      LiveBlock last_released, expected_released;
+      const auto stack_of = [](std::uint32_t id, StackId& stack) {
+        stack = stack_of_id(id);
+        return id != 999;
+      };
+      while (!rest.empty()) {
+        const std::size_t played = set.play(rest, kAhead, stack_of, last_released);
+        played_count += played;
+        for (std::size_t i = 0; i < std::min(played + 1, rest.size()); ++i) {
+          const Event& event = rest[i];
+          const float weight = i == played && random() % 4 == 0 ? 7 : 1;
+          const LiveBlock block{.address = event.address,
+                                .size_bytes = event.size_bytes,
+                                .weight = weight,
+                                .stack = stack_of_id(event.stack_id)};
+          const auto found = model.find(event.address);
+          if (event.release == 0) {
+            if (i < played) {
+              EXPECT_EQ(found, model.end());
+            }
+            if (i == played) set.allocate(block);
+            slow.allocate(block);
+            model[event.address] = block;
+            continue;
+          }
+          if (i == played) set.release(event.address, last_released);
+          slow.release(event.address, expected_released);
+          if (found != model.end()) model.erase(found);
+        }
+        rest = rest.subspan(std::min(played + 1, rest.size()));
+        ASSERT_EQ(last_released, expected_released);
+      }
+    }
+    expect_same(set, model);
+    EXPECT_GT(played_count, 1000U);
+    for (std::uint64_t page = 0; page < spread * 8; page += 4096) {
+      EXPECT_EQ(set.last_on_page(0x1000 + page), slow.last_on_page(0x1000 + page));
+      EXPECT_EQ(set.last_kind_on_page(0x1000 + page).size_class, slow.last_kind_on_page(0x1000 + page).size_class);
+    }
+    set.forget(0, ~std::uint64_t{0});  // by the counts of live blocks on each page
+    EXPECT_EQ(set.size(), 0U);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "file_tree.h"
 #include "recording/frame_file.h"
 
 namespace whyrss {
@@ -22,20 +23,13 @@ constexpr trace::SessionId kSessionId{.high = 0x0011223344556677, .low = 0x8899a
 
 class NameFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/whyrss-names-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    directory_ = pattern;
-    setenv("XDG_CACHE_HOME", (directory_ + "/cache").c_str(), 1);
-  }
-  void TearDown() override {
-    fs::remove_all(directory_);
-    unsetenv("XDG_CACHE_HOME");
-  }
+  void SetUp() override { setenv("XDG_CACHE_HOME", (directory_ + "/cache").c_str(), 1); }
+  void TearDown() override { unsetenv("XDG_CACHE_HOME"); }
 
   [[nodiscard]] std::string path() const { return directory_ + "/symbols.zst"; }
 
-  std::string directory_;
+  FileTree tree_;
+  const std::string& directory_ = tree_.path();
 };
 
 NameTable some_names() {

@@ -144,8 +144,16 @@ TEST(CommandLine, DoctorAndEnv) {
   EXPECT_EQ(parsed<EnvOptions>({"env", "-o", "d", "--options", "mode=exact"}).output, "d");
 }
 
+TEST(CommandLine, Prove) {
+  EXPECT_EQ(parsed<ProveOptions>({"prove", "17"}).target, "17");
+  EXPECT_FALSE(parsed<ProveOptions>({"prove", "17"}).tree);
+  EXPECT_TRUE(parsed<ProveOptions>({"prove", "--tree", "17"}).tree);
+  EXPECT_EQ(refused({"prove"}).exit_status, 2);
+  EXPECT_EQ(refused({"prove", "DIR", "--memory-max", ""}).exit_status, 2);
+}
+
 TEST(CommandLine, VerbsStillToCome) {
-  for (const char* verb : {"html", "diff", "top", "export", "merge", "prove"}) {
+  for (const char* verb : {"html", "diff", "top", "export", "merge"}) {
     const UsageError error = refused({verb, "x"});
     EXPECT_EQ(error.exit_status, 2);
     EXPECT_NE(error.message.find("not in this version"), std::string::npos);
@@ -159,6 +167,15 @@ TEST(CommandLine, HelpAndVersion) {
   EXPECT_NE(parsed<ShowText>({"report", "--help"}).text.find("--fail-if"), std::string::npos);
   EXPECT_NE(parsed<ShowText>({"record", "--help"}).text.find("--sample-bytes"), std::string::npos);
   EXPECT_EQ(parsed<RecordOptions>({"python", "--help"}).command, (Words{"python", "--help"}));
+  // The usage lines as they are typed.
+  for (const auto& [verb, usage] : std::vector<std::pair<std::string, std::string>>{
+           {"record", "Usage: whyrss record [OPTIONS] -- CMD ARGS...\n"},
+           {"report", "Usage: whyrss report [OPTIONS] recording\n"},
+           {"compare-allocators", "Usage: whyrss compare-allocators [OPTIONS] -- CMD ARGS...\n"},
+           {"prove", "Usage: whyrss prove [OPTIONS] target\n"},
+           {"doctor", "Usage: whyrss doctor [OPTIONS] [-- CMD ARGS...]\n"}})
+    EXPECT_NE(parsed<ShowText>({verb, "--help"}).text.find(usage), std::string::npos)
+        << parsed<ShowText>({verb, "--help"}).text;
   EXPECT_EQ(refused({}).exit_status, 2);
 }
 

@@ -14,13 +14,15 @@ constexpr std::uint64_t kBase = 0x7f0000000000;
 constexpr std::uint64_t kMany = 1000;
 std::uint64_t page(std::uint64_t number) { return kBase + number * kPage; }
 
-// Pages [from, to) in a walk: S shared, X exclusive; s, x the same with their mark still there.
+// Pages [from, to) in a walk: S shared, X exclusive; s, x the same with their mark still there; H, h mapped 2 MiB at a
+// time.
 AnonymousRun run(char kind, std::uint64_t from, std::uint64_t to) {
   return {.start = page(from),
           .end = page(to),
-          .exclusive = kind == 'x' || kind == 'X',
+          .exclusive = kind == 'x' || kind == 'X' || kind == 'H' || kind == 'h',
           .resident = true,
-          .marked = kind == 's' || kind == 'x'};
+          .marked = kind == 's' || kind == 'x' || kind == 'h',
+          .huge = kind == 'H' || kind == 'h'};
 }
 using Runs = std::vector<AnonymousRun>;
 
@@ -96,7 +98,8 @@ TEST(PageSharing, TheLastLookAtALeaverTellsThatTheOtherCopied) {
   Family family(1, true);
   EXPECT_EQ(family.look(3, {{1, {run('x', 0, 4), run('s', 4, 10)}}}), Sums{});  // the parent was not looked at
   family.sharing.leave(1, 3.1);
-  EXPECT_EQ(family.look(4, {{0, {run('X', 0, 4), run('x', 4, 10)}}}), (Sums{{"0 copied", 4}, {"0 left", 6}}));
+  EXPECT_EQ(family.look(4, {{0, {run('X', 0, 4), run('x', 4, 10)}}}),
+            (Sums{{"0 copied", 4}, {"0 left", 6}, {"1 by relatives", 4}}));
 }
 
 TEST(PageSharing, WithoutMarksChildrenCopyWhatTheirFaultsAllow) {
@@ -126,6 +129,85 @@ TEST(PageSharing, OfThreeTheOneAloneCopied) {
                               {2, {run('X', 0, 3), run('s', 3, 10)}}}),
               (Sums{{"1 copied", 3}, {"0 by relatives", 3}}));
   }
+}
+
+// The parent's look comes first, and may not be of a copy; that the child has not written is known when it is looked
+// at.
+TEST(PageSharing, WhoSeemedToBeLeftAloneCopiedWhenTheOtherDidNotWrite) {
+  for (const char kind : {'x', 'h'}) {
+    Family family;
+    family.sharing.mark(1, page(0), page(10));
+    EXPECT_EQ(family.look(2, {{0, {run('X', 0, 4), run('S', 4, 10)}}}, 0), Sums{});
+    EXPECT_EQ(family.look(3, {{1, {run(kind, 0, 4), run('s', 4, 10)}}}),
+              (Sums{{"0 copied", 4}, {"1 by relatives", 4}}));
+    EXPECT_EQ(family.look(4, {{1, {run('X', 0, 4), run('s', 4, 10)}}}), (Sums{{"1 reused", 4}}));
+  }
+}
+
+TEST(PageSharing, AForkDoesNotForgetWhoWasLeftBefore) {
+  Family family;
+  EXPECT_EQ(family.look(2, {{0, {run('X', 0, 10)}}}, 0), Sums{});  // that the child has ended is heard later
+  family.fork(0, 2.5);
+  family.sharing.leave(1, 2.6);
+  EXPECT_EQ(family.look(3, {{0, {run('S', 0, 10)}}, {2, {run('S', 0, 10)}}}), (Sums{{"0 left", 10}}));
+}
+
+// The elder child is alone, as the parent copied before it forked the younger one; or it copied, where it had the
+// faults.
+TEST(PageSharing, WithoutMarksAParentThatCopiedSharesWithItsNextChild) {
+  for (const bool elder_copied : {false, true}) {
+    Family family;
+    EXPECT_EQ(family.look(1.5, {{0, {run('S', 0, 10)}}, {1, {run('S', 0, 10)}}}), Sums{});
+    EXPECT_EQ(family.fork(0, 2), 2U);
+    const std::map<PageSharing::Member, Runs> seen{
+        {0, {run('S', 0, 10)}}, {1, {run('X', 0, 4), run('S', 4, 10)}}, {2, {run('S', 0, 10)}}};
+    EXPECT_EQ(family.look(3, seen, elder_copied ? kMany : 0),
+              (elder_copied ? Sums{{"1 copied", 4}} : Sums{{"0 copied", 4}, {"1 by relatives", 4}}));
+    family.sharing.leave(2, 3.5);
+    EXPECT_EQ(family.look(4, {{0, {run('X', 0, 4), run('S', 4, 10)}}}), (Sums{{"0 left", 4}}));
+  }
+}
+
+// Two children, looked at one after the other, have no faults to copy: their parent copied between their births.
+TEST(PageSharing, WithoutMarksAChildMayHaveWhatItsParentCopied) {
+  Family family(2);
+  EXPECT_EQ(family.look(2, {{1, {run('X', 0, 4), run('S', 4, 10)}}}, 0), Sums{});
+  EXPECT_EQ(family.look(3, {{2, {run('X', 0, 4), run('S', 4, 10)}}}, 0),
+            (Sums{{"0 copied", 4}, {"1 by relatives", 4}}));
+}
+
+// The child's writes have split its huge page, and the parent's says "mapped once", as the first of them was to its
+// head.
+TEST(PageSharing, WhoHasAHugePageWholeHasNotWritten) {
+  for (const bool marked : {false, true}) {
+    Family family;
+    if (marked) family.sharing.mark(1, page(0), page(10));
+    const Runs child{run('X', 0, 1), run(marked ? 's' : 'S', 1, 6), run('X', 6, 8), run(marked ? 's' : 'S', 8, 10)};
+    EXPECT_EQ(family.look(2, {{0, {run('H', 0, 10)}}}), Sums{});
+    EXPECT_EQ(family.look(3, {{0, {run('H', 0, 10)}}, {1, child}}, 0), (Sums{{"1 copied", 3}, {"0 by relatives", 3}}));
+    family.sharing.leave(1, 3.5);
+    EXPECT_EQ(family.look(4, {{0, {run('H', 0, 10)}}}), (Sums{{"0 left", 7}}));
+  }
+}
+
+// The kernel merges what a process has into 2 MiB of its own (khugepaged): pages that it copied and such as it did not.
+TEST(PageSharing, WhatTheKernelMergedIsACopy) {
+  Family family;
+  EXPECT_EQ(family.look(2, {{0, {run('S', 0, 10)}}, {1, {run('S', 0, 10)}}}), Sums{});
+  EXPECT_EQ(family.look(3, {{1, {run('X', 0, 4), run('S', 4, 10)}}}), (Sums{{"1 copied", 4}, {"0 by relatives", 4}}));
+  EXPECT_EQ(family.look(4, {{1, {run('H', 0, 10)}}}, 0), (Sums{{"1 copied", 6}, {"0 by relatives", 6}}));
+  EXPECT_EQ(family.look(5, {{0, {run('X', 0, 10)}}, {1, {run('H', 0, 10)}}}), Sums{});
+}
+
+TEST(PageSharing, WhatWasMergedBeforeAForkIsShared) {
+  Family family;
+  EXPECT_EQ(family.look(2, {{0, {run('S', 0, 10)}}, {1, {run('S', 0, 10)}}}), Sums{});
+  family.sharing.leave(1, 3);
+  EXPECT_EQ(family.look(4, {{0, {run('H', 0, 10)}}}), (Sums{{"0 left", 10}}));
+  family.fork(0, 5);
+  // Its first page has been copied by the child, which makes the parent's "mapped once".
+  EXPECT_EQ(family.look(6, {{0, {run('H', 0, 10)}}, {2, {run('X', 0, 1), run('S', 1, 10)}}}),
+            (Sums{{"2 copied", 1}, {"0 by relatives", 1}}));
 }
 
 TEST(PageSharing, AParentThatForksAgainSharesItsPagesAgain) {

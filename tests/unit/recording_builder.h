@@ -1,6 +1,7 @@
 // Writes small recordings for tests: records, walks, frames, directories.
 #pragma once
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "file_tree.h"
 #include "recording/block_payload.h"
 #include "recording/frame_file.h"
 #include "recording/manifest.h"
@@ -134,14 +136,25 @@ inline ByteVector block(trace::RecordKind kind, std::uint64_t time_ns, std::uint
 }
 
 inline ByteVector map(std::uint64_t time_ns, std::uint64_t address, std::uint64_t size, std::uint32_t stack_id,
-                      trace::MapOrigin origin = trace::MapOrigin::program) {
+                      trace::MapOrigin origin = trace::MapOrigin::program, int fd = -1) {
   trace::MapRecord fixed{};
   fixed.address = address;
   fixed.size_bytes = size;
-  fixed.fd = -1;
+  fixed.fd = fd;
+  fixed.flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
   fixed.origin = origin;
   fixed.stack_id = stack_id;
   return record(trace::RecordKind::map, time_ns, fixed);
+}
+
+// An unmap, advise, protect or break_moved record.
+inline ByteVector range_record(trace::RecordKind kind, std::uint64_t time_ns, std::uint64_t address, std::uint64_t size,
+                               std::int64_t argument = 0) {
+  trace::RangeRecord fixed{};
+  fixed.address = address;
+  fixed.size_bytes = size;
+  fixed.argument = argument;
+  return record(kind, time_ns, fixed);
 }
 
 inline ByteVector process_record(trace::RecordKind kind, std::uint64_t time_ns, std::uint32_t pid) {
@@ -196,9 +209,11 @@ struct TestVma {
   std::vector<trace::WalkRun> runs;
 };
 
-inline ByteVector walk(std::uint64_t time_ns, const std::vector<TestVma>& vmas, std::uint64_t minor_faults = 0) {
+inline ByteVector walk(std::uint64_t time_ns, const std::vector<TestVma>& vmas, std::uint64_t minor_faults = 0,
+                       trace::WalkTrigger trigger = trace::WalkTrigger::start, std::uint64_t took_ns = 1) {
   trace::WalkHeader header{};
-  header.begin_ns = time_ns - 1;
+  header.trigger = trigger;
+  header.begin_ns = time_ns - took_ns;
   header.end_ns = time_ns;
   header.minor_faults = minor_faults;
   header.vma_count = static_cast<std::uint32_t>(vmas.size());
@@ -227,8 +242,6 @@ inline constexpr trace::SessionId kSession{.high = 0x1234, .low = 0x5678};
 class TestRecording {
  public:
   TestRecording() {
-    char pattern[] = "/tmp/whyrss-ingest-XXXXXX";
-    if (const char* made = mkdtemp(pattern)) directory_ = made;
     manifest.session = hex32(kSession.high, kSession.low);
     char host[256] = {};
     gethostname(host, sizeof host - 1);
@@ -240,9 +253,6 @@ class TestRecording {
     manifest.started_ns = 1'000'000'000;
     manifest.ended_ns = 9'000'000'000;
   }
-  TestRecording(const TestRecording&) = delete;
-  TestRecording& operator=(const TestRecording&) = delete;
-  ~TestRecording() { std::filesystem::remove_all(directory_); }
 
   // Segment payloads of one process, and its other frames
   // (and those of exact mode's blocks).
@@ -270,7 +280,8 @@ class TestRecording {
   Manifest manifest;
 
  private:
-  std::string directory_;
+  FileTree tree_;
+  const std::string& directory_ = tree_.path();
 };
 
 }  // namespace whyrss::testing_support

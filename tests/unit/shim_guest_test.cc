@@ -132,6 +132,15 @@ TEST_P(Forks, ChildSaysWhatItInherited) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Forks, ::testing::Values("fork", "raw_fork"));
 
+TEST(Guest, ForkChildWhoseParentHasEndedNamesIt) {
+  Preloaded preloaded;
+  const Outcome outcome = run_guest(preloaded, {"orphan"});
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const std::vector<Event> attached = outcome.of(RecordKind::attach);
+  ASSERT_EQ(attached.size(), 3U);
+  EXPECT_EQ(attached[2].as<trace::AttachRecord>().parent_pid, attached[1].as<trace::AttachRecord>().pid);
+}
+
 TEST(Guest, ForkIsRecordedInTheParent) {
   Preloaded preloaded;
   const Outcome outcome = run_guest(preloaded, {"fork"});

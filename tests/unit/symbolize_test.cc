@@ -13,6 +13,7 @@
 #include <fstream>
 #include <random>
 
+#include "file_tree.h"
 #include "symbolize/demangle.h"
 #include "symbolize/elf_file.h"
 
@@ -97,20 +98,10 @@ StackId stack_of(StackTable& stacks, const Module& module, const std::vector<std
 
 class SymbolizeFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char pattern[] = "/tmp/whyrss-symbolize-XXXXXX";
-    ASSERT_NE(mkdtemp(pattern), nullptr);
-    directory_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
+  std::string write(const std::string& name, const std::string& bytes) const { return tree_.write(name, bytes); }
 
-  std::string write(const std::string& name, const std::string& bytes) {
-    std::string path = directory_ + "/" + name;
-    std::ofstream(path, std::ios::binary) << bytes;
-    return path;
-  }
-
-  std::string directory_;
+  FileTree tree_;
+  const std::string& directory_ = tree_.path();
 };
 
 std::string read_file(const std::string& path) {

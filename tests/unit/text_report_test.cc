@@ -90,6 +90,28 @@ incomplete: the collector was killed
 )");
 }
 
+TEST(Text, OfADamagedRecordingNobodyNeedsDoNothing) {
+  RecordingAccount recording = literal::quiet();
+  recording.info.complete = false;
+  recording.info.incomplete_why = "some of its files are damaged";
+  const auto text_of = [&] {
+    const View view = build_view(recording, whole_life(recording));
+    return render_text(view, find_verdicts(view), {});
+  };
+  std::string text = text_of();
+  EXPECT_EQ(text.find("Nothing to do"), std::string::npos) << text;
+  EXPECT_LT(text.find("\nincomplete: some of its files are damaged\n"), text.find("Memory by process")) << text;
+  EXPECT_NE(text.find("at its peak (shared pages count once; partly not read then, but told from page walks)"),
+            std::string::npos)
+      << text;
+  recording.processes[0].accounts.clear();
+  text = text_of();
+  EXPECT_NE(text.find("no memory was read: the recording is incomplete: some of its files are damaged"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find(" 0 B"), std::string::npos) << text;
+}
+
 TEST(ShortText, ColourOnlyWhenAskedFor) {
   EXPECT_EQ(short_text(literal::quickstart()).find('\033'), std::string::npos);
   TextStyle style;

@@ -248,6 +248,69 @@ TEST(HeapTouch, WithoutBlocksTheTouchGoesToTheBytesOfNobody) {
   EXPECT_EQ(pages_of(slice_of(attribute(evidence), Cause::heap_live, kEmptyStack)), (Pages{{{kFirst, false}, 800}}));
 }
 
+// 40 segments of 16 pages, made at one line; one fault of 100 is sampled.
+Evidence segments() {
+  Evidence evidence;
+  evidence.traced = true;
+  for (std::uint64_t i = 0; i < 40; ++i) {
+    const std::uint64_t first = i * 20, last = first + 16;
+    evidence.vmas.push_back({.start = page(first),
+                             .end = page(last),
+                             .path = "/dev/shm/torch_" + std::to_string(i),
+                             .backing = Backing::shmem,
+                             .shared = true,
+                             .writable = true});
+    evidence.runs.push_back({.start = page(first), .end = page(last), .file = true, .exclusive = true});
+    evidence.owned.push_back({page(first), page(last), Owner::program, kMapper});
+  }
+  return evidence;
+}
+
+TEST(TouchShares, SmallMappingsOfOneLineAreFittedTogether) {
+  Evidence evidence = segments();
+  for (const std::uint64_t number : {3, 205, 401, 603})  // in four of them; in two others by somebody else
+    evidence.touched.push_back(sampled(number, number + 1, 100, kFirst));
+  evidence.touched.push_back(sampled(705, 706, 100, kSecond));
+  evidence.touched.push_back(sampled(783, 784, 100, kSecond));
+  const Account account = attribute(evidence);
+  ASSERT_EQ(account.slices.size(), 40U);
+  std::int64_t first = 0, second = 0;
+  double first_variance = 0;
+  for (const Slice& slice : account.slices) {
+    const Pages pages = pages_of(slice);
+    EXPECT_NEAR(pages.at({kFirst, false}), 32.0 / 3, 0.01);
+    EXPECT_NEAR(pages.at({kSecond, false}), 16.0 / 3, 0.01);
+    for (const TouchShare& share : slice.touched) (share.stack == kFirst ? first : second) += share.bytes;
+    for (const TouchShare& share : slice.touched) first_variance += share.stack == kFirst ? share.variance : 0;
+  }
+  EXPECT_EQ(first + second, 640 * kPageBytes);
+  // The errors of all sum to that of one site with these samples.
+  const double of_sample = 0.99 * std::pow(640.0 / 6 * 4096, 2);
+  EXPECT_NEAR(first_variance / (4 * of_sample / 9 + 2 * of_sample * 4 / 9), 1, 1e-6);
+}
+
+TEST(TouchShares, WhatWasCountedInASmallMappingIsItsOwn) {
+  Evidence evidence = segments();
+  evidence.touched = {counted(0, 16, 1, kSecond)};
+  for (const std::uint64_t number : {205, 401, 603, 783})
+    evidence.touched.push_back(sampled(number, number + 1, 150, kFirst));
+  const Account account = attribute(evidence);
+  for (const Slice& slice : account.slices) {
+    const std::pair toucher{slice.site.mapping == "/dev/shm/torch_0" ? kSecond : kFirst,
+                            slice.site.mapping == "/dev/shm/torch_0"};
+    EXPECT_EQ(pages_of(slice), (Pages{{toucher, 16}})) << slice.site.mapping;
+  }
+}
+
+TEST(TouchShares, MappingsOfOtherLinesTellNothingOfThem) {
+  Evidence evidence = segments();
+  for (std::size_t i = 0; i < 20; ++i) evidence.owned[i].stack = kOtherLine;
+  for (const std::uint64_t number : {3, 45, 205, 301})
+    evidence.touched.push_back(sampled(number, number + 1, 100, kFirst));
+  const Account account = attribute(evidence);
+  for (const Slice& slice : account.slices) EXPECT_EQ(slice.touched.empty(), slice.site.stack == kMapper);
+}
+
 TEST(TouchShares, HostileWeightsStayWithinTheirSite) {
   Evidence evidence = mapping();
   evidence.touched = {sampled(0, 1, 4294967295.0, kFirst), sampled(1, 2, 4294967295.0, kSecond)};

@@ -64,6 +64,42 @@ RecordingAccount holding_views(StackId (*viewed_at)(StackTable&)) {
   return recording;
 }
 
+// 50 segments of 1 MiB, mapped at one line.
+RecordingAccount holding_segments(std::int64_t descriptors_last) {
+  StackTable stacks;
+  const StackId mapped = literal::python_stack(stacks, "/home/u/loader.py", 9, "batch");
+  std::vector<Part> parts;
+  for (int i = 0; i < 50; ++i)
+    parts.push_back({Cause::shared_memory, 1, mapped, "/dev/shm/torch_" + std::to_string(i)});
+  RecordingAccount recording = holding(stacks, parts);
+  recording.processes.front().counters = {{"descriptors_first", 5}, {"descriptors_last", descriptors_last}};
+  return recording;
+}
+
+TEST(Verdict, DescriptorGrowth) {
+  const auto of = [](const RecordingAccount& recording, Interval interval) {
+    std::string told;
+    for (const Verdict& verdict : find_verdicts(build_view(recording, interval)))
+      if (verdict.id == "descriptor-growth") told += verdict.headline;
+    return told;
+  };
+  const auto many = holding_segments(105);
+  EXPECT_EQ(of(many, whole_life(many)),
+            "105 files are open, 100 of them since its start; 50 mapped at loader.py:9 in batch hold 50 MiB");
+  EXPECT_EQ(of(many, {1.5, 2}), "");  // nobody counted at its beginning
+  const auto few = holding_segments(60);
+  EXPECT_EQ(of(few, whole_life(few)), "");
+  auto sockets = holding_segments(2005);
+  EXPECT_EQ(of(sockets, whole_life(sockets)), "2005 files are open, 2000 of them since its start");
+  sockets.processes.front().ended_s = 5;
+  sockets.processes.front().counters["descriptors_last_ms"] = 4500;
+  EXPECT_EQ(of(sockets, whole_life(sockets)), "2005 files are open, 2000 of them since its start");
+  sockets.processes.front().counters["descriptors_last_ms"] = 1250;  // and killed later
+  EXPECT_EQ(of(sockets, whole_life(sockets)), "2005 files were open at 1.2 s, 2000 of them since its start");
+  sockets.processes.front().counters.erase("descriptors_last");  // counted once only
+  EXPECT_EQ(of(sockets, whole_life(sockets)), "");
+}
+
 TEST(Verdict, RetainedView) {
   const auto known =
       holding_views([](StackTable& stacks) { return literal::python_stack(stacks, "/home/u/view.py", 22, "main"); });
@@ -71,7 +107,7 @@ TEST(Verdict, RetainedView) {
   ASSERT_FALSE(verdicts.empty());
   EXPECT_EQ(verdicts[0].id, "retained-view");
   EXPECT_EQ(verdicts[0].headline,
-            "360 MiB in 120 numpy arrays (made at view.py:15 in batch) are kept only by views of 30 KiB in all (taken "
+            "360 MiB in 120 buffers (made at view.py:15 in batch) are kept only by views of 30 KiB in all (taken "
             "at view.py:22 in main)");
   EXPECT_EQ(verdicts[0].evidence["buffer_count"], 120);
   const auto unknown = verdicts_of(holding_views([](StackTable&) { return kEmptyStack; }));
@@ -82,7 +118,7 @@ TEST(Verdict, RetainedViewsThatAreGone) {
   auto recording = holding_views([](StackTable&) { return kEmptyStack; });
   recording.processes.front().view_looks_s.push_back(2);  // looked again, and found none
   EXPECT_NE(headlines(recording).find(
-                "360 MiB in 120 numpy arrays (made at view.py:15 in batch) were at 1.0 s kept only by views"),
+                "360 MiB in 120 buffers (made at view.py:15 in batch) were at 1.0 s kept only by views"),
             std::string::npos);
   const auto later = find_verdicts(build_view(recording, {.from_s = 1.5, .to_s = 2}));
   for (const Verdict& verdict : later) EXPECT_NE(verdict.id, "retained-view");
@@ -117,9 +153,26 @@ TEST(Verdict, NothingSeenIsNotSteady) {
   EXPECT_EQ(verdicts_of(recording).front().id, "not-seen");
 }
 
+TEST(Verdict, NobodyLookedIsNotSteady) {
+  const RecordingAccount recording = literal::quiet();
+  const double last_s = recording.processes[0].accounts.back().time_s;
+  const View view = build_view(recording, {.from_s = last_s + 1, .to_s = last_s + 2});
+  EXPECT_EQ(find_verdicts(view).front().id, "not-seen");
+}
+
 TEST(Verdict, SmallShareOfALargeGrowthIsNotNamed) {
   EXPECT_EQ(headlines(holding({}, {{Cause::anonymous, 1000}, {Cause::heap_live, 40}})),
             "cause-growth info: 1000 MiB anonymous mappings\n");
+}
+
+TEST(Verdict, StaticDataIsNamedByItsImageAndWhoFirstUsedIt) {
+  RecordingAccount recording = holding({}, {{Cause::anonymous, 300, kEmptyStack, "/opt/grid"}});
+  EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid\n");
+  const StackId filled = literal::native_stack(recording.stacks, {{"fill", "/opt/grid"}});
+  recording.processes[0].accounts.back().slices[0].touched = {{.stack = filled, .bytes = 290 * kMiB}};
+  EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid (touched in fill (grid))\n");
+  EXPECT_EQ(headlines(holding({}, {{Cause::anonymous, 60, kEmptyStack, "/opt/grid"}, {Cause::anonymous, 100}})),
+            "cause-growth info: 160 MiB anonymous mappings\n");
 }
 
 TEST(Verdict, RelocatedPagesThatAForkChildSharesAreNotItsOwn) {
@@ -229,6 +282,19 @@ TEST(ForkCow, OnlyPythonObjectsCopyByBeingRead) {
   }
 }
 
+// A bytearray, a list's array: behind the head of a large block nothing is written by reading.
+TEST(ForkCow, LargeBlocksOfTheInterpreterAreWritten) {
+  RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+  ProcessAccount& worker = recording.processes[1];
+  const StackId made = worker.accounts[0].slices[0].site.stack;
+  for (Slice& slice : worker.accounts[0].slices) slice.site.in_large_block = true;
+  worker.copies.push_back({1.5, made, kEmptyStack, 60 * kMiB, 0, true});
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "fork-cow-write");
+  EXPECT_NE(verdicts[0].headline.find("(made at a.py:7)"), std::string::npos) << verdicts[0].headline;
+}
+
 // What workers copied, by lines of one file: who made it, who wrote to it.
 void add_copies(RecordingAccount& recording, StackId made, StackId wrote, std::int64_t mib) {
   for (std::size_t i = 1; i < recording.processes.size(); ++i)
@@ -306,6 +372,16 @@ TEST(DoubleCounted, ASumOfRssFarAbovePss) {
   EXPECT_EQ(found->bytes, 280 * kMiB);
   EXPECT_EQ(found->evidence["rss_less_shared_bytes"], 40 * kMiB);
   EXPECT_EQ(found->pid, std::nullopt);
+}
+
+TEST(DoubleCounted, DoesNotCompareAPeakWithAnOlderReading) {
+  RecordingAccount recording = readers(2, 300, 10, 295);
+  for (ProcessAccount& process : recording.processes) {
+    process.accounts = {literal::walk(0.5, {{Cause::anonymous, 50}}), literal::walk(1, {{Cause::anonymous, 300}})};
+    process.totals = {literal::totals(0.5, 50, 40, 38)};
+    process.polls.insert(process.polls.begin(), {0.5, 50 * kMiB, 10 * kMiB});
+  }
+  for (const Verdict& verdict : verdicts_of(recording)) EXPECT_NE(verdict.id, "rss-double-counted");
 }
 
 TEST(DoubleCounted, SilentWhereLittleIsShared) {

@@ -87,11 +87,135 @@ TEST(View, UnbornProcessIsZeroNotUnknown) {
   EXPECT_TRUE(process(view, 4712).causes.empty());
 }
 
-TEST(View, PssIsNullWithoutAReadingNearItsWalk) {
-  const RecordingAccount recording = literal::quickstart();
-  EXPECT_EQ(process(build_view(recording, {0, 6}), 4711).pss.last, std::nullopt);  // read at 0.2 s, walked at 5 s
+TEST(View, PssIsToldFromTheWalkWhereRssHasMovedSinceItWasRead) {
+  RecordingAccount recording = literal::quickstart();
+  const View then = build_view(recording, {0, 6});  // read at 0.2 s with 7 MiB, walked at 5 s
+  EXPECT_NEAR(static_cast<double>(process(then, 4711).pss.last.value()), 646.7 * kMiB, 0.1 * kMiB);
+  EXPECT_TRUE(process(then, 4711).pss.estimate);
+  EXPECT_EQ(then.family.pss.last, process(then, 4711).pss.last);
+  EXPECT_TRUE(then.family.pss.estimate);
   EXPECT_EQ(process(build_view(recording, {0, 9.81}), 4711).pss.last, 600 * kMiB);
   EXPECT_EQ(process(build_view(recording, {0, 9.81}), 4711).pss.first, 0);
+}
+
+TEST(View, PssIsTheReadingOfItsWalkNotALaterOne) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].totals = {literal::totals(0.2, 7, 4, 3), literal::totals(9.5, 651, 600, 590),
+                                   literal::totals(9.9, 651, 150, 140)};  // others have mapped the same pages since
+  EXPECT_EQ(process(build_view(recording, {0, 9.81}), 4711).pss.last, 600 * kMiB);
+}
+
+TEST(View, AReadingOfALaterWalkIsNotThatOfAnEarlierOne) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 5);
+  ProcessAccount& process = recording.processes.emplace_back(literal::python_process(7, {"job"}));
+  // A second process maps the same 200 MiB at 2.1 s.
+  for (const double time_s : {1.05, 1.10, 2.30})
+    process.accounts.push_back(literal::walk(time_s, {{Cause::file_cache, 200, kEmptyStack, "/big"}}));
+  process.totals = {literal::totals(1.02, 200, 200, 200), literal::totals(2.31, 200, 100, 0)};
+  EXPECT_EQ(build_view(recording, {0, 1.06}).processes[0].pss.last, 200 * kMiB);
+  EXPECT_EQ(build_view(recording, {0, 2.20}).processes[0].pss.last, 200 * kMiB);
+  EXPECT_EQ(build_view(recording, {0, 2.40}).processes[0].pss.last, 100 * kMiB);
+}
+
+// Three share 300 MiB and end one right after the other: each that is read last has what the others have left.
+TEST(View, SiblingsThatEndTogetherCountOnceInThePss) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"pool"}, 5);
+  for (int i = 0; i < 3; ++i) {
+    ProcessAccount& process = recording.processes.emplace_back(literal::python_process(7 + i, {"pool"}));
+    process.accounts = {literal::walk(1, {{Cause::file_cache, 300, kEmptyStack, "/big", 0}}),
+                        literal::walk(4 + 0.01 * i, {{Cause::file_cache, 300, kEmptyStack, "/big", 0}})};
+    process.totals = {literal::totals(1.01, 300, 100, 0), literal::totals(4.005 + 0.01 * i, 300, 300 / (3 - i), 0)};
+    process.high_water_bytes = 300 * kMiB;
+    process.left_s = 4.005 + 0.01 * i;
+    process.ended_s = 4.1;  // when it was noticed
+  }
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(view.family.pss.peak, 300 * kMiB);
+  EXPECT_EQ(view.family.pss.last, 300 * kMiB);  // the last of them
+  EXPECT_EQ(view.family.rss_sum.peak, 900 * kMiB);
+  EXPECT_EQ(view.family.accounting.peak->pss, 300 * kMiB);
+  recording.processes[0].left_s.reset();  // it goes on beside the others
+  recording.processes[0].ended_s.reset();
+  EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.peak, 400 * kMiB);
+}
+
+TEST(View, WhoComesToShareCountsOnceInThePss) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 5);
+  for (const double joined_s : {1.0, 2.0}) {
+    ProcessAccount& process = recording.processes.emplace_back(literal::python_process(7, {"job"}));
+    process.accounts = {literal::walk(joined_s, {{Cause::file_cache, 200, kEmptyStack, "/big"}})};
+    process.totals = {literal::totals(joined_s + 0.01, 200, joined_s < 2 ? 200 : 100, 0)};
+  }
+  recording.processes[0].totals.push_back(literal::totals(2.3, 200, 100, 0));
+  EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.peak, 200 * kMiB);
+}
+
+// It grows to 200 MiB and stays there for seconds, then it gives most back. What it maps alone is 4 MiB less than RSS.
+ProcessAccount plateau(int pid) {
+  ProcessAccount process = literal::python_process(pid, {"job"});
+  const auto walk = [](double time_s, std::int64_t mib) {
+    return literal::walk(time_s,
+                         {{Cause::anonymous, mib - 4}, {Cause::file_cache, 4, kEmptyStack, "/usr/lib/libc.so.6", 0}});
+  };
+  process.accounts = {walk(0.05, 6), walk(0.1, 60), walk(0.3, 200), walk(4, 20)};
+  process.totals = {literal::totals(0.06, 6, 3, 2), literal::totals(4.01, 20, 17, 16)};
+  for (const auto& [time_s, mib] : {std::pair{0.05, 6}, {0.1, 60}, {0.2, 200}, {2.0, 200}, {3.9, 20}})
+    process.polls.push_back({time_s, mib * kMiB, 4 * kMiB});
+  process.high_water_bytes = 200 * kMiB;
+  return process;
+}
+
+TEST(View, APlateauThatNobodyReadIsToldFromItsWalk) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 5);
+  recording.processes = {plateau(7)};
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(view.family.pss.peak, 197 * kMiB);  // libraries count as they were read: a quarter of 4 MiB
+  EXPECT_EQ(view.family.pss.last, 17 * kMiB);
+  EXPECT_TRUE(view.family.pss.estimate);
+  const AccountingMoment& peak = view.family.accounting.peak.value();
+  EXPECT_TRUE(peak.estimate);
+  EXPECT_EQ(peak.rss, 200 * kMiB);
+  EXPECT_EQ(peak.pss, 197 * kMiB);
+  EXPECT_EQ(peak.uss, 196 * kMiB);
+  EXPECT_EQ(peak.shared, 4 * kMiB);
+  EXPECT_EQ(view.family.accounting.rss_sum, peak.rss);
+}
+
+TEST(View, AReadingOfThePlateauSpeaksForAllOfIt) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 30);
+  recording.processes = {plateau(7), plateau(8)};
+  ProcessAccount& late = recording.processes[1];  // it grows while the other one rests
+  for (Account& walk : late.accounts) walk.time_s += 10;
+  for (RssPoint& poll : late.polls) poll.time_s += 10;
+  late.totals = {literal::totals(11.5, 200, 198, 196)};
+  late.born_s = 10;
+  ProcessAccount& rests = recording.processes[0];
+  rests.accounts.pop_back();
+  rests.polls.pop_back();
+  rests.totals = {literal::totals(0.06, 6, 3, 2), literal::totals(1.1, 200, 198, 196)};
+  const View view = build_view(recording, whole_life(recording));
+  const AccountingMoment& peak = view.family.accounting.peak.value();
+  EXPECT_FALSE(peak.estimate);
+  EXPECT_EQ(peak.rss, 400 * kMiB);
+  EXPECT_EQ(peak.pss, 396 * kMiB);
+  EXPECT_GE(view.family.pss.peak, peak.pss);
+}
+
+TEST(View, AShortPeakBetweenWalksIsToldFromPolls) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 5);
+  recording.processes = {plateau(7)};
+  ProcessAccount& process = recording.processes[0];
+  process.polls.push_back({4.5, 70 * kMiB, 4 * kMiB});
+  const View view = build_view(recording, {4.2, 5});
+  EXPECT_EQ(view.family.accounting.rss_sum, 70 * kMiB);
+  EXPECT_EQ(view.family.accounting.peak->pss, 67 * kMiB);
+  EXPECT_EQ(view.family.pss.peak, 67 * kMiB);
 }
 
 TEST(View, CopiesCountInTheIntervalOnly) {
@@ -155,6 +279,34 @@ TEST(Interval, RepeatedPhaseSpansAll) {
   ASSERT_TRUE(interval.ok());
   EXPECT_DOUBLE_EQ(interval->from_s, 1);
   EXPECT_DOUBLE_EQ(interval->to_s, 4);
+}
+
+// Of a phase each process is told by the looks nearest to its edges, which may come a moment later; of seconds, it is
+// not.
+TEST(Interval, ReachesTheLooksThatAPhaseAskedFor) {
+  RecordingAccount recording = literal::quiet();
+  recording.phases = {{"epoch", 1, 2}};
+  recording.info.duration_s = 5;
+  ProcessAccount& process = recording.processes[0];
+  process.born_s = 0;
+  process.ended_s = 5;
+  process.accounts.clear();
+  for (const auto& [time_s, mib] :
+       std::vector<std::pair<double, std::int64_t>>{{0.5, 10}, {1.01, 20}, {1.9, 30}, {2.05, 40}, {2.2, 50}, {4, 60}})
+    process.accounts.push_back(literal::walk(time_s, {{Cause::anonymous, mib}}));
+  const auto growth = [&recording](const char* from, const char* to) {
+    return build_view(recording, *parse_interval(recording, from, to)).processes[0].rss.growth();
+  };
+  EXPECT_EQ(growth("epoch", "epoch"), 20 * kMiB);
+  EXPECT_EQ(growth("1", "2"), 20 * kMiB);
+  EXPECT_EQ(growth("epoch", "2"), 10 * kMiB);
+  EXPECT_EQ(growth("1", "epoch"), 30 * kMiB);
+  recording.phases = {{"epoch", 2, 3}};  // nobody looked near its end
+  EXPECT_EQ(growth("epoch", "epoch"), 10 * kMiB);
+  process.born_s = 1.95;  // what was born after an edge was nothing before
+  recording.phases = {{"epoch", 1.94, 3}};
+  process.accounts.erase(process.accounts.begin(), process.accounts.begin() + 3);
+  EXPECT_EQ(growth("epoch", "epoch"), 50 * kMiB);
 }
 
 TEST(Interval, NonsenseIsExplained) {

@@ -26,6 +26,7 @@
 #include "collect/handover_socket.h"
 #include "collect/page_runs.h"
 #include "collect/page_walk.h"
+#include "file_tree.h"
 #include "procfs/page_scan.h"
 
 namespace whyrss {
@@ -38,18 +39,6 @@ bool is_possible() {
     if (capability.name == "write_tracking") return capability.works;
   return false;
 }
-
-class Folder {
- public:
-  Folder() { path_ = mkdtemp(name_.data()); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string name_ = "/tmp/whyrss-test-XXXXXX", path_;
-};
 
 Fd connect_to(const std::string& path) {
   Fd connection(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -159,7 +148,7 @@ char* map_written() {
 
 TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
   if (!is_possible()) GTEST_SKIP() << "no userfaultfd with WP_ASYNC here";
-  const Folder folder;
+  const FileTree folder;
   auto socket = HandoverSocket::open(folder.path() + "/pool", folder.path());
   ASSERT_TRUE(socket) << socket.error();
   g_pages = map_written();
@@ -196,7 +185,7 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
 
 TEST(WriteTracker, LeavesTheProgramsOwnUserfaultfdAlone) {
   if (!is_possible()) GTEST_SKIP() << "no userfaultfd with WP_ASYNC here";
-  const Folder folder;
+  const FileTree folder;
   auto socket = HandoverSocket::open(folder.path() + "/pool", folder.path());
   ASSERT_TRUE(socket) << socket.error();
   g_pages = map_written();
@@ -226,7 +215,7 @@ TEST(WriteTracker, AdoptsNothingElse) {
 }
 
 TEST(HandoverSocket, DropsWhatIsNoHandoverAndKeepsNoDescriptor) {
-  const Folder folder;
+  const FileTree folder;
   auto socket = HandoverSocket::open(folder.path() + "/pool", folder.path());
   ASSERT_TRUE(socket) << socket.error();
   const std::string path = folder.path() + "/pool.memory";
@@ -246,7 +235,7 @@ TEST(HandoverSocket, DropsWhatIsNoHandoverAndKeepsNoDescriptor) {
 }
 
 TEST(HandoverSocket, LiesWhereItsNameFits) {
-  const Folder folder;
+  const FileTree folder;
   const std::string long_name(120, 'x');
   {
     const auto socket = HandoverSocket::open("/proc/1/fd/" + long_name, folder.path());

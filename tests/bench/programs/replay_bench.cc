@@ -157,8 +157,13 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   const trace::PoolView pool = trace::format_pool(memory, trace::kDefaultChunkCount, 4, kSession);
   std::filesystem::create_directories(directory);
   BackingResolver resolver;
-  const FollowContext context{
-      .directory = directory, .host = "node", .session = kSession, .methods = {}, .resolver = &resolver, .log = {}};
+  const FollowContext context{.directory = directory,
+                              .host = "node",
+                              .memory_group = {},
+                              .session = kSession,
+                              .methods = {},
+                              .resolver = &resolver,
+                              .log = {}};
   const ProcessKey key{.pid = kPid, .start_ticks = 7};
   auto process = ProcessFollow::begin(context, key, 0);
   if (!process) {

@@ -1,5 +1,6 @@
-// Large arrays that only small views keep: found in small-object pools, joined with the lines that made them.
-#include "collect/array_views.h"
+// Large arrays and tensors that only small views keep: found in small-object pools, joined with the lines that made
+// them.
+#include "collect/retaining_views.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,6 +11,8 @@
 #include <memory>
 
 #include "collect/pymalloc_pools.h"
+#include "collect/python_objects.h"
+#include "collect/tensor_views.h"
 #include "ingest/retained_views.h"
 #include "shim/trace/liveness_format.h"
 
@@ -21,13 +24,14 @@ constexpr std::uint64_t kBlock = 96;
 
 std::uint64_t address_of(const void* object) { return reinterpret_cast<std::uint64_t>(object); }
 
-// A pool of CPython's in this process, with array objects as numpy lays them out.
+// A pool of CPython's in this process, with array objects as numpy lays them out and tensor objects as torch does.
 class FakePool {
  public:
   FakePool() : pool_(static_cast<std::byte*>(std::aligned_alloc(kPool, kPool))) {
     std::memset(pool_, 0, kPool);
     type_[3] = address_of("numpy.ndarray");
     other_type_[3] = address_of("numpy.ndarrays");
+    tensor_type_[3] = address_of("Tensor\0and as many bytes as are read of a name");
   }
   FakePool(const FakePool&) = delete;
   FakePool& operator=(const FakePool&) = delete;
@@ -56,6 +60,34 @@ class FakePool {
     return address;
   }
 
+  // A storage of `rows` rows with 512 doubles, which `references` refer to.
+  StorageImpl& add_storage(std::uint64_t rows, std::uint64_t references) {
+    storages_.push_back({.methods = 0x4000'0000,
+                         .references = references,
+                         .weak_references = 1,
+                         .data = 0x7000'0000 + 0x100'0000 * storages_.size(),
+                         .deleter = {},
+                         .device = 0,
+                         .bytes = rows * 512 * 8});
+    return storages_.back();
+  }
+  // The address of a tensor of `rows` rows with 512 doubles each, the first of them at `first_row`.
+  std::uint64_t add_tensor(const StorageImpl& storage, std::int64_t first_row, std::int64_t rows,
+                           bool dropped = false) {
+    impls_.push_back(
+        {.methods = 0x4100'0000, .references = 1, .weak_references = 1, .storage = address_of(&storage), .words = {}});
+    const std::array<std::int64_t, 14> geometry{2, rows, 512, 0, 0, 0, 512, 1, 0, 0, 0, first_row * 512, rows * 512, 7};
+    std::memcpy(impls_.back().words + 5, geometry.data(), sizeof geometry);
+    const TensorObject object{.references = 1,
+                              .type = address_of(&tensor_type_),
+                              .borrowed = dropped ? 1U : 0U,
+                              .impl = address_of(&impls_.back())};
+    std::byte* at = pool_ + sizeof(PoolHead) + count_++ * kBlock + 16;
+    std::memcpy(at, &object, sizeof object);
+    return address_of(at);
+  }
+  TensorImpl& last_impl() { return impls_.back(); }
+
   std::vector<trace::RetainingView> find() {
     PoolHead head{};
     head.live_blocks = static_cast<std::uint32_t>(count_);
@@ -67,7 +99,7 @@ class FakePool {
     liveness.pool_bytes = kPool;
     liveness.ranges = {
         {.start = address_of(pool_), .pages = {trace::PageLiveness::pymalloc | trace::PageLiveness::ever_held | 1}}};
-    return find_retaining_views(TargetMemory(getpid()), liveness);
+    return find_retaining_views(TargetMemory(getpid()), liveness, true);
   }
 
  private:
@@ -78,8 +110,10 @@ class FakePool {
   }
 
   std::byte* pool_;
-  std::array<std::uint64_t, 8> type_{}, other_type_{};  // PyTypeObject as far as its name
-  std::deque<std::array<std::int64_t, 2>> shapes_;      // elements stay where they are
+  std::array<std::uint64_t, 8> type_{}, other_type_{}, tensor_type_{};  // PyTypeObject as far as its name
+  std::deque<std::array<std::int64_t, 2>> shapes_;                      // elements stay where they are
+  std::deque<TensorImpl> impls_;
+  std::deque<StorageImpl> storages_;
   std::uint64_t count_ = 0;
 };
 
@@ -131,6 +165,63 @@ TEST(RetainingViews, SurviveArraysWithNonsenseInThem) {
   EXPECT_TRUE(pool.find().empty());
   const std::uint64_t no_type = 64;
   std::memcpy(reinterpret_cast<void*>(view + offsetof(ArrayObject, type)), &no_type, sizeof no_type);
+  EXPECT_TRUE(pool.find().empty());
+}
+
+TEST(RetainingTensors, AreFoundWhereNothingElseHoldsTheStorage) {
+  FakePool pool;
+  const StorageImpl& storage = pool.add_storage(1000, 2);
+  const std::uint64_t first = pool.add_tensor(storage, 5, 1);
+  const std::uint64_t second = pool.add_tensor(storage, 7, 2);
+  const auto found = pool.find();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].view, first - 16);
+  EXPECT_EQ(found[1].view, second - 16);
+  EXPECT_EQ(found[0].buffer, storage.data);
+  EXPECT_EQ(found[0].buffer_bytes, 1000U * 512U * 8U);
+  EXPECT_EQ(found[0].view_bytes + found[1].view_bytes, 3U * 512U * 8U);
+}
+
+TEST(RetainingTensors, KeepTheTensorThatPythonHasDropped) {
+  FakePool pool;
+  const StorageImpl& storage = pool.add_storage(1000, 2);
+  pool.add_tensor(storage, 0, 1000, true);  // kept by its view
+  pool.add_tensor(storage, 5, 1);
+  EXPECT_EQ(pool.find().size(), 1U);
+  pool.add_tensor(pool.add_storage(1000, 2), 5, 1);
+  pool.add_tensor(pool.add_storage(1000, 2), 0, 1000, true);
+  pool.last_impl().references = 2;  // by something that C++ keeps too
+  EXPECT_EQ(pool.find().size(), 1U);
+}
+
+TEST(RetainingTensors, AreNotOfAStorageThatIsHeldElsewhere) {
+  FakePool pool;
+  pool.add_tensor(pool.add_storage(1000, 2), 5, 1);  // by a tensor that was not found
+  const StorageImpl& held = pool.add_storage(1000, 2);
+  pool.add_tensor(held, 0, 1000);
+  pool.add_tensor(held, 5, 1);
+  EXPECT_TRUE(pool.find().empty());
+}
+
+TEST(RetainingTensors, ShowWhatTheArraysShowThatHoldThem) {
+  FakePool pool;
+  const std::uint64_t tensor = pool.add_tensor(pool.add_storage(1000, 1), 0, 1000);
+  const std::uint64_t array = pool.add(1000, 512, tensor, 1);
+  pool.add(1, 32, array, 1);  // values.numpy()[0, :32]
+  const auto found = pool.find();
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].view_bytes, 32U * 8U);
+}
+
+TEST(RetainingTensors, SurviveTensorsWithNonsenseInThem) {
+  FakePool pool;
+  const StorageImpl& storage = pool.add_storage(1000, 1);
+  pool.add_tensor(storage, 1000, 1);  // behind its end
+  pool.add_tensor(pool.add_storage(1000, 1), 5, 1);
+  pool.last_impl().storage = 24;
+  pool.add_tensor(pool.add_storage(1000, 1), 5, 1);
+  const std::int64_t too_large = std::int64_t{1} << 62;
+  std::memcpy(pool.last_impl().words + 6, &too_large, sizeof too_large);
   EXPECT_TRUE(pool.find().empty());
 }
 
