@@ -5,9 +5,6 @@
 namespace whyrss::shim {
 namespace {
 
-// After the reader's last sign of life.
-constexpr std::uint64_t kSnapshotNs = 50'000'000;
-
 std::string_view text_of(const char* text) noexcept {
   return text != nullptr ? std::string_view(text) : std::string_view();
 }
@@ -30,5 +27,5 @@ WHYRSS_ENTRY void whyrss_mark(const char* text) noexcept { observe_mark(whyrss::
 WHYRSS_ENTRY void whyrss_snapshot() noexcept {
   observe_mark(whyrss::trace::MarkKind::snapshot, {});
   observe_allocator_stats(whyrss::trace::StatsMoment::snapshot);
-  request_look(kSnapshotNs);
+  request_look();
 }

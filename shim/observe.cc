@@ -24,10 +24,11 @@
 namespace whyrss::shim {
 namespace {
 
-// How long a leaving process waits for the last look at its pages: a few ms as a rule, longer only where it is large or
-// the machine so busy that the reader hardly gets its turn. Until so long after the reader's last sign of life, with
-// what a walk of 4 KiB pages and a look at their sums take with cold caches; nobody waits longer than the last.
-constexpr std::uint64_t kExitLookNs = 500'000'000;
+// How long a process waits for a look at its pages: a few ms as a rule, longer only where it is large or the machine so
+// busy that the reader hardly gets its turn (a virtual machine may be held for 50 ms at a time). Until so long after the
+// reader's last sign of life, with what a walk of 4 KiB pages and a look at their sums take with cold caches; nobody
+// waits longer than the last.
+constexpr std::uint64_t kLookNs = 500'000'000;
 constexpr std::uint64_t kLookNsPerPage = 64;
 constexpr std::uint64_t kLongestLookNs = 2'000'000'000;
 // Moves of the resident set below this are not worth a last look: 1 MiB.
@@ -89,7 +90,7 @@ void look_if_moved(ThreadState& thread) noexcept {
   // What was freed, and is kept by the allocator, moves nothing.
   const auto since_ms = static_cast<std::uint32_t>(now_ns() / 1'000'000) - slot->walked_ms.load();
   if (!moved && (pages < kWorthLookingAgainPages || since_ms < kLongSinceMs)) return;
-  if (!look_now(thread, kExitLookNs + pages * kLookNsPerPage, kLongestLookNs))
+  if (!look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs))
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -267,13 +268,14 @@ void observe_note(std::string_view text) noexcept {
   if (Observation event; event) emit_text(event.thread(), trace::RecordKind::note, 0, text);
 }
 
-bool request_look(std::uint64_t limit_ns) noexcept {
+bool request_look(std::uint64_t longest_ns) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return false;
   trace::ProcessSlot* slot = slot_of(event.thread());
   if (slot == nullptr) return false;
   // A program that has just begun may be ahead of its collector.
-  if (look_now(event.thread(), limit_ns, std::max(limit_ns, kLongestLookNs), true)) return true;
+  const std::uint64_t limit_ns = std::max(longest_ns, kLookNs + resident_pages() * kLookNsPerPage);
+  if (look_now(event.thread(), limit_ns, std::max(longest_ns, kLongestLookNs), true)) return true;
   slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
   return false;
 }

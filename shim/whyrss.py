@@ -74,7 +74,7 @@ def mark(text):
 
 
 def snapshot():
-    """Has the pages of this process looked at now; waits at most 50 ms, up to 2 s on a busy machine."""
+    """Has the pages of this process looked at now; waits for it, some ms or on a busy machine up to 2 s."""
     if _snapshot is not None:
         _snapshot()
 

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::size_t kStackBytes = std::size_t{256} * 1024;
 constexpr std::size_t kMostThreads = 8;
-constexpr std::int64_t kServedNs = 45'000'000;  // whyrss_snapshot gives up after 50 ms or more
+constexpr std::int64_t kServedNs = 495'000'000;  // whyrss_snapshot gives up after 500 ms or more
 constexpr int kMostLooks = 200;
 
 int g_truth = -1;
