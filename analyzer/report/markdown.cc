@@ -6,6 +6,7 @@
 #include "report/allocator_figures.h"
 #include "report/cow_text.h"
 #include "report/format.h"
+#include "report/process_text.h"
 #include "report/sections.h"
 
 namespace whyrss {
@@ -22,12 +23,16 @@ std::string list(const std::string& title, const std::vector<std::string>& lines
 
 std::string render_markdown(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
   std::string out = "# Why RSS grew\n\n" + markdown_escaped(recording_line(view)) + "\n\n";
+  const std::vector<ToldProcess> told = told_processes(view, verdicts);
   for (const Verdict& verdict : verdicts) {
+    if (is_alike(told, verdict.pid)) continue;
     const std::string who = verdict.pid ? fmt::format("pid {}: ", *verdict.pid) : "";
     out += fmt::format("- **{}** {}{}  \n  {}  \n  {}\n", slug(verdict.severity), who,
                        markdown_escaped(printable(verdict.headline)), markdown_escaped(printable(verdict.why)),
                        markdown_escaped(printable(verdict.advice)));
   }
+  for (const ToldProcess& one : told)
+    if (!one.alike.empty()) out += fmt::format("- pid {}: {}\n", one.process->account->pid, alike_text(one));
   out += "\n## Memory by process and cause, MiB\n\n" + cause_table(view).markdown();
   if (style.by_touch)
     out += "\n## Lines that made the most memory resident, MiB\n\n" + touch_table(view, style.top).markdown();

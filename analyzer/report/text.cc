@@ -73,16 +73,17 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
     out += wrapped(printable(verdict.why), indent);
     if (!verdict.advice.empty()) out += wrapped(printable(verdict.advice), indent);
   };
-  const std::vector<const ProcessView*> told = told_processes(view, verdicts);
-  for (const ProcessView* process : told) {
-    out += process_line(view, *process, style);
+  const std::vector<ToldProcess> told = told_processes(view, verdicts);
+  for (const ToldProcess& one : told) {
+    out += process_line(view, *one.process, style);
     for (const Verdict& verdict : verdicts)
-      if (verdict.pid == process->account->pid) add(verdict);
+      if (verdict.pid == one.process->account->pid) add(verdict);
+    if (!one.alike.empty()) out += wrapped(alike_text(one), indent);
   }
   for (const Verdict& verdict : verdicts) {
-    const bool shown = std::any_of(told.begin(), told.end(),
-                                   [&](const ProcessView* process) { return verdict.pid == process->account->pid; });
-    if (!shown) add(verdict);
+    const bool shown =
+        std::ranges::any_of(told, [&](const ToldProcess& one) { return verdict.pid == one.process->account->pid; });
+    if (!shown && !is_alike(told, verdict.pid)) add(verdict);
   }
   const std::string rest = rest_text(view, told, verdicts);
   if (!rest.empty()) out += rest + "\n";

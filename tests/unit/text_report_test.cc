@@ -65,6 +65,35 @@ TEST(ShortText, HelpersAreOneLine) {
 )");
 }
 
+// A copy of the quickstart's main process, without what its workers copied.
+ProcessAccount reader(int pid, std::int64_t file_mib) {
+  ProcessAccount account = literal::quickstart().processes.front();
+  account.pid = pid;
+  account.command = {"/usr/bin/python3", "reader.py"};
+  account.accounts = {literal::walk(1, {}), literal::walk(9, {{Cause::file_cache, file_mib}})};
+  return account;
+}
+
+TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreToldOnce) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  for (int i = 0; i < 11; ++i) recording.processes.push_back(reader(50 + i, 100 + i));
+  recording.processes.push_back(reader(70, 100));
+  recording.processes.back().command.back() = "other.py";
+  const std::string text = short_text(recording);
+  std::size_t headlines = 0;
+  for (std::size_t at = text.find("file cache"); at != std::string::npos; at = text.find("file cache", at + 1))
+    ++headlines;
+  EXPECT_EQ(headlines, 2U) << text;
+  EXPECT_NE(text.find("python3 reader.py (pid 50)"), std::string::npos) << text;
+  EXPECT_NE(text.find("python3 other.py (pid 70)"), std::string::npos) << text;
+  EXPECT_NE(text.find("The same holds for 10 more processes of this command: pid 51 (RSS +101 MiB), pid 52"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("and 2 more\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
+}
+
 TEST(ShortText, ShellIsNotTheStoryWhenNothingGrew) {
   RecordingAccount recording = literal::quiet();
   ProcessAccount shell;
