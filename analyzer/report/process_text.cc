@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <set>
@@ -25,11 +26,13 @@ std::map<int, std::vector<const Verdict*>> by_process(const std::vector<Verdict>
   return found;
 }
 
-// What is said of a process, without sizes, shares and times.
+// What is said of a process, without sizes, shares and times; workers' command lines differ in numbers only.
 std::string kind_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts) {
   static const std::regex kFigure("[0-9][0-9.,]* (B|[KMGT]iB|%|m?s)");
   std::string kind;
-  for (const std::string& word : process.account->command) kind += word + '\0';
+  for (const std::string& word : process.account->command)
+    std::ranges::copy_if(word + '\0', std::back_inserter(kind),
+                         [](char letter) { return letter < '0' || letter > '9'; });
   for (const Verdict* verdict : verdicts)
     kind += fmt::format("\n{} {} {}", slug(verdict->severity), verdict->id,
                         std::regex_replace(verdict->headline, kFigure, "#"));
@@ -76,7 +79,7 @@ std::string alike_text(const ToldProcess& told) {
     list += fmt::format("{}pid {} ({}{})", i == 0 ? "" : ", ", process.account->pid, i == 0 ? "RSS " : "", growth);
   }
   if (told.alike.size() > kMostNamed) list += fmt::format(" and {} more", told.alike.size() - kMostNamed);
-  return fmt::format("The same holds for {} more process{} of this command: {}", told.alike.size(),
+  return fmt::format("The same holds for {} more process{} like it: {}", told.alike.size(),
                      told.alike.size() == 1 ? "" : "es", list);
 }
 

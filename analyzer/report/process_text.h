@@ -13,8 +13,8 @@ namespace whyrss {
 // "python quickstart.py": the program by its base name, then its arguments, printable.
 std::string command_text(const std::vector<std::string>& command);
 
-// A process that gets a block of its own in the answer, and those of its command whose verdicts are the same but for
-// their figures: they are named below it.
+// A process that gets a block of its own in the answer, and those whose command line and verdicts are the same but
+// for their figures: they are named below it.
 struct ToldProcess {
   const ProcessView* process = nullptr;
   std::vector<const ProcessView*> alike{};
@@ -23,7 +23,7 @@ struct ToldProcess {
 // Those with a verdict, in the view's order, problems first. Never empty unless the view is.
 std::vector<ToldProcess> told_processes(const View& view, const std::vector<Verdict>& verdicts);
 
-// "The same holds for 2 more processes of this command: pid 12 (RSS +65 MiB), pid 13 (+64 MiB)", "" for none.
+// "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB)", "" for none.
 std::string alike_text(const ToldProcess& told);
 
 // Whether a verdict on this process is told of another one.

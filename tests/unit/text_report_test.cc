@@ -1,4 +1,5 @@
 // What people read, to the letter.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "literal_accounts.h"
@@ -69,7 +70,7 @@ TEST(ShortText, HelpersAreOneLine) {
 ProcessAccount reader(int pid, std::int64_t file_mib) {
   ProcessAccount account = literal::quickstart().processes.front();
   account.pid = pid;
-  account.command = {"/usr/bin/python3", "reader.py"};
+  account.command = {"/usr/bin/python3", "reader.py", fmt::format("--rank={}", pid)};
   account.accounts = {literal::walk(1, {}), literal::walk(9, {{Cause::file_cache, file_mib}})};
   return account;
 }
@@ -79,16 +80,15 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreToldOnce) {
   recording.processes.clear();
   for (int i = 0; i < 11; ++i) recording.processes.push_back(reader(50 + i, 100 + i));
   recording.processes.push_back(reader(70, 100));
-  recording.processes.back().command.back() = "other.py";
+  recording.processes.back().command[1] = "other.py";
   const std::string text = short_text(recording);
   std::size_t headlines = 0;
   for (std::size_t at = text.find("file cache"); at != std::string::npos; at = text.find("file cache", at + 1))
     ++headlines;
   EXPECT_EQ(headlines, 2U) << text;
-  EXPECT_NE(text.find("python3 reader.py (pid 50)"), std::string::npos) << text;
-  EXPECT_NE(text.find("python3 other.py (pid 70)"), std::string::npos) << text;
-  EXPECT_NE(text.find("The same holds for 10 more processes of this command: pid 51 (RSS +101 MiB), pid 52"),
-            std::string::npos)
+  EXPECT_NE(text.find("python3 reader.py --rank=50 (pid 50)"), std::string::npos) << text;
+  EXPECT_NE(text.find("python3 other.py --rank=70 (pid 70)"), std::string::npos) << text;
+  EXPECT_NE(text.find("The same holds for 10 more processes like it: pid 51 (RSS +101 MiB), pid 52"), std::string::npos)
       << text;
   EXPECT_NE(text.find("and 2 more\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
