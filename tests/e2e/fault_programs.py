@@ -29,7 +29,9 @@ class Functions:
                        for start, size, name in re.findall(r"^(\w+) (\w+) [tT] (\w+)$", listed, re.M)}
 
     def names(self, process, stack_id):
-        """The program's functions of a stack, innermost first."""
+        """The program's functions of a stack, innermost first; none where there was no room to take one."""
+        if stack_id == 0:
+            return []
         found = [next((name for name, (start, end) in self.ranges.items() if start < address <= end), None)
                  for address in process.stacks[stack_id].native]
         return [name for name in found if name is not None]
