@@ -131,7 +131,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       verdict.advice = "If the peak is the trouble (a memory limit), make this line hold less at a time.";
       if (received) {
         verdict.why += kReceivedWhy;
-        verdict.advice = std::string("If the peak is the trouble: ") + kReceivedAdvice;
+        verdict.advice = fmt::format("If the peak is the trouble: {}", kReceivedAdvice);
       }
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["at_peak_bytes"] = cause.at_peak;
