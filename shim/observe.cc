@@ -25,9 +25,9 @@ namespace whyrss::shim {
 namespace {
 
 // How long a process waits for a look at its pages: a few ms as a rule, longer only where it is large or the machine so
-// busy that the reader hardly gets its turn (a virtual machine may be held for 50 ms at a time). Until so long after the
-// reader's last sign of life, with what a walk of 4 KiB pages and a look at their sums take with cold caches; nobody
-// waits longer than the last.
+// busy that the reader hardly gets its turn (a virtual machine may be held for 50 ms at a time). Until so long after
+// the reader's last sign of life, with what a walk of 4 KiB pages and a look at their sums take with cold caches;
+// nobody waits longer than the last.
 constexpr std::uint64_t kLookNs = 500'000'000;
 constexpr std::uint64_t kLookNsPerPage = 64;
 constexpr std::uint64_t kLongestLookNs = 2'000'000'000;

@@ -9,8 +9,8 @@
 
 enum { kBlock = 4000, kBlocks = 75000, kChildBlocks = 26000, kKeepEvery = 100 };
 
-static char *blocks[kBlocks];
-static char *child_blocks[kChildBlocks];
+static char* blocks[kBlocks];
+static char* child_blocks[kChildBlocks];
 
 static void load(void) {
   for (int i = 0; i < kBlocks; ++i) {
@@ -32,7 +32,7 @@ static void use(void) {
   }
 }
 
-int main(int count, char **arguments) {
+int main(int count, char** arguments) {
   load();
   drop();
   if (count > 1 && strcmp(arguments[1], "trim") == 0) malloc_trim(0);
