@@ -11,8 +11,8 @@ except ImportError:  # outside of demos/run
 
 __all__ = ["look", "phase"]
 
-SNAPSHOT_S = 0.045  # snapshot() gives up after 0.05 s: one that took less has been served
-TRIES = 20          # on a busy machine
+SNAPSHOT_S = 0.5  # before that snapshot() does not give up: one that took less has been served
+TRIES = 5         # on a busy machine
 
 
 def look():
