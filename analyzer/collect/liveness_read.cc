@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "collect/pymalloc_pools.h"
 #include "shim/trace/liveness_format.h"
 
 namespace whyrss {
@@ -159,7 +158,9 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
   for (LivenessPages& range : liveness.ranges)
     for (std::uint16_t& word : range.pages)
       if ((word & PageLiveness::pymalloc) != 0) words.push_back(&word);
-  liveness.header.pymalloc_live_bytes = read_pools(memory, table->pymalloc_pool_bytes, in_arenas, words);
+  PoolsRead pools = read_pools(memory, table->pymalloc_pool_bytes, in_arenas, words);
+  liveness.header.pymalloc_live_bytes = pools.live_bytes;
+  liveness.pools = std::move(pools.used);
   return liveness;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "collect/page_walk.h"
+#include "collect/pymalloc_pools.h"
 #include "collect/target_memory.h"
 #include "shim/trace/recording_format.h"
 
@@ -20,6 +21,7 @@ struct LivenessPages {
 struct Liveness {
   trace::LivenessHeader header{};  // all but previous_ns and range_count
   std::uint64_t pool_bytes = 0;    // of CPython's small-object pools, 0: none is there
+  std::vector<UsedPool> pools;
   // Resident private anonymous pages that hold or ever held blocks; sorted, disjoint.
   std::vector<LivenessPages> ranges;
 };

@@ -24,23 +24,24 @@ PoolUse use_of_pool(const PoolHead& head, std::uint64_t pool_bytes) {
                          head.live_blocks <= (pool_bytes - sizeof head) / block_bytes &&
                          head.most_next_offset == pool_bytes - block_bytes;
   if (!plausible) return {};
-  return {.used = true, .live_bytes = head.live_blocks * block_bytes};
+  return {.used = true, .live_bytes = head.live_blocks * block_bytes, .block_bytes = block_bytes};
 }
 
-std::uint64_t read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses,
-                         std::span<std::uint16_t* const> pages) {
+PoolsRead read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses,
+                     std::span<std::uint16_t* const> pages) {
   std::vector<std::uint64_t> pools;
   for (const std::uint64_t address : addresses)
     if (address % pool_bytes == 0) pools.push_back(address);  // of others the header's page is not resident
   const std::vector<std::byte> heads = memory.read_each(pools, sizeof(PoolHead));
-  std::uint64_t live_bytes = 0;
+  PoolsRead read;
   std::size_t page = 0;
   for (std::size_t i = 0; i < pools.size(); ++i) {
     PoolHead head{};
     std::memcpy(&head, heads.data() + i * sizeof head, sizeof head);
     const PoolUse use = use_of_pool(head, pool_bytes);
     if (!use.used) continue;
-    live_bytes += use.live_bytes;
+    read.live_bytes += use.live_bytes;
+    if (use.live_bytes > 0) read.used.push_back({.address = pools[i], .block_bytes = use.block_bytes});
     while (page < addresses.size() && addresses[page] < pools[i]) ++page;
     std::size_t end = page;
     while (end < addresses.size() && addresses[end] < pools[i] + pool_bytes) ++end;
@@ -53,7 +54,7 @@ std::uint64_t read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, s
       *pages[page] = static_cast<std::uint16_t>(PageLiveness::pymalloc | PageLiveness::ever_held | here);
     }
   }
-  return live_bytes;
+  return read;
 }
 
 }  // namespace whyrss

@@ -25,12 +25,23 @@ static_assert(sizeof(PoolHead) == 48);
 struct PoolUse {
   bool used = false;
   std::uint64_t live_bytes = 0;  // whole blocks
+  std::uint64_t block_bytes = 0;
 };
 PoolUse use_of_pool(const PoolHead& head, std::uint64_t pool_bytes);
 
+// One with live blocks.
+struct UsedPool {
+  std::uint64_t address = 0, block_bytes = 0;
+};
+
+struct PoolsRead {
+  std::uint64_t live_bytes = 0;  // in all pools
+  std::vector<UsedPool> used;
+};
+
 // Sets the PageLiveness of pymalloc pages. `addresses`: of resident pages in arenas, sorted; `pages`: their words,
-// which get live_units and ever_held. Returns the live bytes in all pools.
-std::uint64_t read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses,
-                         std::span<std::uint16_t* const> pages);
+// which get live_units and ever_held.
+PoolsRead read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses,
+                     std::span<std::uint16_t* const> pages);
 
 }  // namespace whyrss

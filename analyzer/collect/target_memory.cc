@@ -25,12 +25,17 @@ Status TargetMemory::read(std::uint64_t address, std::span<std::byte> into) cons
 
 std::vector<std::byte> TargetMemory::read_each(std::span<const std::uint64_t> addresses, std::size_t bytes_each) const {
   std::vector<std::byte> bytes(addresses.size() * bytes_each);
-  for (std::size_t i = 0; i < addresses.size(); ++i) {
-    const std::span<std::byte> into = std::span(bytes).subspan(i * bytes_each, bytes_each);
-    const ssize_t size = pread(memory_.get(), into.data(), into.size(), static_cast<off_t>(addresses[i]));
-    if (size != static_cast<ssize_t>(bytes_each)) std::ranges::fill(into, std::byte{});
-  }
+  read_each(addresses, bytes_each, bytes);
   return bytes;
+}
+
+void TargetMemory::read_each(std::span<const std::uint64_t> addresses, std::size_t bytes_each,
+                             std::span<std::byte> into) const {
+  for (std::size_t i = 0; i < addresses.size(); ++i) {
+    const std::span<std::byte> one = into.subspan(i * bytes_each, bytes_each);
+    const ssize_t size = pread(memory_.get(), one.data(), one.size(), static_cast<off_t>(addresses[i]));
+    if (size != static_cast<ssize_t>(bytes_each)) std::ranges::fill(one, std::byte{});
+  }
 }
 
 }  // namespace whyrss

@@ -34,6 +34,8 @@ class TargetMemory {
   // `bytes_each` bytes from each address, one after the other. What cannot be read (the page went away) is zero.
   [[nodiscard]] std::vector<std::byte> read_each(std::span<const std::uint64_t> addresses,
                                                  std::size_t bytes_each) const;
+  // The same, into memory that is reused: `into` has as many bytes.
+  void read_each(std::span<const std::uint64_t> addresses, std::size_t bytes_each, std::span<std::byte> into) const;
 
  private:
   pid_t pid_;

@@ -57,13 +57,22 @@ bool PeakPolicy::observe(const PollPoint& point) {
 }
 
 bool ViewPolicy::is_due(trace::WalkTrigger trigger, std::int64_t now_ns, std::uint64_t rss_pages) const {
-  if (trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit) return true;
+  if (trigger == trace::WalkTrigger::exit) return true;
   const std::int64_t since_ns = now_ns - looked_ns_;
+  if (trigger == trace::WalkTrigger::request) {
+    const bool moved = distance(rss_pages, rss_pages_) >= std::max(kGrownPages, rss_pages_ / kMovedPart);
+    return purse_ns(now_ns) > 0 || (moved && since_ns >= kMovedCostsBetween * last_cpu_ns_);
+  }
   const bool worth = rss_pages >= rss_pages_ + kGrownPages || since_ns >= kIntervalNs;
   return worth && since_ns >= kCostsBetween * last_cpu_ns_;
 }
 
+std::int64_t ViewPolicy::purse_ns(std::int64_t now_ns) const {
+  return std::min(purse_ns_ + (now_ns - looked_ns_) / kCostsBetween, kPurseNs);
+}
+
 void ViewPolicy::looked(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t rss_pages) {
+  purse_ns_ = purse_ns(now_ns) - cpu_ns;
   looked_ns_ = now_ns;
   last_cpu_ns_ = cpu_ns;
   rss_pages_ = rss_pages;

@@ -60,20 +60,27 @@ class PeakPolicy {
   std::uint64_t asked_rss_pages_ = 0;  // 0: nothing was observed yet
 };
 
-// When arrays and tensors are looked for after a walk (retaining_views.h): the process has grown since the last time,
-// or 10 s have passed, and at most a hundredth of a core goes into it; at its end and on request at once.
+// When arrays and tensors are looked for after a walk (retaining_views.h), and huge pages are looked into: the process
+// has grown since the last time, or 10 s have passed, and at most a hundredth of a core goes into it; at its end at
+// once. Looks on request share a purse of as much, and may spend what is saved in it together; beyond that they get a
+// tenth of a core where much has moved.
 class ViewPolicy {
  public:
   static constexpr std::uint64_t kGrownPages = 4096;  // 16 MiB
+  static constexpr std::uint64_t kMovedPart = 16;     // of what it had: much of a large process
   static constexpr std::int64_t kIntervalNs = 10'000'000'000;
   static constexpr std::int64_t kCostsBetween = 100;
+  static constexpr std::int64_t kMovedCostsBetween = 10;
+  static constexpr std::int64_t kPurseNs = 100'000'000;
 
   [[nodiscard]] bool is_due(trace::WalkTrigger trigger, std::int64_t now_ns, std::uint64_t rss_pages) const;
   void looked(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t rss_pages);
 
  private:
+  [[nodiscard]] std::int64_t purse_ns(std::int64_t now_ns) const;
   std::int64_t looked_ns_ = 0, last_cpu_ns_ = 0;
-  std::uint64_t rss_pages_ = 0;  // at the last look
+  std::int64_t purse_ns_ = kPurseNs;  // after the last look
+  std::uint64_t rss_pages_ = 0;       // at the last look
 };
 
 // When PSS is read of a process that no look asks about any more: it has moved since the last reading, and rests. Else

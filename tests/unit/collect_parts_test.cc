@@ -131,6 +131,29 @@ TEST(ViewPolicy, LooksWhenTheProcessHasGrownAndTheCostAllows) {
   EXPECT_TRUE(policy.is_due(WalkTrigger::exit, 100 * kSecond, 10'000));
 }
 
+TEST(ViewPolicy, LooksOnRequestAsLongAsItsPurseLasts) {
+  using trace::WalkTrigger;
+  constexpr std::int64_t kMs = 1'000'000;
+  ViewPolicy policy;
+  std::int64_t now_ns = 100'000 * kMs, spent_ns = 0;
+  // Given a program that asks 40 times per second, for looks that take 10 ms each
+  for (int request = 0; request < 400; ++request, now_ns += 25 * kMs) {
+    if (!policy.is_due(WalkTrigger::request, now_ns, 10'000)) continue;
+    spent_ns += 10 * kMs;
+    policy.looked(now_ns, 10 * kMs, 10'000);
+  }
+  // Then a hundredth of its 10 s goes into them, beside what was in the purse
+  EXPECT_LE(spent_ns, ViewPolicy::kPurseNs + 110 * kMs);
+  EXPECT_GE(spent_ns, ViewPolicy::kPurseNs + 90 * kMs);
+  // What moved much is looked at all the same, if a tenth of the time at most goes into it; and the end always
+  EXPECT_FALSE(policy.is_due(WalkTrigger::request, now_ns, 10'000 + ViewPolicy::kGrownPages - 1));
+  policy.looked(now_ns, 10 * kMs, 10'000);
+  EXPECT_FALSE(policy.is_due(WalkTrigger::request, now_ns + 99 * kMs, 10'000 + ViewPolicy::kGrownPages));
+  EXPECT_TRUE(policy.is_due(WalkTrigger::request, now_ns + 100 * kMs, 10'000 + ViewPolicy::kGrownPages));
+  EXPECT_TRUE(policy.is_due(WalkTrigger::request, now_ns + 100 * kMs, 10'000 - ViewPolicy::kGrownPages));
+  EXPECT_TRUE(policy.is_due(WalkTrigger::exit, now_ns, 10'000));
+}
+
 TEST(Tokens, AreFilledIn) {
   setenv("SLURM_JOB_ID", "77", 1);
   setenv("SLURM_PROCID", "3", 1);

@@ -176,6 +176,10 @@ TEST(ReadLiveness, CountsTheObjectsOfCpythonsPools) {
     EXPECT_EQ((word & PageLiveness::live_units) * 8, 2048) << "what is free of a pool in use is slack";
   EXPECT_EQ(live_in(empty), 0U);
   EXPECT_EQ(liveness.header.pymalloc_live_bytes, 1021U * 16U + 16U * 512U);
+  ASSERT_EQ(liveness.pools.size(), 2U) << "in the third nothing lives";
+  EXPECT_EQ(liveness.pools[0].address, full);
+  EXPECT_EQ(liveness.pools[1].address, half);
+  EXPECT_EQ(liveness.pools[1].block_bytes, 512U);
   for (const auto& [address, word] : words_within(liveness, arena.address(), first_pool + 4 * kPool)) {
     EXPECT_NE(word & PageLiveness::pymalloc, 0);
     const bool in_used_pool = address >= full && address < empty + kPool;

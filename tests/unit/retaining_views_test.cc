@@ -97,8 +97,7 @@ class FakePool {
     std::memcpy(pool_, &head, sizeof head);
     Liveness liveness;
     liveness.pool_bytes = kPool;
-    liveness.ranges = {
-        {.start = address_of(pool_), .pages = {trace::PageLiveness::pymalloc | trace::PageLiveness::ever_held | 1}}};
+    liveness.pools = {{.address = address_of(pool_), .block_bytes = kBlock}};
     return find_retaining_views(TargetMemory(getpid()), liveness, true);
   }
 
