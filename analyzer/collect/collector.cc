@@ -79,6 +79,7 @@ void Collector::run() {
     find_new_slots();
     follow_target();
     take_handed_memory();
+    hasten_tracking();
     serve_looks();
     if (now_ns >= next_tick_ns_) tick(now_ns);
     budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns - context_.exact_cpu_ns);

@@ -85,6 +85,7 @@ class Collector {
   void handle_happenings();
   void tick(std::int64_t now_ns);
   void look_at(Followed& followed, trace::WalkTrigger trigger, std::optional<WriteTracker::Huge> track = std::nullopt);
+  void spend(std::int64_t cpu_ns, trace::WalkTrigger trigger);
   // Of processes that have come to rest, and of those that may share with them.
   void read_plateaus(std::int64_t now_ns);
   void note_other_cgroup(ProcessFollow& process);
@@ -93,6 +94,7 @@ class Collector {
   void take_handed_memory();
   [[nodiscard]] bool may_hand_over(const Followed& child, std::int64_t now_ns) const;
   std::map<Followed*, WriteTracker::Huge> take_due_tracking(const std::vector<Followed*>& members, std::int64_t now_ns);
+  void hasten_tracking();
   [[nodiscard]] static std::int64_t next_tracking(const std::vector<Followed*>& members);
   [[nodiscard]] static bool is_leaving(const Followed& followed);
   [[nodiscard]] bool has_relatives(const Followed& followed) const;

@@ -57,6 +57,13 @@ bool Collector::has_relatives(const Followed& followed) const {
   });
 }
 
+void Collector::spend(std::int64_t cpu_ns, WalkTrigger trigger) {
+  if (trigger == WalkTrigger::request)
+    budget_.spend_on_request(cpu_ns);
+  else
+    budget_.spend(cpu_ns, must_happen(trigger));
+}
+
 void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<WriteTracker::Huge> track) {
   ProcessFollow& process = *followed.process;
   const std::int64_t now_ns = monotonic_ns();
@@ -70,7 +77,7 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   if (slot != nullptr) process.set_live_bytes(slot->live_bytes.load());
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), track);
-  budget_.spend(cost_ns, must);
+  spend(cost_ns, trigger);
   if (slot != nullptr) {
     slot->walked_rss_pages.store(process.walked_rss_pages());
     slot->walked_minor_faults.store(process.walked_minor_faults());
@@ -79,14 +86,13 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   if (first || asked) process.write_status(trigger);
   if (first && !is_target) note_other_cgroup(process);
   if (first && is_target) {
-    if (!process.has_smaps()) budget_.spend(process.write_smaps(trigger), true);
+    if (!process.has_smaps()) spend(process.write_smaps(trigger), trigger);
     return;
   }
   const bool affordable = process.rss_pages() < kRollupPages && process.wants_rollup(now_ns) &&
                           process.rss_pages() >= kTotalsPages && budget_.allows(now_ns, cost_ns * 2);
   const bool worth = process.rss_pages() >= kTotalsPages || has_relatives(followed);
-  if ((of_family(trigger) && !leaving) || (must ? worth : affordable))
-    budget_.spend(process.write_rollup(trigger), must);
+  if ((of_family(trigger) && !leaving) || (must ? worth : affordable)) spend(process.write_rollup(trigger), trigger);
 }
 
 void Collector::read_plateaus(std::int64_t now_ns) {
@@ -146,13 +152,13 @@ void Collector::serve_looks() {
     const bool writes_files = process.written_file_pages() >= kWrittenPages;
     const bool with_smaps = (process.pid() == setup_.target && process.rss_pages() >= kSmapsPages) || writes_files;
     const bool quick = process.rss_pages() < (writes_files ? kRollupPages : kQuickSmapsPages);
-    if (with_smaps && quick) budget_.spend(process.write_smaps(trigger), true);
+    if (with_smaps && quick) spend(process.write_smaps(trigger), trigger);
     std::uint32_t done = slot.look_done.load(std::memory_order_relaxed);
     while (is_before(done, request) &&
            !slot.look_done.compare_exchange_weak(done, request, std::memory_order_release)) {
     }
     syscall(SYS_futex, &slot.look_done, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-    if (with_smaps && !quick) budget_.spend(process.write_smaps(trigger), true);
+    if (with_smaps && !quick) spend(process.write_smaps(trigger), trigger);
   }
 }
 

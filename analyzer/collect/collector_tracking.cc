@@ -6,6 +6,8 @@
 
 namespace whyrss {
 
+using trace::WalkTrigger;
+
 void Collector::take_handed_memory() {
   for (HandedMemory& handed : setup_.handover.take()) {
     auto tracker = WriteTracker::adopt(std::move(handed.descriptor));
@@ -56,6 +58,26 @@ std::map<Collector::Followed*, WriteTracker::Huge> Collector::take_due_tracking(
       due.try_emplace(&parent->second, WriteTracker::Huge::leave);
   }
   return due;
+}
+
+// A child that asks for a look was not made for an exec: it is tracked before it goes on and writes, if both sides can
+// be by now.
+void Collector::hasten_tracking() {
+  const std::int64_t now_ns = monotonic_ns();
+  const trace::PoolView pool = setup_.pool.view();
+  bool hastened = false;
+  for (auto& [key, followed] : followed_) {
+    if (followed.track_at_ns <= 0 || followed.slot == trace::kNoSlot || is_leaving(followed)) continue;
+    if (pool.slots[followed.slot].look_request.load(std::memory_order_acquire) == followed.look_served) continue;
+    const auto parent = followed_.find(followed.forked_from);
+    if (!followed.process->has_write_tracker() || parent == followed_.end() ||
+        !parent->second.process->has_write_tracker())
+      continue;
+    followed.track_at_ns = std::min(followed.track_at_ns, now_ns);
+    due_families_[followed.family] = {.trigger = WalkTrigger::fork, .at_ns = now_ns, .since_ns = now_ns};
+    hastened = true;
+  }
+  if (hastened) walk_families();
 }
 
 // The first moment at which a member is old enough; 0: none waits.

@@ -10,9 +10,10 @@ namespace whyrss {
 
 // What the collector may take of a core, measured in its own CPU time: with the burst it stays below 1 % of
 // a job of 30 s. Half of it is for each of two
-// purses: looks that must happen (start, fork, exit, request), which may overdraw theirs, and those that
+// purses: looks that must happen (start, fork, exit), which may overdraw theirs, and those that
 // follow growth. So a storm of short programs cannot blind us for the one that grows. What one purse has
-// no room for goes to the other.
+// no room for goes to the other. Looks on request are the program's own affair: it may take as many as it wants to
+// pay for, and is told of its forks and its growth all the same.
 class WalkBudget {
  public:
   static constexpr double kShare = 0.006;
@@ -23,6 +24,7 @@ class WalkBudget {
     (must_happen ? must_ns_ : growth_ns_) -= cpu_ns;
     spent_ns_ += cpu_ns;
   }
+  void spend_on_request(std::int64_t cpu_ns) { spent_ns_ += cpu_ns; }
   // Of `total_cpu_ns` since the start, what no look was charged with is for what had to happen.
   void settle(std::int64_t total_cpu_ns) {
     if (total_cpu_ns > spent_ns_) spend(total_cpu_ns - spent_ns_, true);

@@ -28,6 +28,7 @@ def main():
     total = 0
     for epoch in range(loader.EPOCHS):
         with phase("epoch %d" % (epoch + 1)):
+            look()
             for sizes, _ in batches:
                 total += int(sizes.sum())
             look()

@@ -66,10 +66,16 @@ class Whyrss:
 
     def finished_report(self, recording):
         """The JSON report, once the recording is complete."""
-        def complete():
-            report = self.report(recording)
-            return report if report["recording"]["complete"] else None
-        return wait_until(complete, f"{recording} is complete")
+        self.wait_until_complete(recording)
+        report = self.report(recording)
+        assert report["recording"]["complete"]
+        return report
+
+    @staticmethod
+    def wait_until_complete(recording):
+        manifest = pathlib.Path(recording) / "manifest.json"
+        wait_until(lambda: manifest.exists() and json.loads(manifest.read_text())["state"] == "complete",
+                   f"{recording} is complete")
 
     def unmissed_report(self, folder, command, printed, attempts, **options):
         """The JSON report of a recording that missed no look: a leaving process waits a moment for its last one, which

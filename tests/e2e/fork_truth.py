@@ -32,6 +32,8 @@ def say(path, **entry):
 # Which physical page was where when this process was forked; empty where the kernel does not tell them.
 frames_at_fork = {}
 FRAME, PRESENT, FILE, PROTECTED = (1 << 55) - 1, 1 << 63, 1 << 61, 1 << 57
+STRETCH = 512 * 8  # bytes of entries
+NONE = bytes(STRETCH)
 
 
 def private_ranges():
@@ -44,9 +46,8 @@ def private_ranges():
 
 
 def physical_frames(pagemap, start, end):
-    frames = array.array("Q")
-    frames.frombytes(os.pread(pagemap, (end - start) // PAGE * 8, start // PAGE * 8))
-    return frames
+    """An entry of 8 bytes per page."""
+    return os.pread(pagemap, (end - start) // PAGE * 8, start // PAGE * 8)
 
 
 def remember_frames():
@@ -60,13 +61,19 @@ def remember_frames():
 
 def copied_pages():
     """Inherited pages that are other physical pages now; None where that is not known."""
-    copied = known = 0
+    copied, known = 0, False
     pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
     for (start, end), before in frames_at_fork.items():
-        for old, new in zip(before, physical_frames(pagemap, start, end)):
-            if old & new & PRESENT and not (old | new) & FILE:
-                known += old & FRAME != 0
-                copied += (old ^ new) & FRAME != 0
+        after = physical_frames(pagemap, start, end)
+        # Most have not changed: only stretches that have are looked at one by one.
+        for at in range(0, len(after), STRETCH):
+            old_stretch, new_stretch = before[at:at + STRETCH], after[at:at + STRETCH]
+            if known and old_stretch == new_stretch or old_stretch == NONE:
+                continue
+            for old, new in zip(array.array("Q", old_stretch), array.array("Q", new_stretch)):
+                if old & new & PRESENT and not (old | new) & FILE:
+                    known = known or old & FRAME != 0
+                    copied += (old ^ new) & FRAME != 0
     os.close(pagemap)
     return copied if known else None
 
@@ -85,6 +92,6 @@ def tracked_pages(buffer, size):
     address = ctypes.addressof(ctypes.c_char.from_buffer(buffer))
     start, end = -(-address // PAGE) * PAGE, (address + size) // PAGE * PAGE
     pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
-    tracked = sum(1 for page in physical_frames(pagemap, start, end) if page & PROTECTED)
+    tracked = sum(1 for page in array.array("Q", physical_frames(pagemap, start, end)) if page & PROTECTED)
     os.close(pagemap)
     return tracked

@@ -1,11 +1,12 @@
 """Small views that keep large buffers of numpy and torch: found, counted, and told with both lines where they are known."""
 import json
-import subprocess
 
 import pytest
 
 from conftest import wait_until
 from expected.report_reading import assert_conserved
+from fork_runs import has_module
+from interpreters import DEBIAN
 
 PROGRAM = """
 import sys
@@ -34,8 +35,7 @@ for look in range(3):
 
 @pytest.fixture(params=["numpy", "torch"])
 def library(request):
-    probe = subprocess.run(["/usr/bin/python3", "-c", f"import {request.param}"], capture_output=True, check=False)
-    if probe.returncode != 0:
+    if not has_module(DEBIAN, request.param):
         pytest.skip(f"{request.param} is not installed")
     return request.param
 

@@ -343,6 +343,16 @@ TEST(WalkBudget, FollowsGrowthHoweverMuchHadToHappen) {
   EXPECT_TRUE(budget.allows(10'000'000'000, 10'000'000));
 }
 
+TEST(WalkBudget, IsNotForLooksOnRequest) {
+  WalkBudget budget(0);
+  budget.spend_on_request(100 * WalkBudget::kBurstNs);
+  budget.settle(100 * WalkBudget::kBurstNs + WalkBudget::kBurstNs / 2);
+  EXPECT_TRUE(budget.allows(0, WalkBudget::kBurstNs));
+  EXPECT_TRUE(budget.allows_overdraft(0));
+  budget.settle(102 * WalkBudget::kBurstNs + WalkBudget::kBurstNs / 2);
+  EXPECT_FALSE(budget.allows_overdraft(0)) << "what nobody asked for is charged";
+}
+
 TEST(WalkBudget, CountsWhatNoLookWasChargedWith) {
   WalkBudget budget(0);
   budget.spend(WalkBudget::kBurstNs / 2, false);
