@@ -55,7 +55,8 @@ class Workplace {
   std::string path_;
 };
 
-// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner.
+// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner, and what was given up
+// with MADV_FREE not at all.
 struct Parts {
   std::int64_t held = 0, file = 0;
 };
@@ -65,7 +66,7 @@ Parts parts_of(const Account& account) {
   for (const Slice& slice : account.slices) {
     if (slice.site.cause == Cause::file_cache)
       parts.file += slice.bytes;
-    else if (slice.site.cause != Cause::fork_shared)
+    else if (slice.site.cause != Cause::fork_shared && slice.site.cause != Cause::lazy_free)
       parts.held += slice.bytes;
   }
   return parts;

@@ -19,6 +19,7 @@
 #include "collect/cgroup.h"
 #include "collect/descriptor_count.h"
 #include "collect/huge_pages.h"
+#include "collect/lazy_free.h"
 #include "collect/retaining_views.h"
 #include "procfs/process_stat.h"
 #include "recording/block_payload.h"
@@ -179,6 +180,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
     if (!partial) {
       if (context_->methods.between) context_->methods.between();
       if (stored && liveness != 0) write_liveness(*walk, liveness);
+      if (stored && may_have_lazy_free_) write_lazy_free(*walk);
       has_walk_ = true;
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;
@@ -235,6 +237,14 @@ void ProcessFollow::write_huge_pages(const PageWalk& walk, const TargetMemory& m
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   append(FrameKind::huge, look_into_huge_pages(memory, walk));
   huge_looks_.looked(monotonic_ns(), thread_cpu_ns() - begin_cpu_ns, walk.counted_pages);
+}
+
+void ProcessFollow::write_lazy_free(const PageWalk& walk) {
+  if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
+  const auto reading = read_lazy_free(pid_, walk);
+  if (!reading) return;
+  if (reading->any) append(FrameKind::lazy_free, reading->payload);
+  may_have_lazy_free_ = reading->any;
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {

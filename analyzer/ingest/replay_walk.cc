@@ -6,6 +6,7 @@
 
 #include "attribute/attribute.h"
 #include "ingest/huge_zeros.h"
+#include "ingest/lazy_free.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 #include "ingest/retained_views.h"
@@ -149,6 +150,8 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
         if (range.address < range.size_bytes) process.small.forget(range.address, range.size_bytes - range.address);
       } else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE) {
         drop_pages(process, range);
+      } else if (range.argument == MADV_FREE) {
+        space.give_up_pages(range.address, range.size_bytes, process.image->resolve(range.stack_id).id);
       }
       return;
     }
@@ -226,7 +229,8 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .ancestor_owned = {},
                     .live_pages = {},
                     .touched = {},
-                    .huge_zeros = {}};
+                    .huge_zeros = {},
+                    .lazy_free = {}};
   if (traced) {
     AddressSpace& space = process.space;
     const trace::AttachRecord& attach = process.image->attach();
@@ -245,6 +249,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     take_liveness(process, walk.time_ns, evidence);
     take_views(process, walk.time_ns, time_s);
     take_huge_pages(process, walk.time_ns, evidence);
+    if (!pages->smaps_only) take_lazy_free(process, walk.time_ns, evidence);
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
@@ -270,6 +275,31 @@ void Replay::take_huge_pages(Process& process, std::uint64_t walk_ns, Evidence& 
     evidence.has_huge = true;
     evidence.huge_stride = zeros->stride;
     evidence.huge_zeros = std::move(zeros->ranges);
+  }
+}
+
+// What the program gives up between the walk, whose events were played, and a later moment.
+std::vector<Range> Replay::given_up_until(const Process& process, std::uint64_t time_ns) {
+  std::vector<Range> ranges;
+  for (std::size_t i = process.next_record; i < process.records.size(); ++i) {
+    const EventRecord& record = process.records[i];
+    if (record.time_ns > time_ns || record.kind == RecordKind::attach) break;
+    trace::RangeRecord range{};
+    if (record.kind != RecordKind::advise || !read_record(record, range) || range.argument != MADV_FREE) continue;
+    const std::uint64_t room = std::numeric_limits<std::uint64_t>::max() - range.address;
+    ranges.push_back({range.address, range.address + std::min(range.size_bytes, room)});
+  }
+  return ranges;
+}
+
+void Replay::take_lazy_free(Process& process, std::uint64_t walk_ns, Evidence& evidence) {
+  for (; process.next_lazy < process.lazy_frames.size(); ++process.next_lazy) {
+    const auto read = read_lazy_free(process.lazy_frames[process.next_lazy]);
+    if (read && read->walk_end_ns > walk_ns) return;
+    if (!read || read->walk_end_ns < walk_ns) continue;
+    evidence.lazy_free =
+        find_lazy_pages(read->sums, process.space.given_up().within(0, std::numeric_limits<std::uint64_t>::max()),
+                        given_up_until(process, read->read_ns), evidence);
   }
 }
 

@@ -137,10 +137,31 @@ std::vector<TouchView> touch_views(const Touchers& touchers) {
   return views;
 }
 
+using Advisers = std::map<StackId, AdviceView>;
+
+void add_advice(const Slice& slice, std::int64_t sign, Advisers& advisers) {
+  for (const AdviceShare& share : slice.advised) {
+    AdviceView& advice = advisers[share.stack];
+    advice.stack = share.stack;
+    advice.growth += sign * share.bytes;
+    if (sign > 0) advice.resident += share.bytes;
+  }
+}
+
+std::vector<AdviceView> advice_views(const Advisers& advisers) {
+  std::vector<AdviceView> views;
+  for (const auto& [stack, advice] : advisers)
+    if (advice.growth != 0 || advice.resident != 0) views.push_back(advice);
+  std::ranges::stable_sort(views, std::ranges::greater{},
+                           [](const AdviceView& advice) { return std::pair(advice.growth, advice.resident); });
+  return views;
+}
+
 std::map<Site, SiteView> site_views(const Account* first, const Account* last, const Account* peak,
                                     const Account* huge) {
   std::map<Site, SiteView> sites;
   std::map<Site, Touchers> touchers;
+  std::map<Site, Advisers> advisers;
   const auto add = [&](const Account* account, auto&& count) {
     if (account == nullptr) return;
     for (const Slice& slice : account->slices) {
@@ -154,11 +175,13 @@ std::map<Site, SiteView> site_views(const Account* first, const Account* last, c
   // Blocks that live at both ends were sampled once: the errors cancel in part, and their sum is too cautious.
   add(first, [&](SiteView& site, const Slice& slice) {
     add_touch(slice, -1, touchers[slice.site]);
+    if (!slice.advised.empty()) add_advice(slice, -1, advisers[slice.site]);
     site.growth -= slice.bytes;
     site.variance += slice.variance;
   });
   add(last, [&](SiteView& site, const Slice& slice) {
     add_touch(slice, 1, touchers[slice.site]);
+    if (!slice.advised.empty()) add_advice(slice, 1, advisers[slice.site]);
     site.growth += slice.bytes;
     site.resident += slice.bytes;
     site.exclusive += slice.exclusive_bytes;
@@ -167,6 +190,7 @@ std::map<Site, SiteView> site_views(const Account* first, const Account* last, c
   add(peak, [](SiteView& site, const Slice& slice) { site.at_peak += slice.bytes; });
   add(huge, [](SiteView& site, const Slice& slice) { site.huge = site.huge.value_or(0) + slice.huge_bytes; });
   for (const auto& [site, of_site] : touchers) sites[site].touched = touch_views(of_site);
+  for (const auto& [site, of_site] : advisers) sites[site].advised = advice_views(of_site);
   return sites;
 }
 
