@@ -30,35 +30,29 @@ std::vector<Range> private_anonymous_pages(const Evidence& evidence) {
   return pages;
 }
 
-void add_page(std::uint64_t page, std::vector<Range>& pages) {
-  if (!pages.empty() && pages.back().end > page) return;
-  if (!pages.empty() && pages.back().end == page)
-    pages.back().end = page + kLivePageBytes;
-  else
-    pages.push_back({page, page + kLivePageBytes});
-}
-
 // Of all pages in `within`, those on which a small block is known to live.
 std::vector<Range> live_pages(const Evidence& evidence, const std::vector<AdvisedRange>& within) {
-  std::vector<Range> pages;
-  if (evidence.has_liveness || evidence.small_blocks == nullptr) {
-    for (const LivePages& stretch : evidence.live_pages)
-      visit_overlaps(within, stretch.start, stretch.end(), [&](std::uint64_t start, std::uint64_t end) {
-        for (std::uint64_t i = (start - stretch.start) / kLivePageBytes;
-             i < stretch.pages.size() && stretch.start + i * kLivePageBytes < end; ++i)
-          if (stretch.pages[i].live_bytes > 0) add_page(stretch.start + i * kLivePageBytes, pages);
-      });
-    return pages;
-  }
   std::vector<std::uint64_t> starts;
-  evidence.small_blocks->for_each([&](const LiveBlock& block) {
-    visit_pages(block.address, block.size_bytes, [&](std::uint64_t at, std::int64_t) {
-      visit_overlaps(within, at, at + 1,
-                     [&](std::uint64_t, std::uint64_t) { starts.push_back(at - at % kLivePageBytes); });
+  for (const LivePages& stretch : evidence.live_pages)
+    visit_overlaps(within, stretch.start, stretch.end(), [&](std::uint64_t start, std::uint64_t end) {
+      for (std::uint64_t at = start - start % kLivePageBytes; at < end; at += kLivePageBytes)
+        if (stretch.pages[(at - stretch.start) / kLivePageBytes].live_bytes > 0) starts.push_back(at);
     });
-  });
+  if (!evidence.has_liveness && evidence.small_blocks != nullptr)
+    evidence.small_blocks->for_each([&](const LiveBlock& block) {
+      visit_pages(block.address, block.size_bytes, [&](std::uint64_t at, std::int64_t) {
+        visit_overlaps(within, at, at + 1,
+                       [&](std::uint64_t, std::uint64_t) { starts.push_back(at - at % kLivePageBytes); });
+      });
+    });
   std::ranges::sort(starts);
-  for (const std::uint64_t start : starts) add_page(start, pages);
+  std::vector<Range> pages;
+  for (const std::uint64_t start : starts) {
+    if (pages.empty() || pages.back().end < start)
+      pages.push_back({start, start + kLivePageBytes});
+    else
+      pages.back().end = start + kLivePageBytes;
+  }
   return pages;
 }
 

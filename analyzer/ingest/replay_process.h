@@ -1,4 +1,4 @@
-// What Replay keeps of one process. Private to replay.cc and replay_walk.cc.
+// What Replay keeps of one process. Private to replay*.cc.
 #pragma once
 
 #include <algorithm>

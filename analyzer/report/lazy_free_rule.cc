@@ -44,8 +44,11 @@ std::int64_t lazy_free_at(const RecordingAccount& recording, double time_s) {
 void lazy_free_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     const CauseView* cause = process.find(Cause::lazy_free);
-    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const std::int64_t growth = cause->rss.growth();
+    if (cause == nullptr) continue;
+    // What a fork child shares its relatives tell of.
+    const std::int64_t growth =
+        process.account->born_by_fork ? std::min(cause->rss.growth(), cause->uss_growth) : cause->rss.growth();
+    if (!is_worth_naming(growth, process)) continue;
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause->sites));
     const std::vector<LineGrowth> advisers = growth_by_advice(view.recording->stacks, pointers(cause->sites));
     Verdict verdict{.id = "lazy-free-growth", .severity = Severity::ok, .pid = process.account->pid, .bytes = growth};

@@ -7,10 +7,12 @@ import json
 import os
 
 import frame_reader
+import jsonschema
 import pytest
 
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, marked_line, verdicts
 from test_heap_account import preload
+from test_json_schema import SCHEMA
 
 MIB = 1 << 20
 LAZY_FREE_FRAME = 18  # shim/trace/recording_format.h
@@ -68,6 +70,7 @@ def recorded(whyrss, recording, tmp_path, source, *options):
     assert (result.returncode, result.stderr) == (0, "")
     report = whyrss.finished_report(recording)
     assert_conserved(report)
+    jsonschema.validate(report, SCHEMA)
     assert report["recording"]["lost"]["snapshots"] == 0
     return {line["who"]: line for line in map(json.loads, result.stdout.splitlines())}, script, report
 
