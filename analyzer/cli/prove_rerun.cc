@@ -55,8 +55,8 @@ class Workplace {
   std::string path_;
 };
 
-// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner, and what was given up
-// with MADV_FREE not at all.
+// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner. What was given up with
+// MADV_FREE counts as held: between two looks it may have been in use.
 struct Parts {
   std::int64_t held = 0, file = 0;
 };
@@ -66,7 +66,7 @@ Parts parts_of(const Account& account) {
   for (const Slice& slice : account.slices) {
     if (slice.site.cause == Cause::file_cache)
       parts.file += slice.bytes;
-    else if (slice.site.cause != Cause::fork_shared && slice.site.cause != Cause::lazy_free)
+    else if (slice.site.cause != Cause::fork_shared)
       parts.held += slice.bytes;
   }
   return parts;

@@ -22,21 +22,38 @@ std::string advice_for(const ProcessView& process) {
   return advice + ".";
 }
 
+constexpr double kSameMomentS = 0.25;
+
+struct Lazy {
+  std::int64_t bytes = 0, exclusive_bytes = 0;
+  friend auto operator<=>(const Lazy&, const Lazy&) = default;
+};
+
+Lazy lazy_of(const Account& account) {
+  Lazy lazy;
+  for (const Slice& slice : account.slices) {
+    if (slice.site.cause != Cause::lazy_free) continue;
+    lazy.bytes += slice.bytes;
+    lazy.exclusive_bytes += slice.exclusive_bytes;
+  }
+  return lazy;
+}
+
 }  // namespace
 
 std::int64_t lazy_free_at(const RecordingAccount& recording, double time_s) {
   std::int64_t sum = 0, most_shared = 0;
   for (const ProcessAccount& process : recording.processes) {
     const bool lives = process.born_s <= time_s && process.ended_s.value_or(time_s) >= time_s;
-    const Account* account = lives ? last_at(process.accounts, time_s) : nullptr;
-    if (account == nullptr) continue;
-    std::int64_t shared = 0;
-    for (const Slice& slice : account->slices) {
-      if (slice.site.cause != Cause::lazy_free) continue;
-      sum += slice.exclusive_bytes;
-      shared += slice.bytes - slice.exclusive_bytes;
-    }
-    most_shared = std::max(most_shared, shared);
+    const Account* before = lives ? last_at(process.accounts, time_s) : nullptr;
+    if (before == nullptr) continue;
+    Lazy lazy = lazy_of(*before);
+    // Between two looks it may have been in use.
+    if (const Account* after = first_after(process.accounts, time_s);
+        after != nullptr && time_s - before->time_s > kSameMomentS)
+      lazy = std::min(lazy, lazy_of(*after));
+    sum += lazy.exclusive_bytes;
+    most_shared = std::max(most_shared, lazy.bytes - lazy.exclusive_bytes);
   }
   return sum + most_shared;
 }

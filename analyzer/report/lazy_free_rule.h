@@ -8,7 +8,8 @@
 
 namespace whyrss {
 
-// Of all processes that live at a time, as their last looks told; what relatives share counts once.
+// Of all processes that live at a time, as their looks around it told: at least so much. What relatives share counts
+// once.
 std::int64_t lazy_free_at(const RecordingAccount& recording, double time_s);
 
 // The rule lazy-free-growth.

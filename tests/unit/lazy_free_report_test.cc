@@ -81,6 +81,11 @@ TEST(LazyFreeReport, CountsOnceWhatRelativesShare) {
   EXPECT_EQ(lazy_free_at(recording, 1.2), 20 * kMiB);
   EXPECT_EQ(lazy_free_at(recording, 2.2), (10 + 10 + 45) * kMiB);
   EXPECT_EQ(lazy_free_at(recording, 2.8), 55 * kMiB);
+  // Between two looks: what both saw.
+  recording.processes.resize(1);
+  recording.processes[0].accounts.push_back(literal::walk(4, {{Cause::anonymous, 95}, {Cause::lazy_free, 5}}));
+  EXPECT_EQ(lazy_free_at(recording, 2.1), 55 * kMiB);
+  EXPECT_EQ(lazy_free_at(recording, 3), 5 * kMiB);
 }
 
 }  // namespace
