@@ -21,6 +21,7 @@ void append(const T& value, std::vector<std::byte>& payload) {
 }  // namespace
 
 std::optional<LazyFreeReading> read_lazy_free(pid_t pid, const PageWalk& walk) {
+  if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return std::nullopt;  // says of no page that it is there
   const auto text = read_file(fmt::format("/proc/{}/smaps", pid));
   if (!text) return std::nullopt;
   const std::vector<SmapsEntry> entries = parse_smaps(*text);

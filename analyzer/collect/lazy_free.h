@@ -16,7 +16,8 @@ struct LazyFreeReading {
   std::vector<std::byte> payload;  // of a lazy_free frame
 };
 
-// After that walk of the process. Nothing when smaps cannot be read to its end: the process is leaving.
+// After that walk of the process. Nothing when smaps cannot be read to its end, as of a process that is leaving, or the
+// walk says of no page where it is.
 std::optional<LazyFreeReading> read_lazy_free(pid_t pid, const PageWalk& walk);
 
 }  // namespace whyrss

@@ -19,7 +19,6 @@
 #include "collect/cgroup.h"
 #include "collect/descriptor_count.h"
 #include "collect/huge_pages.h"
-#include "collect/lazy_free.h"
 #include "collect/retaining_views.h"
 #include "procfs/process_stat.h"
 #include "recording/block_payload.h"
@@ -174,13 +173,17 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   auto walk = walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, pass ? &*pass : nullptr);
   if (walk) {
     if (pass) write_tracked(*pass, *walk);
+    std::optional<LazyFreeReading> lazy_free;
+    if (may_have_lazy_free_) lazy_free = read_lazy_free(pid_, *walk);
+    // One that takes its memory down meanwhile would seem to have none left.
+    if (may_have_lazy_free_ && !lazy_free && !has_memory()) walk->header.flags |= trace::WalkFlags::partial;
     const bool partial = (walk->header.flags & trace::WalkFlags::partial) != 0;
     // A torn walk is worth something only where there is no other.
     const bool stored = (!partial || !has_walk_) && append(FrameKind::walk, encode_walk(*walk));
     if (!partial) {
       if (context_->methods.between) context_->methods.between();
       if (stored && liveness != 0) write_liveness(*walk, liveness);
-      if (stored && may_have_lazy_free_) write_lazy_free(*walk);
+      if (stored && lazy_free) write_lazy_free(*lazy_free);
       has_walk_ = true;
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;
@@ -239,12 +242,16 @@ void ProcessFollow::write_huge_pages(const PageWalk& walk, const TargetMemory& m
   huge_looks_.looked(monotonic_ns(), thread_cpu_ns() - begin_cpu_ns, walk.counted_pages);
 }
 
-void ProcessFollow::write_lazy_free(const PageWalk& walk) {
-  if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
-  const auto reading = read_lazy_free(pid_, walk);
-  if (!reading) return;
-  if (reading->any) append(FrameKind::lazy_free, reading->payload);
-  may_have_lazy_free_ = reading->any;
+void ProcessFollow::write_lazy_free(const LazyFreeReading& reading) {
+  if (reading.any) append(FrameKind::lazy_free, reading.payload);
+  may_have_lazy_free_ = reading.any;
+}
+
+// False from the moment on at which a leaving process has given it up.
+bool ProcessFollow::has_memory() const {
+  const auto text = read_file(proc("statm"));
+  const auto memory = text ? parse_statm(*text) : std::nullopt;
+  return memory && memory->size > 0;
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collect/cgroup.h"
+#include "collect/lazy_free.h"
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
 #include "collect/walk_policy.h"
@@ -116,7 +117,8 @@ class ProcessFollow {
   void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
   void write_huge_pages(const PageWalk& walk, const TargetMemory& memory);
-  void write_lazy_free(const PageWalk& walk);
+  void write_lazy_free(const LazyFreeReading& reading);
+  [[nodiscard]] bool has_memory() const;
   void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
   void count_handles(std::int64_t now_ns);
   void write_handles();

@@ -137,6 +137,30 @@ def test_nothing_is_left_of_what_was_taken_away(whyrss, recording, tmp_path):
     assert kinds[-4:] == 4 * [frame_reader.WALK]
 
 
+SHORT_PROGRAM = r"""
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+int main(void) {
+  char *memory = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(memory, 1, 64 << 20);
+  madvise(memory, 48 << 20, MADV_FREE);
+  memset(memory, 2, 8 << 20);
+  return 0;
+}
+"""
+
+
+def test_a_program_that_ends_at_once(whyrss, tmp_path, compile_c):
+    """What it gave up moves neither RSS nor faults, and is seen at its end all the same."""
+    report = whyrss.unmissed_report(tmp_path, [compile_c(SHORT_PROGRAM)], "", 5)
+    assert_conserved(report)
+    process, = report["processes"]
+    assert lazy_of(process) == pytest.approx(40 * MIB, abs=MIB)
+    mapped = cause(process, "anonymous")["rss"]["last"]
+    assert mapped == pytest.approx(24 * MIB, abs=MIB)
+
+
 C_PROGRAM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
