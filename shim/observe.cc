@@ -17,6 +17,7 @@
 #include "shim/own_memory.h"
 #include "shim/python_memory.h"
 #include "shim/raw_io.h"
+#include "shim/readable_page.h"
 #include "shim/session.h"
 #include "shim/touch_event.h"
 #include "shim/write_tracking.h"
@@ -77,6 +78,25 @@ bool is_done(const std::atomic<std::uint64_t>& what, const ThreadState& thread) 
   return what.load(std::memory_order_relaxed) == thread.generation;
 }
 
+// What was given up with MADV_FREE since the last look began: it moves neither RSS nor faults. Threads may miscount
+// each other's.
+constinit std::atomic<std::uint64_t> g_given_up_bytes{0};
+constinit std::atomic<std::uint32_t> g_given_up_ms{0};  // the last time, as walked_ms
+
+std::uint32_t now_ms() noexcept { return static_cast<std::uint32_t>(now_ns() / 1'000'000); }
+
+std::uint64_t given_up_unseen(const trace::ProcessSlot& slot) noexcept {
+  const std::uint32_t since_walk_ms = g_given_up_ms.load(std::memory_order_relaxed) - slot.walked_ms.load();
+  return static_cast<std::int32_t>(since_walk_ms) < 0 ? 0 : g_given_up_bytes.load(std::memory_order_relaxed);
+}
+
+void note_given_up(ThreadState& thread, std::size_t size_bytes) noexcept {
+  const trace::ProcessSlot* slot = slot_of(thread);
+  if (slot == nullptr) return;
+  g_given_up_bytes.store(given_up_unseen(*slot) + size_bytes, std::memory_order_relaxed);
+  g_given_up_ms.store(now_ms(), std::memory_order_relaxed);
+}
+
 // The last look at a process that is about to leave, if it would show something new.
 void look_if_moved(ThreadState& thread) noexcept {
   trace::ProcessSlot* slot = slot_of(thread);
@@ -86,9 +106,10 @@ void look_if_moved(ThreadState& thread) noexcept {
   // Copies of inherited pages move no RSS, but each is a fault.
   const std::uint64_t faults = minor_faults() - slot->walked_minor_faults.load(std::memory_order_relaxed);
   const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
-                     static_cast<std::int64_t>(faults) > static_cast<std::int64_t>(kWorthLookingPages);
+                     static_cast<std::int64_t>(faults) > static_cast<std::int64_t>(kWorthLookingPages) ||
+                     given_up_unseen(*slot) / kPageBytes > kWorthLookingPages;
   // What was freed, and is kept by the allocator, moves nothing.
-  const auto since_ms = static_cast<std::uint32_t>(now_ns() / 1'000'000) - slot->walked_ms.load();
+  const std::uint32_t since_ms = now_ms() - slot->walked_ms.load();
   if (!moved && (pages < kWorthLookingAgainPages || since_ms < kLongSinceMs)) return;
   if (!look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs))
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
@@ -129,6 +150,7 @@ void observe_range(const Caller& caller, trace::RecordKind kind, const void* add
   Observation event;
   if (!event) return;
   const std::uint32_t stack_id = event.stack(caller);
+  if (kind == trace::RecordKind::advise && argument == MADV_FREE) note_given_up(event.thread(), size_bytes);
   emit(event.thread(), kind,
        trace::RangeRecord{.header = {},
                           .address = number_of(address),

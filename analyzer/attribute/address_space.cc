@@ -61,6 +61,7 @@ void AddressSpace::forget_pages(std::uint64_t start, std::uint64_t end) {
   held_.erase(start, end);
   drop_inherited(start, end);
   touched_.drop(start, end);
+  given_up_.forget(start, end);
   threads_.erase(threads_.lower_bound(start), threads_.lower_bound(end));
   owned_.reset();
 }
@@ -97,6 +98,7 @@ void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, 
                          });
   const std::vector<ForkRange> inherited = inheritance_.within(from.start, from.start + kept_bytes);
   const TouchedPages::Part touched = touched_.within(from.start, from.start + kept_bytes);
+  const std::vector<AdvisedRange> given_up = given_up_.within(from.start, from.start + kept_bytes);
   unmap(from.start, from.end - from.start);
   map(to.start, to.end - to.start, {Owner::program, stack});
   for (const OwnedRange& range : moved)
@@ -105,6 +107,7 @@ void AddressSpace::remap(std::uint64_t old_start, std::uint64_t old_size_bytes, 
     inheritance_.restore(
         {to.start + (range.start - from.start), to.start + (range.end - from.start), range.fork_class});
   touched_.restore(touched, to.start);
+  given_up_.restore(given_up, from.start, to.start);
 }
 
 void AddressSpace::move_break(std::uint64_t old_break, std::uint64_t new_break, MappingInfo info) {
@@ -120,6 +123,13 @@ void AddressSpace::move_break(std::uint64_t old_break, std::uint64_t new_break, 
 void AddressSpace::drop_pages(std::uint64_t start, std::uint64_t size_bytes) {
   drop_inherited(start, end_of(start, size_bytes));
   touched_.drop(start, end_of(start, size_bytes));
+  given_up_.forget(start, end_of(start, size_bytes));
+}
+
+void AddressSpace::give_up_pages(std::uint64_t start, std::uint64_t size_bytes, StackId stack) {
+  const Range pages = pages_around(start, size_bytes);
+  make_way(pages);
+  given_up_.advise(pages.start, pages.end, stack);
 }
 
 void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack) {
@@ -130,6 +140,7 @@ void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, Sta
   erase_blocks(address, end);
   blocks_[address] = {size_bytes, stack};
   held_.assign(pages.start, pages.end, stack);
+  given_up_.reuse(pages.start, pages.end);
   threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
   // A mapping that holds a block is the allocator's, whoever seemed to make it.
   const auto mapping = mappings_.find(address);
@@ -170,6 +181,7 @@ void AddressSpace::release_block(std::uint64_t address, std::uint32_t tid) {
     drop_inherited(pages.start, pages.end);
     released.touched = touched_.within(pages.start, pages.end);
     touched_.drop(pages.start, pages.end);
+    given_up_.forget(pages.start, pages.end);
     held_.erase(pages.start, pages.end);
   }
   blocks_.erase(found);

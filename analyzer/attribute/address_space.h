@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "attribute/advised_pages.h"
 #include "attribute/evidence.h"
 #include "attribute/inheritance.h"
 #include "attribute/interval_map.h"
@@ -40,6 +41,9 @@ class AddressSpace {
   void move_break(std::uint64_t old_break, std::uint64_t new_break, MappingInfo info);
   // MADV_DONTNEED and its like: the pages are gone, the mapping stays.
   void drop_pages(std::uint64_t start, std::uint64_t size_bytes);
+  // MADV_FREE: the pages go when the kernel needs them, and may be written to before that.
+  void give_up_pages(std::uint64_t start, std::uint64_t size_bytes, StackId stack);
+  [[nodiscard]] const AdvisedPages& given_up() const { return given_up_; }
 
   void allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
   void release(std::uint64_t address, std::uint32_t tid);
@@ -123,6 +127,7 @@ class AddressSpace {
   std::map<std::uint32_t, Released> last_released_;
   Inheritance inheritance_;
   TouchedPages touched_;
+  AdvisedPages given_up_;
   std::vector<Range> dropped_;
   bool follows_dropped_ = false, in_look_ = false;
   PendingChanges pending_;

@@ -21,6 +21,7 @@ constexpr std::array kRulesBeforeHeap{
     Rule{Cause::shared_memory, rules::claim_shared_memory},
     Rule{Cause::file_cache, rules::claim_file_cache},
     Rule{Cause::file_cow, rules::claim_file_cow},
+    Rule{Cause::lazy_free, rules::claim_lazy_free},
     Rule{Cause::fork_cow, rules::claim_fork_cow},
     Rule{Cause::fork_shared, rules::claim_fork_shared},
     Rule{Cause::stack, rules::claim_stack},

@@ -107,6 +107,13 @@ struct TouchedRange {
   friend bool operator==(const TouchedRange&, const TouchedRange&) = default;
 };
 
+// Resident pages that were given up with MADV_FREE and not taken yet.
+struct LazyRange {
+  std::uint64_t start = 0, end = 0;
+  StackId advised_by = kEmptyStack;  // the call that gave them up
+  friend bool operator==(const LazyRange&, const LazyRange&) = default;
+};
+
 struct Evidence {
   double time_s = 0;
   bool skewed = false;
@@ -126,8 +133,9 @@ struct Evidence {
   const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
   bool has_huge = false;                   // pages mapped 2 MiB at a time were looked into, every huge_stride-th
   std::uint32_t huge_stride = 1;
-  std::vector<Range> huge_zeros;  // 4 KiB pages of zeros on those of them that hold other bytes too
-  bool exact_blocks = false;      // `small_blocks` holds all that were allocated since the shim is there
+  std::vector<Range> huge_zeros;     // 4 KiB pages of zeros on those of them that hold other bytes too
+  std::vector<LazyRange> lazy_free;  // as far as the kernel vouches for it (lazy_pages.h)
+  bool exact_blocks = false;         // `small_blocks` holds all that were allocated since the shim is there
 };
 
 // glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by

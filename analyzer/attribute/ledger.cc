@@ -45,9 +45,11 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
   RangeCursor held(evidence.held_blocks);
   RangeCursor stacks(evidence.thread_stacks);
   RangeCursor inherited(evidence.inherited);
+  RangeCursor lazy(evidence.lazy_free);
   std::vector<Fragment> fragments;
-  fragments.reserve(evidence.runs.size() + 2 * (evidence.owned.size() + evidence.held_blocks.size() +
-                                                evidence.inherited.size() + evidence.ancestor_owned.size()));
+  fragments.reserve(evidence.runs.size() +
+                    2 * (evidence.owned.size() + evidence.held_blocks.size() + evidence.inherited.size() +
+                         evidence.ancestor_owned.size() + evidence.lazy_free.size()));
   std::uint64_t last_end = 0;
   for (const ResidentRun& run : evidence.runs) {
     require(run.start < run.end && run.start >= last_end, "resident runs are not sorted");
@@ -66,8 +68,10 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
                         .ancestor_owned = nullptr,
                         .in_large_block = false,
                         .thread_stack = stacks.at(at),
-                        .held = held.at(at)};
-      fragment.end = std::min({fragment.end, owned.boundary(at), held.boundary(at), stacks.boundary(at)});
+                        .held = held.at(at),
+                        .lazy = lazy.at(at)};
+      fragment.end =
+          std::min({fragment.end, owned.boundary(at), held.boundary(at), stacks.boundary(at), lazy.boundary(at)});
       fragment.end = std::min(fragment.end, next_arena_boundary(at));
       const ForkRange* fork = inherited.at(at);
       fragment.end = std::min(fragment.end, inherited.boundary(at));
@@ -140,6 +144,8 @@ void Ledger::add(const Booking& booking) {
 
 void Ledger::add_whole(const Fragment& fragment) {
   touch_.add(last_sum_->number, fragment.start, fragment.end);
+  if (last_key_.cause == Cause::lazy_free && fragment.lazy != nullptr)
+    advised_[{last_sum_->number, fragment.lazy->advised_by}] += length(fragment.start, fragment.end);
   const std::vector<Range>& zeros = evidence_.huge_zeros;
   auto zero = std::ranges::upper_bound(zeros, fragment.start, {}, &Range::end);
   for (; zero != zeros.end() && zero->start < fragment.end; ++zero)
@@ -194,6 +200,14 @@ std::vector<std::vector<TouchShare>> Ledger::touch_shares() const {
   return shares;
 }
 
+std::vector<AdviceShare> Ledger::advice_shares(std::uint32_t site) const {
+  std::vector<AdviceShare> shares;
+  for (auto at = advised_.lower_bound({site, kEmptyStack}); at != advised_.end() && at->first.first == site; ++at)
+    shares.push_back({at->first.second, at->second});
+  std::ranges::stable_sort(shares, std::ranges::greater{}, &AdviceShare::bytes);
+  return shares;
+}
+
 Account Ledger::close() {
   claim(Cause::unknown, [](const Fragment& fragment) { return std::optional(Claim{kEmptyStack, fragment.vma->path}); });
   require(owed_bytes_ == 0 && owed_exclusive_bytes_ == 0, "not all that was taken from the ledger is booked");
@@ -216,7 +230,8 @@ Account Ledger::close() {
                               .exclusive_bytes = sum.exclusive_bytes,
                               .variance = sum.variance,
                               .huge_bytes = std::min(sum.huge_bytes, sum.bytes),
-                              .touched = std::move(touched[sum.number])});
+                              .touched = std::move(touched[sum.number]),
+                              .advised = advice_shares(sum.number)});
   }
   require(total_bytes == rss_bytes_, "the causes do not sum to RSS");
   std::ranges::sort(account.slices, [](const Slice& a, const Slice& b) {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "attribute/evidence.h"
@@ -31,6 +32,7 @@ struct Fragment {
   bool in_large_block = false;                 // of ancestor_owned: see written_data()
   const StackRange* thread_stack = nullptr;
   const HeldRange* held = nullptr;  // nullptr: no block was logged here
+  const LazyRange* lazy = nullptr;  // nullptr: not given up with MADV_FREE
 
   [[nodiscard]] bool owned_by(Owner owner) const { return owned != nullptr && owned->owner == owner; }
 };
@@ -139,6 +141,7 @@ class Ledger {
   Sum& sum_of(Cause cause, const Claim& claim);
   std::uint32_t mapping_index(std::string_view mapping);
   void check() const;
+  [[nodiscard]] std::vector<AdviceShare> advice_shares(std::uint32_t site) const;
   // By the sites' numbers.
   [[nodiscard]] std::vector<std::vector<TouchShare>> touch_shares() const;
 
@@ -155,6 +158,7 @@ class Ledger {
   std::map<std::string, std::uint32_t, std::less<>> mapping_indices_;
   std::vector<std::string> mappings_;
   TouchBooks touch_;
+  std::map<std::pair<std::uint32_t, StackId>, std::int64_t> advised_;  // by site's number and advising call
 };
 
 }  // namespace whyrss

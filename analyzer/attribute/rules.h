@@ -14,6 +14,7 @@ std::optional<Claim> claim_device(const Evidence& evidence, const Fragment& frag
 std::optional<Claim> claim_shared_memory(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_file_cache(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_file_cow(const Evidence& evidence, const Fragment& fragment);
+std::optional<Claim> claim_lazy_free(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_fork_cow(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_fork_shared(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_stack(const Evidence& evidence, const Fragment& fragment);

@@ -55,7 +55,8 @@ class Workplace {
   std::string path_;
 };
 
-// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner.
+// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner. What was given up with
+// MADV_FREE counts as held: between two looks it may have been in use.
 struct Parts {
   std::int64_t held = 0, file = 0;
 };

@@ -198,6 +198,9 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
     followed.forked_from = parent->process->key();
     followed.track_at_ns = followed.image_seen_ns + kTrackAfterNs;
   }
+  for (const ProcessKey name : names_.names_of(key))
+    if (gave_up_lazily_.erase(name) > 0) fresh.expect_lazy_free();
+  if (forked && parent->process->may_have_lazy_free()) fresh.expect_lazy_free();
   followed.slot = live_slot_of(key);
   fresh.write_process(followed.slot != trace::kNoSlot);
   Followed& stored = followed_.emplace(key, std::move(followed)).first->second;
@@ -264,6 +267,7 @@ void Collector::handle_happenings() {
   for (const Happening& happening : drain_.take_happenings()) {
     // It may have said so before it is followed.
     if (happening.kind == RecordKind::not_handed_over) not_handed_over_.insert(happening.process);
+    if (happening.lazily) gave_up_lazily_.insert(happening.process);
     const ProcessKey own = names_.own_key(happening.process);
     const auto found = followed_.find(own);
     if (found == followed_.end()) continue;
@@ -292,6 +296,7 @@ void Collector::handle_happenings() {
         break;
       }
       case RecordKind::advise:
+        if (gave_up_lazily_.erase(happening.process) > 0) followed.process->expect_lazy_free();
         owe_look(followed.family, WalkTrigger::advise);
         break;
       case RecordKind::mark:
@@ -415,7 +420,10 @@ void Collector::finish(Followed& followed) {
     if (names_.names_of(process.key()).contains({.pid = slot.pid, .start_ticks = slot.start_ticks}))
       slot.state.store(trace::SlotState::free, std::memory_order_release);
   }
-  for (const ProcessKey name : names_.names_of(process.key())) not_handed_over_.erase(name);
+  for (const ProcessKey name : names_.names_of(process.key())) {
+    not_handed_over_.erase(name);
+    gave_up_lazily_.erase(name);
+  }
   if (process.cgroup() || followed_.size() == 1) process.write_cgroup(true);
   if (process.cgroup()) hand_cgroup_on(followed);
   write_end(followed);

@@ -140,6 +140,7 @@ class Collector {
   std::map<int, Due> due_families_;
   std::map<ProcessKey, WriteTracker> handed_;  // of processes that are not followed yet
   std::set<ProcessKey> not_handed_over_;       // names of processes that could not
+  std::set<ProcessKey> gave_up_lazily_;        // names of processes that are not followed yet
   int next_family_ = 1;
   bool started_ = false;  // the target's own image runs
   bool target_sought_ = false;

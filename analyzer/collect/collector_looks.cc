@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <utility>
 
 #include "collect/collector.h"
 #include "support/clock.h"
@@ -130,11 +131,17 @@ void Collector::note_other_cgroup(ProcessFollow& process) {
 
 void Collector::serve_looks() {
   const trace::PoolView pool = setup_.pool.view();
+  bool drained = false;
   for (auto& [key, followed] : followed_) {
     if (followed.slot == trace::kNoSlot) continue;
     trace::ProcessSlot& slot = pool.slots[followed.slot];
     const std::uint32_t request = slot.look_request.load(std::memory_order_acquire);
     if (request == followed.look_served) continue;
+    // A look before this one may have taken long: what it has told since then decides how this one is made.
+    if (!std::exchange(drained, true)) {
+      drain(monotonic_ns(), {}, false);
+      handle_happenings();
+    }
     followed.look_served = request;
     // Else who asked has given up waiting, and has done more since.
     const bool in_time = is_before(slot.look_done.load(std::memory_order_acquire), request);
@@ -146,6 +153,10 @@ void Collector::serve_looks() {
                                 : in_time            ? WalkTrigger::request
                                                      : WalkTrigger::growth;
     look_at(followed, trigger);
+    // What was owed for what it had done before is served with it.
+    const auto due = due_families_.find(followed.family);
+    if (due != due_families_.end() && !must_happen(due->second.trigger) && !has_relatives(followed))
+      due_families_.erase(due);
     if (!in_time) continue;
     // The whole of smaps, as a second opinion, only of the main process: its sums are in the rollup. And of those that
     // write to files, as nothing else tells what is not on disk yet.

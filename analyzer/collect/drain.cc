@@ -52,7 +52,8 @@ void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other&
   } else if (kind == RecordKind::advise) {
     trace::RangeRecord body;
     if (!read(body)) return;
-    if (body.argument != kAdviseFree && body.size_bytes < kLargeAdviceBytes) return;
+    happening.lazily = body.argument == kAdviseFree;
+    if (!happening.lazily && body.size_bytes < kLargeAdviceBytes) return;
   } else if (kind == RecordKind::mark) {
     trace::TextRecord body;
     if (!read(body)) return;

@@ -23,6 +23,7 @@ struct Happening {
   trace::RecordKind kind{};
   std::uint32_t pid = 0;  // fork, spawn: the child
   std::int32_t status = 0;
+  bool lazily = false;  // advise: MADV_FREE
 };
 
 class Drain {

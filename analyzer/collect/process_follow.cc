@@ -173,12 +173,17 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   auto walk = walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, pass ? &*pass : nullptr);
   if (walk) {
     if (pass) write_tracked(*pass, *walk);
+    std::optional<LazyFreeReading> lazy_free;
+    if (may_have_lazy_free_) lazy_free = read_lazy_free(pid_, *walk);
+    // One that takes its memory down meanwhile would seem to have none left.
+    if (may_have_lazy_free_ && !lazy_free && !has_memory()) walk->header.flags |= trace::WalkFlags::partial;
     const bool partial = (walk->header.flags & trace::WalkFlags::partial) != 0;
     // A torn walk is worth something only where there is no other.
     const bool stored = (!partial || !has_walk_) && append(FrameKind::walk, encode_walk(*walk));
     if (!partial) {
       if (context_->methods.between) context_->methods.between();
       if (stored && liveness != 0) write_liveness(*walk, liveness);
+      if (stored && lazy_free) write_lazy_free(*lazy_free);
       has_walk_ = true;
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;
@@ -235,6 +240,18 @@ void ProcessFollow::write_huge_pages(const PageWalk& walk, const TargetMemory& m
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   append(FrameKind::huge, look_into_huge_pages(memory, walk));
   huge_looks_.looked(monotonic_ns(), thread_cpu_ns() - begin_cpu_ns, walk.counted_pages);
+}
+
+void ProcessFollow::write_lazy_free(const LazyFreeReading& reading) {
+  if (reading.any) append(FrameKind::lazy_free, reading.payload);
+  may_have_lazy_free_ = reading.any;
+}
+
+// False from the moment on at which a leaving process has given it up.
+bool ProcessFollow::has_memory() const {
+  const auto text = read_file(proc("statm"));
+  const auto memory = text ? parse_statm(*text) : std::nullopt;
+  return memory && memory->size > 0;
 }
 
 std::int64_t ProcessFollow::write_text(FrameKind kind, const char* file, trace::WalkTrigger moment) {

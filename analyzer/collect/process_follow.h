@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collect/cgroup.h"
+#include "collect/lazy_free.h"
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
 #include "collect/walk_policy.h"
@@ -67,6 +68,9 @@ class ProcessFollow {
   // From now on its writes can be tracked, until it runs another program.
   void set_write_tracker(std::optional<WriteTracker> tracker) { write_tracker_ = std::move(tracker); }
   [[nodiscard]] bool has_write_tracker() const { return write_tracker_.has_value(); }
+  // It has called MADV_FREE, or inherited what was given up so: walks ask for what is left of it, until nothing is.
+  void expect_lazy_free() { may_have_lazy_free_ = true; }
+  [[nodiscard]] bool may_have_lazy_free() const { return may_have_lazy_free_; }
   // What its slot says; counts from the next poll or walk on.
   void set_live_bytes(std::int64_t live_bytes) { live_bytes_ = live_bytes; }
 
@@ -113,6 +117,8 @@ class ProcessFollow {
   void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
   void write_huge_pages(const PageWalk& walk, const TargetMemory& memory);
+  void write_lazy_free(const LazyFreeReading& reading);
+  [[nodiscard]] bool has_memory() const;
   void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
   void count_handles(std::int64_t now_ns);
   void write_handles();
@@ -148,7 +154,7 @@ class ProcessFollow {
   CgroupFigures cgroup_figures_;  // as written last
   std::int64_t cgroup_ns_ = 0;    // when they were read
   std::uint64_t walked_rss_pages_ = 0, walked_minor_faults_ = 0, written_file_pages_ = 0;
-  bool has_walk_ = false;
+  bool has_walk_ = false, may_have_lazy_free_ = false;
   std::uint64_t smaps_rss_pages_ = 0;
   std::int64_t smaps_ns_ = 0, totals_ns_ = 0;
   std::int64_t locked_kilos_ = 0, smaps_locked_kilos_ = 0;  // by mlock, at the last rollup and as smaps told

@@ -29,6 +29,7 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
     if (frame.kind == trace::FrameKind::liveness) process->liveness_frames.push_back(frame.payload);
     if (frame.kind == trace::FrameKind::views) process->views_frames.push_back(frame.payload);
     if (frame.kind == trace::FrameKind::huge) process->huge_frames.push_back(frame.payload);
+    if (frame.kind == trace::FrameKind::lazy_free) process->lazy_frames.push_back(frame.payload);
     if (frame.kind == trace::FrameKind::tracked) add_tracked(*process, frame.payload);
     if (frame.kind == trace::FrameKind::polls) {
       ByteReader reader(frame.payload);

@@ -75,6 +75,8 @@ class Replay {
   void on_text(Process& process, const EventRecord& record);
   void on_walk(Process& process, const Walk& walk);
   static void take_huge_pages(Process& process, std::uint64_t walk_ns, Evidence& evidence);
+  static void take_lazy_free(Process& process, std::uint64_t walk_ns, Evidence& evidence);
+  static std::vector<Range> given_up_until(const Process& process, std::uint64_t time_ns);
   static void take_views(Process& process, std::uint64_t walk_ns, double time_s);
   static void take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence);
   static void add_tracked(Process& process, Bytes payload);

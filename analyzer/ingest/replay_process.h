@@ -1,4 +1,4 @@
-// What Replay keeps of one process. Private to replay.cc and replay_walk.cc.
+// What Replay keeps of one process. Private to replay*.cc.
 #pragma once
 
 #include <algorithm>
@@ -23,8 +23,8 @@ struct Replay::Process {
   ProcessAccount* account = nullptr;
   std::vector<EventRecord> records;
   std::vector<Walk> walks;
-  std::vector<Bytes> liveness_frames, views_frames, huge_frames;  // in the order of the walks
-  std::size_t next_record = 0, next_walk = 0, next_liveness = 0, next_views = 0, next_huge = 0;
+  std::vector<Bytes> liveness_frames, views_frames, huge_frames, lazy_frames;  // in the order of the walks
+  std::size_t next_record = 0, next_walk = 0, next_liveness = 0, next_views = 0, next_huge = 0, next_lazy = 0;
   LivenessReader liveness_reader;
   std::optional<WalkLiveness> liveness;  // the last one read
 

@@ -5,10 +5,8 @@
 #include <algorithm>
 
 #include "attribute/attribute.h"
-#include "ingest/huge_zeros.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
-#include "ingest/retained_views.h"
 
 namespace whyrss {
 
@@ -149,6 +147,8 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
         if (range.address < range.size_bytes) process.small.forget(range.address, range.size_bytes - range.address);
       } else if (range.argument == MADV_DONTNEED || range.argument == MADV_REMOVE) {
         drop_pages(process, range);
+      } else if (range.argument == MADV_FREE) {
+        space.give_up_pages(range.address, range.size_bytes, process.image->resolve(range.stack_id).id);
       }
       return;
     }
@@ -226,7 +226,8 @@ void Replay::on_walk(Process& process, const Walk& walk) {
                     .ancestor_owned = {},
                     .live_pages = {},
                     .touched = {},
-                    .huge_zeros = {}};
+                    .huge_zeros = {},
+                    .lazy_free = {}};
   if (traced) {
     AddressSpace& space = process.space;
     const trace::AttachRecord& attach = process.image->attach();
@@ -245,42 +246,10 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     take_liveness(process, walk.time_ns, evidence);
     take_views(process, walk.time_ns, time_s);
     take_huge_pages(process, walk.time_ns, evidence);
+    if (!pages->smaps_only) take_lazy_free(process, walk.time_ns, evidence);
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
-}
-
-// Frames of walks that were damaged are read too: later ones build on them.
-void Replay::take_liveness(Process& process, std::uint64_t walk_ns, Evidence& evidence) {
-  while (process.next_liveness < process.liveness_frames.size() &&
-         (!process.liveness || process.liveness->walk_end_ns < walk_ns))
-    process.liveness = process.liveness_reader.read(process.liveness_frames[process.next_liveness++]);
-  if (!process.liveness || process.liveness->walk_end_ns != walk_ns) return;
-  evidence.has_liveness = process.liveness->has_table;
-  evidence.counts_underflowed = process.liveness->underflowed_pages > 0;
-  process.most_underflowed_pages = std::max(process.most_underflowed_pages, process.liveness->underflowed_pages);
-  evidence.live_pages = std::move(process.liveness->pages);
-}
-
-void Replay::take_huge_pages(Process& process, std::uint64_t walk_ns, Evidence& evidence) {
-  for (; process.next_huge < process.huge_frames.size(); ++process.next_huge) {
-    auto zeros = read_huge_zeros(process.huge_frames[process.next_huge]);
-    if (zeros && zeros->walk_end_ns > walk_ns) return;
-    if (!zeros || zeros->walk_end_ns < walk_ns) continue;
-    evidence.has_huge = true;
-    evidence.huge_stride = zeros->stride;
-    evidence.huge_zeros = std::move(zeros->ranges);
-  }
-}
-
-void Replay::take_views(Process& process, std::uint64_t walk_ns, double time_s) {
-  for (; process.next_views < process.views_frames.size(); ++process.next_views) {
-    const auto views = read_views(process.views_frames[process.next_views]);
-    if (views && views->walk_end_ns > walk_ns) return;
-    if (!views || views->walk_end_ns < walk_ns) continue;
-    process.account->view_looks_s.push_back(time_s);
-    sum_views(*views, process.space, process.small.live(), time_s, process.account->retained_views);
-  }
 }
 
 }  // namespace whyrss

@@ -34,13 +34,21 @@ struct TouchShare {
   friend bool operator==(const TouchShare&, const TouchShare&) = default;
 };
 
+// Which call gave up a part of a lazy_free slice with MADV_FREE.
+struct AdviceShare {
+  StackId stack = kEmptyStack;
+  std::int64_t bytes = 0;
+  friend bool operator==(const AdviceShare&, const AdviceShare&) = default;
+};
+
 struct Slice {
   Site site;
   std::int64_t bytes = 0;
-  std::int64_t exclusive_bytes = 0;   // of them mapped by this process alone (USS)
-  double variance = 0;                // of `bytes`, in bytes squared, where it is an estimate from samples
-  std::int64_t huge_bytes = 0;        // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
-  std::vector<TouchShare> touched{};  // largest first; together at most `bytes`, whoever touched the rest is not known
+  std::int64_t exclusive_bytes = 0;    // of them mapped by this process alone (USS)
+  double variance = 0;                 // of `bytes`, in bytes squared, where it is an estimate from samples
+  std::int64_t huge_bytes = 0;         // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
+  std::vector<TouchShare> touched{};   // largest first; together at most `bytes`, whoever touched the rest is not known
+  std::vector<AdviceShare> advised{};  // lazy_free only: largest first, sums to `bytes`
 };
 
 // What of the heap CPython's small-object allocator holds: it maps its arenas itself.

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "report/format.h"
+#include "report/lazy_free_rule.h"
 #include "report/memory_accounting.h"
 
 namespace whyrss {
@@ -12,6 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using Align = Table::Align;
+
+constexpr std::int64_t kNamedLazyBytes = 1024 * 1024;
 
 std::string optional_mib(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
 Json optional_json(const std::optional<std::int64_t>& bytes) { return bytes ? Json(*bytes) : Json(nullptr); }
@@ -47,8 +50,9 @@ void add_cgroup(const View& view, double time_s, Table& table) {
   table.add({"memory cgroup, usage", optional_mib(reading->usage_bytes),
              optional_mib(view.recording->info.cgroup->peak_bytes),
              "all that runs in it; file cache by who read it first"});
-  table.add(
-      {"  anonymous and shared memory of it", optional_mib(held(*reading)), "-", "what the limit cannot take back"});
+  const bool lazy = lazy_free_at(*view.recording, time_s) >= kNamedLazyBytes;
+  table.add({"  anonymous and shared memory of it", optional_mib(held(*reading)), "-",
+             std::string("what the limit cannot take back") + (lazy ? ", but for what was given up" : "")});
   table.add({"  file cache of it", optional_mib(reading->file_bytes), "-", "what it can"});
 }
 
@@ -88,6 +92,8 @@ Table accounting_table(const View& view) {
              "the kernel takes them back when it needs memory, dirty ones once they are written"});
   table.add({"  shared memory", optional_mib(peak.pss_shmem), "-", "stays until unmapped and unlinked"});
   table.add({"  anonymous", optional_mib(peak.pss_anonymous), "-", "stays until freed"});
+  if (const std::int64_t lazy = lazy_free_at(*view.recording, peak.time_s); lazy >= kNamedLazyBytes)
+    table.add({"    given up with MADV_FREE", mib(lazy), "-", "the kernel takes it back when it needs memory"});
   return table;
 }
 
@@ -148,6 +154,7 @@ Json accounting_json(const View& view) {
                      {"pss_file", optional_json(peak.pss_file)},
                      {"pss_shared_memory", optional_json(peak.pss_shmem)},
                      {"pss_anonymous", optional_json(peak.pss_anonymous)},
+                     {"lazy_free", lazy_free_at(*view.recording, peak.time_s)},
                      {"cgroup_usage", group == nullptr ? Json(nullptr) : optional_json(group->usage_bytes)},
                      {"cgroup_held", group == nullptr ? Json(nullptr) : optional_json(held(*group))},
                      {"cgroup_file", group == nullptr ? Json(nullptr) : optional_json(group->file_bytes)},

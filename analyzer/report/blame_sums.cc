@@ -88,6 +88,8 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     LineGrowth& entry = sums.entry(names[site->stack]);
     entry.bytes += site->growth;
     entry.variance += site->variance;
+    for (const AdviceView& advice : site->advised) sums.goes_with(names[advice.stack].line, advice.growth);
+    if (!site->advised.empty()) continue;
     for (const TouchView& touch : site->touched) sums.goes_with(names[touch.stack].line, touch.growth);
   }
   return sums.take();
@@ -106,6 +108,14 @@ std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vec
     if (site->touched.empty()) add(*site, kEmptyStack, site->growth, 0);
     for (const TouchView& touch : site->touched) add(*site, touch.stack, touch.growth, touch.variance);
   }
+  return sums.take();
+}
+
+std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::vector<const SiteView*>& sites) {
+  LineNames names(stacks);
+  LineSums sums;
+  for (const SiteView* site : sites)
+    for (const AdviceView& advice : site->advised) sums.entry(names[advice.stack]).bytes += advice.growth;
   return sums.take();
 }
 

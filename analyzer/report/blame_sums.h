@@ -16,7 +16,7 @@ struct LineGrowth {
   std::int64_t bytes = 0;
   double variance = 0;  // of `bytes`
   // The line of the other kind that most of it goes with, if one does and it is not the same: for the line that mapped
-  // or allocated the memory the one that touched it, and the other way round.
+  // or allocated the memory the one that touched it, and the other way round; of lazy_free the one that gave it up.
   std::string other_line{};
   std::int64_t other_bytes = 0;  // that go with it
 };
@@ -32,6 +32,8 @@ bool is_significant(std::int64_t bytes, double variance);
 std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites);
 // The same by the lines that made the memory resident. Those of the kernel's faults are lines of calls.
 std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vector<const SiteView*>& sites);
+// The same by the calls that gave it up with MADV_FREE, of sites of lazy_free.
+std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::vector<const SiteView*>& sites);
 
 struct MappingGrowth {
   std::string mapping;

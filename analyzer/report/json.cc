@@ -126,6 +126,14 @@ Json touched_json(const StackTable& stacks, const SiteView& site) {
   return list;
 }
 
+Json advised_json(const StackTable& stacks, const SiteView& site) {
+  Json list = Json::array();
+  for (const AdviceView& advice : site.advised)
+    list.push_back(
+        {{"growth", advice.growth}, {"resident", advice.resident}, {"stack", stack_json(stacks, advice.stack)}});
+  return list;
+}
+
 Json site_json(const StackTable& stacks, const SiteView& site) {
   Json json{{"growth", site.growth},
             {"resident", site.resident},
@@ -135,6 +143,7 @@ Json site_json(const StackTable& stacks, const SiteView& site) {
             {"touched_by", touched_json(stacks, site)}};
   if (site.huge.value_or(0) > 0) json["huge_bytes"] = *site.huge;
   if (site.in_large_block) json["in_large_block"] = true;
+  if (!site.advised.empty()) json["advised_by"] = advised_json(stacks, site);
   return json;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "report/format.h"
+#include "report/lazy_free_rule.h"
 
 namespace whyrss {
 namespace {
@@ -13,6 +14,7 @@ constexpr double kMinuteS = 60;
 // By so much the group's clock and that of an end may differ.
 constexpr double kApartS = 1;
 constexpr std::size_t kNamed = 3;
+constexpr std::int64_t kNamedLazyBytes = 1024 * 1024;
 
 }  // namespace
 
@@ -28,14 +30,20 @@ LastMinute last_minute(const View& view, double end_s) {
   minute.trend = held_trend(group, end_s);
   for (const CgroupReading& reading : group.readings)
     if (!reading.after_end && reading.anon_bytes && reading.time_s <= end_s + kApartS) minute.before = &reading;
+  if (minute.before != nullptr)
+    minute.lazy_free_bytes =
+        std::min(lazy_free_at(*view.recording, minute.before->time_s), minute.before->anon_bytes.value_or(0));
   return minute;
 }
 
 std::string held_sentence(const LastMinute& minute) {
   if (minute.before == nullptr || !minute.before->file_bytes) return "";
+  std::string reclaimable = *minute.before->file_bytes > 0 ? "the file cache" : "";
+  if (minute.lazy_free_bytes >= kNamedLazyBytes)
+    reclaimable += fmt::format("{}{} of the anonymous memory, given up with MADV_FREE,",
+                               reclaimable.empty() ? "" : " and ", size_text(minute.lazy_free_bytes));
   return fmt::format(" At {} the group held {}: {} could have been taken back.", seconds_text(minute.before->time_s),
-                     held_parts_text(*minute.before),
-                     *minute.before->file_bytes > 0 ? "only the file cache" : "none of it");
+                     held_parts_text(*minute.before), reclaimable.empty() ? "none of it" : "only " + reclaimable);
 }
 
 std::string grown_sentence(const LastMinute& minute) {
@@ -54,7 +62,8 @@ void add_evidence(const LastMinute& minute, nlohmann::ordered_json& evidence) {
     evidence["before"] = {{"time_s", minute.before->time_s},
                           {"anon_bytes", minute.before->anon_bytes.value_or(0)},
                           {"shmem_bytes", minute.before->shmem_bytes.value_or(0)},
-                          {"reclaimable_bytes", minute.before->file_bytes.value_or(0)}};
+                          {"lazy_free_bytes", minute.lazy_free_bytes},
+                          {"reclaimable_bytes", minute.before->file_bytes.value_or(0) + minute.lazy_free_bytes}};
   evidence["bytes_per_s"] = minute.trend.bytes_per_s;
   evidence["held_by"] = holder_evidence(minute.held);
   evidence["grown_in_last_minute"] = holder_evidence(minute.grown);

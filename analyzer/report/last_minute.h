@@ -16,6 +16,7 @@ struct LastMinute {
   std::vector<Holder> held, grown;
   HeldTrend trend;                        // of the memory cgroup
   const CgroupReading* before = nullptr;  // the group's last reading before the end; of the recording
+  std::int64_t lazy_free_bytes = 0;       // of its anonymous memory: given up with MADV_FREE
 };
 
 // The minute before `end_s`, or all of a shorter run.

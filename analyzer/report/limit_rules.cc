@@ -6,6 +6,7 @@
 
 #include "report/format.h"
 #include "report/holders.h"
+#include "report/lazy_free_rule.h"
 #include "report/limit_effect.h"
 #include "report/verdict_thresholds.h"
 
@@ -23,6 +24,23 @@ bool is_near(std::int64_t held, std::int64_t limit) {
   return static_cast<double>(held) >= kNearLimitShare * static_cast<double>(limit);
 }
 
+struct Held {
+  const CgroupReading* reading = nullptr;  // nullptr: none was read
+  std::int64_t bytes = 0;
+};
+
+// When most was held that the kernel cannot take back: what was given up with MADV_FREE it can.
+Held most_held(const View& view) {
+  Held most;
+  for (const CgroupReading& reading : view.recording->info.cgroup->readings) {
+    if (!reading.anon_bytes) continue;
+    const std::int64_t lazy = std::min(lazy_free_at(*view.recording, reading.time_s), *reading.anon_bytes);
+    const std::int64_t held = held_bytes(reading) - lazy;
+    if (most.reading == nullptr || held > most.bytes) most = {&reading, held};
+  }
+  return most;
+}
+
 }  // namespace
 
 bool has_oom_kill(const RecordingInfo& recording) { return recording.oom_killed || !recording.oom_kills.empty(); }
@@ -33,7 +51,7 @@ void limit_reclaimed(const View& view, std::vector<Verdict>& verdicts) {
   const LimitEffect effect = limit_effect(group);
   if (!effect.was_reached || effect.reclaimed_bytes.value_or(kNamedGrowthBytes) < kNamedGrowthBytes) return;
   if (effect.oom_kills.value_or(0) > 0) return;
-  if (effect.fullest != nullptr && is_near(held_bytes(*effect.fullest), *group.limit_bytes)) return;
+  if (is_near(most_held(view).bytes, *group.limit_bytes)) return;
   Verdict verdict{.id = "limit-reclaimed",
                   .severity = Severity::ok,
                   .pid = main_pid(view),
@@ -58,9 +76,8 @@ void limit_reclaimed(const View& view, std::vector<Verdict>& verdicts) {
 void near_limit(const View& view, std::vector<Verdict>& verdicts) {
   if (!has_limit(view)) return;
   const CgroupAccount& group = *view.recording->info.cgroup;
-  const CgroupReading* fullest = limit_effect(group).fullest;
-  if (fullest == nullptr || !is_near(held_bytes(*fullest), *group.limit_bytes)) return;
-  const std::int64_t held = held_bytes(*fullest);
+  const auto [fullest, held] = most_held(view);
+  if (fullest == nullptr || !is_near(held, *group.limit_bytes)) return;
   const std::int64_t left = std::max<std::int64_t>(*group.limit_bytes - held, 0);
   const View then = build_view(*view.recording, {.from_s = 0, .to_s = fullest->time_s});
   const std::vector<Holder> holders = holders_at_end(then);

@@ -53,6 +53,8 @@ const char* touch_verb(Cause cause) {
     case Cause::heap_retained:
     case Cause::heap_metadata:
       return "first used";
+    case Cause::lazy_free:
+      return "given up";
     default:
       return "touched";
   }

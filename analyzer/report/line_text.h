@@ -38,7 +38,7 @@ inline constexpr const char* kReceivedAdvice =
     "Send an index instead of the data, or share the data: load it before the workers are forked, or keep it in "
     "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle.";
 
-// What made memory of a cause resident: read, written, touched ...
+// What made memory of a cause resident: read, written, touched ... Of lazy_free, what is to make it go.
 const char* touch_verb(Cause cause);
 // ", read at a.py:9 in g" where a line names the one that touched most of it, else "". "mostly" unless nearly all.
 std::string touched_where(const LineGrowth& line, const char* verb);

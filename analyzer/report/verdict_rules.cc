@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <span>
 
 #include "report/blame.h"
 #include "report/blame_sums.h"
@@ -13,6 +14,7 @@
 #include "report/huge_page_rule.h"
 #include "report/import_rule.h"
 #include "report/killed_rules.h"
+#include "report/lazy_free_rule.h"
 #include "report/limit_rules.h"
 #include "report/line_text.h"
 #include "report/memory_accounting.h"
@@ -28,7 +30,7 @@ namespace {
 // Told by other rules, or nobody's trouble.
 bool has_own_verdict(Cause cause) {
   constexpr std::array kTold{Cause::file_cache,    Cause::shared_memory, Cause::heap_live, Cause::heap_slack,
-                             Cause::heap_retained, Cause::fork_shared,   Cause::whyrss};
+                             Cause::heap_retained, Cause::fork_shared,   Cause::lazy_free, Cause::whyrss};
   return std::find(kTold.begin(), kTold.end(), cause) != kTold.end();
 }
 
@@ -88,14 +90,24 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   }
 }
 
-constexpr std::array kHeapCauses{Cause::heap_live, Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata};
+constexpr std::array kHeapCauses{Cause::heap_live, Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata,
+                                 Cause::lazy_free};
+constexpr std::array kMappingCauses{Cause::anonymous, Cause::lazy_free};
 
-// What left RSS after the peak. Heap that was freed and kept by the allocator has not left.
+// What memory of a cause may turn into without leaving RSS, itself included.
+std::span<const Cause> turns_into(Cause cause) {
+  if (cause == Cause::anonymous) return kMappingCauses;
+  const bool heap = cause != Cause::lazy_free && std::ranges::find(kHeapCauses, cause) != kHeapCauses.end();
+  return heap ? std::span<const Cause>(kHeapCauses) : std::span<const Cause>();
+}
+
+// What left RSS after the peak. What was freed and kept by the allocator, or given up with MADV_FREE, has not left.
 std::int64_t gone_bytes(const ProcessView& process, const CauseView& cause) {
   const std::int64_t gone = cause.at_peak - std::max(cause.rss.first, cause.rss.last);
-  if (std::find(kHeapCauses.begin(), kHeapCauses.end(), cause.cause) == kHeapCauses.end()) return gone;
+  const std::span<const Cause> parts = turns_into(cause.cause);
+  if (parts.empty()) return gone;
   std::int64_t at_peak = 0, first = 0, last = 0;
-  for (const Cause part : kHeapCauses) {
+  for (const Cause part : parts) {
     const CauseView* found = process.find(part);
     if (found == nullptr) continue;
     at_peak += found->at_peak;
@@ -113,7 +125,10 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const std::int64_t left = gone_bytes(process, cause), gone = cause.at_peak - cause.rss.last;
       const bool large = left >= kNamedGrowthBytes &&
                          static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
-      if (!large || cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss) continue;
+      // Of lazy_free nobody held any, and under a limit it would not have been there.
+      const bool told =
+          cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
+      if (!large || told) continue;
       std::vector<SiteView> shrunk = cause.sites;
       for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(shrunk));
@@ -163,6 +178,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"file-cache-growth", file_cache_growth},
       {"file-dirty-growth", file_dirty_growth},
       {"shared-memory-growth", shared_memory_growth},
+      {"lazy-free-growth", lazy_free_growth},
       {"heap-growth", heap_growth},
       {"heap-retained", heap_retained},
       {"heap-fragmented", heap_fragmented},

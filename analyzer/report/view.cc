@@ -10,6 +10,7 @@
 #include "report/memory_accounting.h"
 #include "report/memory_figures.h"
 #include "report/series.h"
+#include "report/site_views.h"
 
 namespace whyrss {
 namespace {
@@ -102,72 +103,6 @@ ReadFigure pss_figure(const RecordingAccount& recording, const ProcessAccount& p
   larger(pss.peak, pss.last);
   for (const Account* walk : walks_in(process, interval)) larger(pss, pss_at(recording, process, walk->time_s));
   return pss;
-}
-
-using Touchers = std::map<std::pair<StackId, bool>, TouchView>;
-
-void add_touch(const Slice& slice, std::int64_t sign, Touchers& touchers) {
-  std::int64_t open = slice.bytes;
-  const auto add = [&](StackId stack, bool by_kernel, std::int64_t bytes, double variance) {
-    TouchView& touch = touchers[{stack, by_kernel}];
-    touch.stack = stack;
-    touch.by_kernel = by_kernel;
-    touch.growth += sign * bytes;
-    if (sign > 0) touch.resident += bytes;
-    touch.variance += variance;
-  };
-  for (const TouchShare& share : slice.touched) {
-    add(share.stack, share.by_kernel, share.bytes, share.variance);
-    open -= share.bytes;
-  }
-  add(kEmptyStack, false, open, 0);
-}
-
-std::vector<TouchView> touch_views(const Touchers& touchers) {
-  std::vector<TouchView> views;
-  const bool known = std::any_of(touchers.begin(), touchers.end(), [](const auto& entry) {
-    return entry.second.stack != kEmptyStack || entry.second.by_kernel;
-  });
-  if (!known) return views;
-  for (const auto& [key, touch] : touchers)
-    if (touch.growth != 0 || touch.resident != 0) views.push_back(touch);
-  std::stable_sort(views.begin(), views.end(), [](const TouchView& a, const TouchView& b) {
-    return std::tie(a.growth, a.resident) > std::tie(b.growth, b.resident);
-  });
-  return views;
-}
-
-std::map<Site, SiteView> site_views(const Account* first, const Account* last, const Account* peak,
-                                    const Account* huge) {
-  std::map<Site, SiteView> sites;
-  std::map<Site, Touchers> touchers;
-  const auto add = [&](const Account* account, auto&& count) {
-    if (account == nullptr) return;
-    for (const Slice& slice : account->slices) {
-      SiteView& site = sites[slice.site];
-      site.stack = slice.site.stack;
-      site.mapping = slice.site.mapping;
-      site.in_large_block = slice.site.in_large_block;
-      count(site, slice);
-    }
-  };
-  // Blocks that live at both ends were sampled once: the errors cancel in part, and their sum is too cautious.
-  add(first, [&](SiteView& site, const Slice& slice) {
-    add_touch(slice, -1, touchers[slice.site]);
-    site.growth -= slice.bytes;
-    site.variance += slice.variance;
-  });
-  add(last, [&](SiteView& site, const Slice& slice) {
-    add_touch(slice, 1, touchers[slice.site]);
-    site.growth += slice.bytes;
-    site.resident += slice.bytes;
-    site.exclusive += slice.exclusive_bytes;
-    site.variance += slice.variance;
-  });
-  add(peak, [](SiteView& site, const Slice& slice) { site.at_peak += slice.bytes; });
-  add(huge, [](SiteView& site, const Slice& slice) { site.huge = site.huge.value_or(0) + slice.huge_bytes; });
-  for (const auto& [site, of_site] : touchers) sites[site].touched = touch_views(of_site);
-  return sites;
 }
 
 // Where page liveness is missing, samples tell what of the heap is live.

@@ -39,6 +39,13 @@ struct TouchView {
   double variance = 0;        // of `growth`
 };
 
+// Which call gave up a part of a lazy_free site.
+struct AdviceView {
+  StackId stack = kEmptyStack;
+  std::int64_t growth = 0;
+  std::int64_t resident = 0;  // at the interval's end
+};
+
 struct SiteView {
   StackId stack = kEmptyStack;
   std::string mapping;  // "" if nameless
@@ -52,6 +59,7 @@ struct SiteView {
   // Largest growth first; it sums to the site's, and what nobody was seen to touch has the empty stack and is not
   // by_kernel. Empty: of nothing here it is known who touched it.
   std::vector<TouchView> touched{};
+  std::vector<AdviceView> advised{};  // lazy_free only: largest growth first, sums to the site's
 };
 
 struct CauseView {

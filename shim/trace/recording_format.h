@@ -38,23 +38,24 @@ inline constexpr std::uint32_t kFrameMagic = 0x314d5257;  // "WRM1"
 inline constexpr std::uint32_t kMaxFrameBytes = 64U * 1024 * 1024;
 
 enum class FrameKind : std::uint16_t {
-  segment = 1,    // SegmentHeader + records; several per payload
-  walk = 2,       // WalkHeader + VMAs with page runs
-  smaps = 3,      // TextHeader + /proc/PID/smaps as read
-  rollup = 4,     // TextHeader + /proc/PID/smaps_rollup as read
-  polls = 5,      // Poll x n
-  process = 6,    // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
-  ended = 7,      // JSON object: ended_ns, how, and status or signal where known
-  status = 8,     // TextHeader + /proc/PID/status as read
-  note = 9,       // JSON object: text
-  counters = 10,  // JSON object: the process's slot counters at that time
-  cgroup = 11,    // JSON object: version, path, limit_bytes, and a CgroupReading (analyzer/model/account.h)
-  liveness = 13,  // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
-  blocks = 14,    // compact records of exact mode, re-encoded in columns (recording/block_payload.h)
-  views = 15,     // ViewsHeader + RetainingView x n: of the walk before it, where numpy or torch is loaded
-  huge = 17,      // HugePagesHeader + HugePage x n: of the walk before it, where there are any
-  tracked = 16,   // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
-  names = 12,     // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
+  segment = 1,     // SegmentHeader + records; several per payload
+  walk = 2,        // WalkHeader + VMAs with page runs
+  smaps = 3,       // TextHeader + /proc/PID/smaps as read
+  rollup = 4,      // TextHeader + /proc/PID/smaps_rollup as read
+  polls = 5,       // Poll x n
+  process = 6,     // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
+  ended = 7,       // JSON object: ended_ns, how, and status or signal where known
+  status = 8,      // TextHeader + /proc/PID/status as read
+  note = 9,        // JSON object: text
+  counters = 10,   // JSON object: the process's slot counters at that time
+  cgroup = 11,     // JSON object: version, path, limit_bytes, and a CgroupReading (analyzer/model/account.h)
+  liveness = 13,   // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
+  blocks = 14,     // compact records of exact mode, re-encoded in columns (recording/block_payload.h)
+  views = 15,      // ViewsHeader + RetainingView x n: of the walk before it, where numpy or torch is loaded
+  huge = 17,       // HugePagesHeader + HugePage x n: of the walk before it, where there are any
+  lazy_free = 18,  // LazyFreeHeader + LazyFreeMapping x n: of the walk before it, where there is any
+  tracked = 16,    // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
+  names = 12,      // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
 struct FrameHeader {
@@ -202,6 +203,18 @@ struct HugePage {
   std::array<std::uint64_t, 8> zero;  // a bit per 4 KiB, the lowest one first: it holds zeros only
 };
 
+// Pages given up with MADV_FREE that are still there, as smaps told at read_ns, in mappings that have any: nothing else
+// tells which were written to since.
+struct LazyFreeHeader {
+  std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
+  std::uint64_t read_ns;      // when it had been read
+};
+
+struct LazyFreeMapping {
+  std::uint64_t start, end;
+  std::uint64_t bytes;
+};
+
 // Pages write-protected by userfaultfd (UFFD_FEATURE_WP_ASYNC, Linux 6.7) from begin_ns to end_ns, or in the walk that
 // begins at end_ns, before it saw each: from then on they have PageBits::write_tracked until they are written to.
 // A page in no such frame says nothing. Tracking ends with the image (exec), and for what is unmapped.
@@ -226,6 +239,7 @@ static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(Se
 static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
 static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16 && sizeof(RetainingView) == 32);
 static_assert(sizeof(TrackedHeader) == 24 && sizeof(HugePagesHeader) == 16 && sizeof(HugePage) == 72);
+static_assert(sizeof(LazyFreeHeader) == 16 && sizeof(LazyFreeMapping) == 24);
 static_assert(sizeof(Poll) == 40 && sizeof(TextHeader) == 16);
 static_assert(std::has_unique_object_representations_v<WalkVma>);
 

@@ -57,6 +57,15 @@ ByteVector huge_at(std::uint64_t walk_end_ns, std::uint64_t start) {
   return payload;
 }
 
+ByteVector lazy_free_at(std::uint64_t walk_end_ns, std::uint64_t start, std::uint64_t bytes) {
+  const trace::LazyFreeHeader header{.walk_end_ns = walk_end_ns, .read_ns = walk_end_ns + 1};
+  const trace::LazyFreeMapping mapping{.start = start, .end = start + 10 * 4096, .bytes = bytes};
+  ByteVector payload;
+  append(payload, &header, sizeof header);
+  append(payload, &mapping, sizeof mapping);
+  return payload;
+}
+
 ByteVector fork_family() {
   constexpr std::uint64_t kHeap = 0x20000000;
   const std::vector<TestVma> heap{{.start = kHeap, .path = "[heap]", .runs = {{9, 6}, {1, 4}}}};
@@ -67,6 +76,7 @@ ByteVector fork_family() {
                             python_at(10, 0x8000, 0x9000, 0x8100, 0x8200), code(10, 1, "job.py", "load", 17),
                             stack(10, 1, {0x5101, 0x8150}, {{1, 4, trace::kNoNativeIndex, 1, 0}}),
                             block(trace::RecordKind::allocate, 11, kHeap, 40960, 1), map(11, 0x7000000, 8192, 1),
+                            range_record(trace::RecordKind::advise, 11, kHeap + 4096, 20480, MADV_FREE, 1),
                             touch_at(11, kHeap + 4096), kernel_faults_at(11, 0x7000000, 8192),
                             process_record(trace::RecordKind::fork, 12, 101),
                             block(trace::RecordKind::release, 13, kHeap, 0, 0),
@@ -78,6 +88,7 @@ ByteVector fork_family() {
   add_frame(out, trace::FrameKind::tracked, 1, tracked_at(15, kHeap, 6));
   add_frame(out, trace::FrameKind::walk, 0, walk(15, heap, 3));
   add_frame(out, trace::FrameKind::huge, 0, huge_at(15, kHeap));
+  add_frame(out, trace::FrameKind::lazy_free, 0, lazy_free_at(15, kHeap, 8192));
   add_frame(out, trace::FrameKind::walk, 1, walk(16, heap, 3));
   add_frame(out, trace::FrameKind::walk, 1, walk(18, heap, 4));
   ByteVector json;

@@ -32,7 +32,7 @@ std::vector<std::unique_ptr<ProcessInput>> cut(std::span<const std::byte> bytes)
     bytes = bytes.subspan(sizeof header);
     const auto payload = bytes.first(std::min<std::size_t>(header.size_bytes, bytes.size()));
     bytes = bytes.subspan(payload.size());
-    constexpr int kKinds = static_cast<int>(trace::FrameKind::huge) + 2;  // one that nobody knows
+    constexpr int kKinds = static_cast<int>(trace::FrameKind::lazy_free) + 2;  // one that nobody knows
     const auto kind = static_cast<trace::FrameKind>(header.kind % kKinds);
     ProcessInput& input = *inputs[header.process % kProcesses];
     const bool events = kind == trace::FrameKind::segment || kind == trace::FrameKind::blocks;

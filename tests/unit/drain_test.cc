@@ -147,6 +147,21 @@ TEST_F(DrainTest, PutsCompactRecordsInColumnsAndLeavesOthersAsTheyAre) {
   EXPECT_EQ(stored().runs.size(), all.runs.size());  // once
 }
 
+TEST_F(DrainTest, TellsOfAdviceThatCallsForALook) {
+  trace::Lease lease;
+  const auto advise = [&](std::uint64_t size_bytes, int advice) {
+    ASSERT_TRUE(write(writer(3), lease, range_record(RecordKind::advise, 6, 0x7000000, size_bytes, advice)));
+  };
+  advise(4096, MADV_FREE);
+  advise(4096, MADV_DONTNEED);
+  advise(1 << 20, MADV_DONTNEED);
+  round();
+  const std::vector<Happening> happenings = drain_->take_happenings();
+  ASSERT_EQ(happenings.size(), 2U);
+  EXPECT_TRUE(happenings[0].lazily);
+  EXPECT_FALSE(happenings[1].lazily);
+}
+
 TEST_F(DrainTest, GivesChunksBackBeforeThePoolIsFull) {
   trace::Lease lease;
   const trace::Writer thread = writer(3);

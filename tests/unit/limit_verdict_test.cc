@@ -348,6 +348,32 @@ TEST(LimitVerdict, NearLimit) {
   EXPECT_NE(verdict->why.find("the limit is met 0.6 s later"), std::string::npos) << verdict->why;
 }
 
+// Of 101 MiB anonymous memory the kernel could take 40 at once, and would before it kills.
+TEST(LimitVerdict, WhatWasGivenUpIsNotHeld) {
+  RecordingAccount recording = limited(60, {reading(0, 1, 0, 0, 0), reading(10, 101, 20, 3, 0)});
+  recording.processes[0].accounts.back() = literal::walk(10, {{Cause::heap_live, 60}, {Cause::lazy_free, 40}});
+  EXPECT_EQ(find(verdicts_of(recording), "near-limit"), nullptr);
+  recording.processes[0].accounts.back() = literal::walk(10, {{Cause::heap_live, 97}, {Cause::lazy_free, 3}});
+  const auto verdicts = verdicts_of(recording);
+  const Verdict* verdict = find(verdicts, "near-limit");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(verdict->bytes, 118 * kMiB);
+  EXPECT_EQ(verdict->evidence["held_by"][0]["cause"], "heap_live");
+
+  RecordingAccount killed = killed_at_limit();
+  killed.processes[0].accounts.back() = literal::walk(10, {{Cause::heap_live, 80}, {Cause::lazy_free, 38}});
+  const auto on_kill = verdicts_of(killed);
+  const Verdict* kill = find(on_kill, "oom-killed");
+  ASSERT_NE(kill, nullptr);
+  EXPECT_EQ(kill->evidence["before"]["lazy_free_bytes"], 38 * kMiB);
+  EXPECT_EQ(kill->evidence["before"]["reclaimable_bytes"], 41 * kMiB);
+  EXPECT_EQ(kill->evidence["held_by"].size(), 1U);
+  EXPECT_NE(kill->why.find("only the file cache and 38 MiB of the anonymous memory, given up with MADV_FREE, could "
+                           "have been taken back"),
+            std::string::npos)
+      << kill->why;
+}
+
 // Page cache fills every group up to its limit sooner or later.
 TEST(LimitVerdict, PageCacheAtTheLimitIsNotNearIt) {
   const auto verdicts = verdicts_of(limited(10, {reading(0, 1, 0, 0, 0), reading(10, 10, 0, 118, 500)}));

@@ -50,6 +50,14 @@ TEST(PlanLimit, CountsProcessesOnlyWhileTheyLiveAndForkSharedMemoryOnce) {
   EXPECT_EQ(plan_limit(recording).file_bytes, 0);
 }
 
+// It was in use before, perhaps at no look.
+TEST(PlanLimit, CountsWhatWasGivenUpAsHeld) {
+  RecordingAccount recording;
+  recording.processes.resize(1);
+  recording.processes[0].accounts = {account(1, {slice(Cause::heap_live, 40), slice(Cause::lazy_free, 20)})};
+  EXPECT_EQ(plan_limit(recording).held_bytes, 60 * kMiB);
+}
+
 TEST(PlanLimit, OfNothingIsLittle) {
   const LimitPlan plan = plan_limit(RecordingAccount{});
   EXPECT_EQ(plan.held_bytes, 0);

@@ -149,8 +149,9 @@ inline ByteVector map(std::uint64_t time_ns, std::uint64_t address, std::uint64_
 
 // An unmap, advise, protect or break_moved record.
 inline ByteVector range_record(trace::RecordKind kind, std::uint64_t time_ns, std::uint64_t address, std::uint64_t size,
-                               std::int64_t argument = 0) {
+                               std::int64_t argument = 0, std::uint32_t stack_id = 0) {
   trace::RangeRecord fixed{};
+  fixed.stack_id = stack_id;
   fixed.address = address;
   fixed.size_bytes = size;
   fixed.argument = argument;

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 
+#include "collect/lazy_free.h"
 #include "collect/page_runs.h"
 #include "collect/page_walk.h"
 #include "procfs/process_stat.h"
@@ -175,6 +176,41 @@ TEST(Walk, CountsGivenUpProtectedAndReleasedPages) {
     madvise(memory + 8 * kMiB, 2 * kMiB, MADV_DONTNEED);
   });
   expect_exact(child);
+}
+
+TEST(LazyFree, IsReadPerMapping) {
+  Places* places = shared_places();
+  const StoppedChild child([&] {
+    auto* memory = static_cast<char*>(map(12 * kMiB));
+    madvise(memory, 12 * kMiB, MADV_NOHUGEPAGE);
+    std::memset(memory, 1, 12 * kMiB);
+    madvise(memory, 4 * kMiB, MADV_FREE);
+    places->at[0] = memory + 11 * kMiB;
+  });
+  PageWalk walk = expect_exact(child);
+  const auto reading = read_lazy_free(child.pid(), walk);
+  ASSERT_TRUE(reading);
+  EXPECT_TRUE(reading->any);
+  trace::LazyFreeHeader header{};
+  trace::LazyFreeMapping mapping{};
+  ASSERT_EQ(reading->payload.size(), sizeof header + sizeof mapping);
+  std::memcpy(&header, reading->payload.data(), sizeof header);
+  std::memcpy(&mapping, reading->payload.data() + sizeof header, sizeof mapping);
+  EXPECT_EQ(header.walk_end_ns, walk.header.end_ns);
+  EXPECT_GE(header.read_ns, walk.header.end_ns);
+  const auto inside = reinterpret_cast<std::uint64_t>(places->at[0]);
+  EXPECT_TRUE(mapping.start < inside && inside < mapping.end);
+  EXPECT_LE(mapping.bytes, 4 * kMiB);
+  EXPECT_GE(mapping.bytes, 3 * kMiB);  // what CPUs have still in hand counts a moment later
+  walk.vmas.pop_back();                // as if smaps had ended before the last mapping of the walk
+  EXPECT_FALSE(read_lazy_free(child.pid(), walk));
+}
+
+TEST(LazyFree, OfAProcessThatGaveUpNothingThereIsNone) {
+  const StoppedChild child([] {});
+  const auto reading = read_lazy_free(child.pid(), expect_exact(child));
+  ASSERT_TRUE(reading);
+  EXPECT_FALSE(reading->any);
 }
 
 TEST(Walk, KnowsGuardPages) {

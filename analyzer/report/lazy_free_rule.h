@@ -1,0 +1,18 @@
+// Pages given up with MADV_FREE: resident, and yet the kernel takes them back before it kills anybody.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "report/verdict.h"
+
+namespace whyrss {
+
+// Of all processes that live at a time, as their looks around it told: at least so much. What relatives share counts
+// once.
+std::int64_t lazy_free_at(const RecordingAccount& recording, double time_s);
+
+// The rule lazy-free-growth.
+void lazy_free_growth(const View& view, std::vector<Verdict>& verdicts);
+
+}  // namespace whyrss
