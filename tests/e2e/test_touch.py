@@ -158,7 +158,10 @@ def test_stacks_without_room_for_a_signal_are_left_alone(touch, faults, what):
     assert (result.returncode, result.stdout, result.stderr) == (0, bare.stdout, "")
     (process,) = pool_reader.read_pool(pool).values()
     functions = Functions(faults)
-    assert any("first_touch" in functions.names(process, touch.stack_id) for touch in process.touches)
+    # The smallest alternate stack of some processors has no room to take a stack either: such a fault has none.
+    may_lack = what == "alternate_stack"
+    assert any("first_touch" in functions.names(process, touch.stack_id) or (may_lack and touch.stack_id == 0)
+               for touch in process.touches)
 
 
 def test_children_by_spawn_never_die_of_our_signal(touch, faults):
