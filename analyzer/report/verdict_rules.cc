@@ -76,11 +76,16 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.headline += trend_text(trend, lines);
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
-      if (!arrays.empty())
+      verdict.advice = "The lines behind it are listed with this cause.";
+      if (!arrays.empty()) {
         verdict.why =
             "Arrays that a program or a library declares (.bss) become resident page by page when they are "
             "first used, and stay as long as it is loaded.";
-      verdict.advice = "See the lines of this cause in the full report.";
+      } else if (cause.cause == Cause::anonymous) {
+        verdict.why =
+            "The program maps this memory itself (mmap, sbrk), past any allocator: it stays until it is unmapped.";
+        verdict.advice = "Unmap it as soon as it is done with (munmap, close), or map less at the line.";
+      }
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["growth_bytes"] = growth;
       verdict.evidence["trend"] = trend_evidence(trend);
