@@ -115,9 +115,7 @@ void look_if_moved(ThreadState& thread) noexcept {
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Of an alternate signal stack, if this thread is on one: the capture needs about half of this.
-constexpr std::uintptr_t kCaptureRoomBytes = 8 * 1024;
-
+// On an alternate signal stack, if this thread is on one.
 bool has_room_for_stack() noexcept {
   stack_t now{};
   if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now))) || (now.ss_flags & SS_ONSTACK) == 0) return true;

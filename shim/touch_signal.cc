@@ -29,9 +29,6 @@ struct PerfSignal {
 constexpr int kTrapPerf = 6;
 constexpr std::uint32_t kAsynchronous = 1;  // SIGTRAP was blocked: delivered later, somewhere else
 
-// On an alternate stack of the program: the capture needs about half of this.
-constexpr std::uintptr_t kCaptureRoomBytes = 8 * 1024;
-
 constexpr int kRestorer = 0x04000000;  // SA_RESTORER: set by libc in every action, and told back
 
 // Actions that the program has set, the newest at `g_current`. The handler may run at any moment, also in the

@@ -14,8 +14,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Align = Table::Align;
 
-constexpr std::int64_t kNamedLazyBytes = 1024 * 1024;
-
 std::string optional_mib(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
 Json optional_json(const std::optional<std::int64_t>& bytes) { return bytes ? Json(*bytes) : Json(nullptr); }
 

@@ -14,7 +14,6 @@ constexpr double kMinuteS = 60;
 // By so much the group's clock and that of an end may differ.
 constexpr double kApartS = 1;
 constexpr std::size_t kNamed = 3;
-constexpr std::int64_t kNamedLazyBytes = 1024 * 1024;
 
 }  // namespace
 

@@ -16,8 +16,7 @@ namespace {
 std::string advice_for(const ProcessView& process) {
   std::string advice =
       "Nothing to fix. Where RSS itself is the trouble (a scheduler that adds it up), MADV_DONTNEED gives pages back "
-      "at "
-      "once";
+      "at once";
   if (process.account->allocator == "jemalloc") advice += ", for jemalloc's own MALLOC_CONF=muzzy_decay_ms:0";
   return advice + ".";
 }

@@ -8,6 +8,9 @@
 
 namespace whyrss {
 
+// Less than this is not worth a word where other memory is told.
+inline constexpr std::int64_t kNamedLazyBytes = 1024 * 1024;
+
 // Of all processes that live at a time, as their looks around it told: at least so much. What relatives share counts
 // once.
 std::int64_t lazy_free_at(const RecordingAccount& recording, double time_s);

@@ -8,6 +8,7 @@
 #include "procfs/oom_log.h"
 #include "report/text.h"
 #include "report/verdict.h"
+#include "verdicts_of.h"
 
 namespace whyrss {
 namespace {
@@ -52,10 +53,6 @@ RecordingAccount killed_at_limit() {
   recording.info.oom_killed = true;
   recording.info.cgroup->readings.back().oom_kills = 1;
   return recording;
-}
-
-std::vector<Verdict> verdicts_of(const RecordingAccount& recording) {
-  return find_verdicts(build_view(recording, whole_life(recording)));
 }
 
 const Verdict* find(const std::vector<Verdict>& verdicts, const std::string& id) {

@@ -7,16 +7,13 @@
 #include "report/accounting_text.h"
 #include "report/trend.h"
 #include "report/verdict.h"
+#include "verdicts_of.h"
 
 namespace whyrss {
 namespace {
 
 using literal::kMiB;
 using literal::Part;
-
-std::vector<Verdict> verdicts_of(const RecordingAccount& recording) {
-  return find_verdicts(build_view(recording, whole_life(recording)));
-}
 
 std::vector<Verdict> verdicts_of(const RecordingAccount& recording, const std::string& id) {
   std::vector<Verdict> found = verdicts_of(recording);

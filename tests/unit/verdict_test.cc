@@ -7,23 +7,13 @@
 
 #include "literal_accounts.h"
 #include "report/blame.h"
+#include "verdicts_of.h"
 
 namespace whyrss {
 namespace {
 
 using literal::kMiB;
 using literal::Part;
-
-std::vector<Verdict> verdicts_of(const RecordingAccount& recording) {
-  return find_verdicts(build_view(recording, whole_life(recording)));
-}
-
-std::string headlines(const RecordingAccount& recording) {
-  std::string text;
-  for (const Verdict& verdict : verdicts_of(recording))
-    text += verdict.id + " " + std::string(slug(verdict.severity)) + ": " + verdict.headline + "\n";
-  return text;
-}
 
 // One process that holds `parts` at its end. Stacks must be interned in `stacks` before.
 RecordingAccount holding(StackTable stacks, const std::vector<Part>& parts, bool python = true) {
