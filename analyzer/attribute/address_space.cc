@@ -202,9 +202,19 @@ void AddressSpace::undo_release(std::uint64_t address, std::uint32_t tid) {
 // Where no call that mapped it was seen none will be seen that gives pages back: glibc's trimming, its thread stacks.
 void AddressSpace::touch(const TouchSample& sample) {
   make_way({sample.page, sample.page + 1});
-  const std::vector<ForkRange> inherited = inheritance_.within(sample.page, sample.page + 1);
-  const bool shared = !inherited.empty() && inherited.front().fork_class == ForkClass::shared;
-  touched_.add(sample, shared, mappings_.find(sample.page) != mappings_.end());
+  touched_.add(sample, shares(sample.page), mappings_.find(sample.page) != mappings_.end());
+}
+
+bool AddressSpace::may_copy(const TouchSample& sample) {
+  TouchSample fault = sample;
+  fault.page &= ~(page_bytes_ - 1);
+  return touched_.is_candidate(fault, shares(fault.page));
+}
+
+// Whether it inherited the page there and has not copied it.
+bool AddressSpace::shares(std::uint64_t address) const {
+  const std::vector<ForkRange> inherited = inheritance_.within(address, address + 1);
+  return !inherited.empty() && inherited.front().fork_class == ForkClass::shared;
 }
 
 void AddressSpace::touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,

@@ -60,6 +60,8 @@ class AddressSpace {
 
   // A sampled page fault, and a call in which the kernel took faults.
   void touch(const TouchSample& sample);
+  // Whether that fault may have copied a page which a fork had made shared.
+  [[nodiscard]] bool may_copy(const TouchSample& sample);
   void touch_by_kernel(std::uint64_t start, std::uint64_t size_bytes, std::uint64_t faults, StackId stack,
                        std::uint64_t time_ns, std::uint32_t calls = 1);
   TouchedPages& touched() { return touched_; }
@@ -109,6 +111,7 @@ class AddressSpace {
 
   [[nodiscard]] Range pages_around(std::uint64_t start, std::uint64_t size_bytes) const;
   [[nodiscard]] bool is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t size_bytes);
+  [[nodiscard]] bool shares(std::uint64_t address) const;
   void postpone(const PendingChange& change);
   void make_way(Range pages);
   void apply(const std::vector<PendingChange>& changes);

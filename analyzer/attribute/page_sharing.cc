@@ -86,6 +86,11 @@ void PageSharing::leave(Member member, double time_s) {
   drop(member, 0, std::numeric_limits<std::uint64_t>::max(), time_s);
 }
 
+bool PageSharing::has_forked_since(Member member, double time_s) const {
+  return std::ranges::any_of(
+      processes_, [&](const Process& process) { return process.parent == member && process.born_s > time_s; });
+}
+
 void PageSharing::mark(Member member, std::uint64_t start, std::uint64_t end) {
   if (member < processes_.size()) processes_[member].marked.assign(start, end, true);
 }

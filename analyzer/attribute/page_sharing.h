@@ -52,6 +52,8 @@ class PageSharing {
   void drop(Member member, std::uint64_t start, std::uint64_t end, double time_s);
   // The process ended or ran exec.
   void leave(Member member, double time_s);
+  // What a process showed before a fork is no look at what it shares since.
+  [[nodiscard]] bool has_forked_since(Member member, double time_s) const;
   // From now on writes of this process to these pages are told by AnonymousRun::marked.
   void mark(Member member, std::uint64_t start, std::uint64_t end);
 

@@ -219,35 +219,68 @@ void SharingRound::settle_writers(const Group& group, const Parts& parts, Outcom
   outcome.add(copied, PageFate::copied);
 }
 
+// Of those that hold it no more: the ones that a process forked after it shared the page with the one that holds it
+// alone. They got what it had made of the page by then.
+std::vector<SharingRound::Member> SharingRound::followers(const Group& group, Member parent) const {
+  std::vector<Member> members;
+  for (const Member member : group.missing) {
+    const Sight sight = sight_of(member);
+    const bool may_share = sight.seen == Seen::not_looked || sight.seen == Seen::with_others;
+    if (may_share && sharing_.processes_[member].parent == parent && member > group.untold)  // numbered by birth
+      members.push_back(member);
+  }
+  return members;
+}
+
 // Whoever still has a page there copied, as it cannot be the old one; unless it did not write: then it has the old one,
-// and who seemed to be left alone with that copied.
+// and who seemed to be left alone with that copied. Who shares a page, and may do so with none that it forked since,
+// did not write.
 void SharingRound::take_missing(Group& group, Outcome& outcome) const {
   bool copied = false;
-  std::vector<Member> unwritten;
-  const auto is_missing = [&](Member member) {
-    return sight_of(member).seen == Seen::not_looked && std::ranges::count(group.missing, member) > 0;
-  };
-  for (const Member member : std::exchange(group.missing, {})) {
-    const Sight sight = sight_of(member);
-    if (sight.seen == Seen::not_looked) group.missing.push_back(member);
-    if (sight.seen != Seen::with_others && sight.seen != Seen::alone) continue;
-    if (group.untold && (sight.wrote == Wrote::no || sight.whole)) {
-      unwritten.push_back(member);
-      continue;
-    }
+  std::vector<Member> unwritten, still_missing;
+  const auto share_a_copy = [&](Member parent, std::vector<Member> with) {
     copied = true;
-    // It cannot have copied either: it has what its parent copied before it forked it.
-    const std::optional<Member> parent = sharing_.processes_[member].parent;
-    if (by_member_[member]->copies_left == 0 && sight.wrote == Wrote::not_known && parent && is_missing(*parent)) {
-      outcome.fates.emplace_back(*parent, PageFate::copied);
-      outcome.groups.push_back(
-          {.holders = {*parent, member}, .missing = {}, .shared_s = group.shared_s, .left_s = PageSharing::kNobody});
-      std::erase(group.missing, *parent);
+    outcome.fates.emplace_back(parent, PageFate::copied);
+    with.insert(std::ranges::lower_bound(with, parent), parent);
+    for (std::vector<Member>* members : {&group.missing, &still_missing})
+      std::erase_if(*members, [&](Member member) { return std::ranges::count(with, member) > 0; });
+    outcome.groups.push_back(
+        {.holders = std::move(with), .missing = {}, .shared_s = group.shared_s, .left_s = PageSharing::kNobody});
+  };
+  while (!group.missing.empty()) {
+    const Member member = group.missing.front();
+    const Sight sight = sight_of(member);
+    const bool shares = sight.seen == Seen::with_others;
+    const bool is_unwritten = sight.wrote == Wrote::no || sight.whole;
+    const std::vector<Member> forked =
+        group.untold && shares && !is_unwritten ? followers(group, member) : std::vector<Member>{};
+    if (!forked.empty()) {
+      share_a_copy(member, forked);
       continue;
     }
-    outcome.fates.emplace_back(member, PageFate::copied);
-    if (by_member_[member]->copies_left > 0) outcome.guessed.push_back(member);
+    group.missing.erase(group.missing.begin());
+    if (sight.seen == Seen::not_looked) still_missing.push_back(member);
+    if (!shares && sight.seen != Seen::alone) continue;
+    // It cannot have copied: it has what its parent copied before it forked it. If that is known not to hold any such
+    // page, it has copied once more since.
+    const std::optional<Member> parent = sharing_.processes_[member].parent;
+    const bool cannot_copy = by_member_[member]->copies_left == 0 && sight.wrote == Wrote::not_known;
+    const bool is_parents =
+        cannot_copy || (group.untold && member > group.untold && shares && sight.wrote != Wrote::yes);
+    if (is_parents && parent && std::ranges::count(still_missing, *parent) > 0) {
+      share_a_copy(*parent, {member});
+    } else if (cannot_copy && !shares && !group.untold && parent && std::ranges::count(group.holders, *parent) == 0) {
+      outcome.fates.emplace_back(*parent, PageFate::copied);
+      outcome.fates.emplace_back(member, PageFate::copied_by_relatives);
+    } else if (group.untold && (is_unwritten || (shares && sight.wrote == Wrote::not_known))) {
+      unwritten.push_back(member);
+    } else {
+      copied = true;
+      outcome.fates.emplace_back(member, PageFate::copied);
+      if (by_member_[member]->copies_left > 0) outcome.guessed.push_back(member);
+    }
   }
+  group.missing = std::move(still_missing);
   if (!unwritten.empty()) {
     outcome.fates.emplace_back(*group.untold, PageFate::copied);
     group.untold.reset();

@@ -60,6 +60,7 @@ class SharingRound {
 
   std::uint64_t look_at(std::uint64_t at, std::uint64_t end);
   [[nodiscard]] Sight sight_of(Member member) const;
+  [[nodiscard]] std::vector<Member> followers(const Group& group, Member parent) const;
   void take_missing(Group& group, Outcome& outcome) const;
   void resolve(const Group& group, Outcome& outcome) const;
   [[nodiscard]] Parts part(const Group& group) const;

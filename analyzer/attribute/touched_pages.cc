@@ -68,19 +68,27 @@ const ResidentRun* TouchedPages::run_at_last_walk(std::uint64_t page) {
   return &*run;
 }
 
+bool TouchedPages::is_candidate(const TouchSample& fault, bool shared) {
+  const TouchSample* before = samples_.find(fault.page);
+  const ResidentRun* run = run_at_last_walk(fault.page);
+  if (run != nullptr && run->file) return true;
+  // The kernel tells of a whole huge page whether its first part is mapped once; only shared ones fault again.
+  const bool shared_at_walk = run != nullptr && (!run->exclusive || run->huge);
+  const auto forked = forked_.find(fault.page);
+  const bool there_at_fork =
+      (before != nullptr ? before->time_ns < fork_ns_ : run != nullptr && last_begin_ns_ < fork_ns_) ||
+      (forked != forked_.end() && forked->second.value < fault.time_ns);
+  return shared || shared_at_walk || there_at_fork;
+}
+
 void TouchedPages::add(const TouchSample& sample, bool shared, bool watched) {
   used_ = true;
   TouchSample fault = sample;
   fault.page &= ~(page_bytes_ - 1);
   fault.extent = TouchExtent::unsettled;
+  if (is_candidate(fault, shared)) return candidates_.put(fault);
   const TouchSample* before = samples_.find(fault.page);
   const ResidentRun* run = run_at_last_walk(fault.page);
-  if (run != nullptr && run->file) return candidates_.put(fault);
-  // The kernel tells of a whole huge page whether its first part is mapped once; only shared ones fault again.
-  const bool shared_at_walk = run != nullptr && (!run->exclusive || run->huge);
-  const bool there_at_fork =
-      before != nullptr ? before->time_ns < fork_ns_ : run != nullptr && last_begin_ns_ < fork_ns_;
-  if (shared || shared_at_walk || there_at_fork) return candidates_.put(fault);
   const bool seen_there = run != nullptr || (before != nullptr && before->extent != TouchExtent::unsettled);
   if (watched && seen_there) return;
   samples_.put(fault);
@@ -106,6 +114,7 @@ void TouchedPages::add(const KernelTouch& touch) {
 }
 
 void TouchedPages::drop(std::uint64_t start, std::uint64_t end) {
+  forked_.erase(start, end);
   if (!used_) return;
   samples_.erase(start, end);
   kernel_.erase(start, end);
@@ -136,10 +145,23 @@ void TouchedPages::begin_as_fork_child() {
   candidates_.clear();
   last_runs_.clear();
   gone_.clear();
+  forked_.clear();
   fork_ns_ = last_begin_ns_ = born_ns_ = 0;
 }
 
 void TouchedPages::note_fork(std::uint64_t time_ns) { fork_ns_ = std::max(fork_ns_, time_ns); }
+
+void TouchedPages::note_inherited(std::uint64_t start, std::uint64_t end, std::uint64_t fork_ns) {
+  forked_.assign(start, end, fork_ns);
+  std::vector<TouchSample> since;  // the child tells it a while after the fork
+  samples_.visit_within(start, end, [&](const TouchSample& sample) {
+    if (sample.time_ns > fork_ns && sample.extent == TouchExtent::unsettled) since.push_back(sample);
+  });
+  for (const TouchSample& sample : since) {
+    samples_.erase(sample.page, sample.page + page_bytes_);
+    candidates_.put(sample);
+  }
+}
 
 void TouchedPages::keep_inherited(const std::vector<ForkRange>& inherited, std::uint64_t fork_ns) {
   RangeCursor inherited_at(inherited);
@@ -266,6 +288,10 @@ std::vector<TouchedRange> TouchedPages::observe(const WalkView& walk) {
   std::ranges::stable_sort(ranges, {}, &TouchedRange::start);
   last_runs_ = walk.runs;
   gone_.clear();
+  std::vector<Range> seen;
+  for (const auto& [start, interval] : forked_.intervals())
+    if (interval.value < walk.begin_ns) seen.push_back({start, interval.end});
+  for (const Range& range : seen) forked_.erase(range.start, range.end);
   last_begin_ns_ = walk.begin_ns;
   return ranges;
 }

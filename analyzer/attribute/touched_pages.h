@@ -9,10 +9,10 @@
 //   ... that was there otherwise              nothing (NUMA hint, mprotect), where all that takes pages away is seen;
 //                                             else its page had gone meanwhile, and it is a first touch
 //
-// "Was there" is what the last walk saw, or that a fault since was sampled. What goes: munmap and its like at once, all
-// else at the walk that does not find it; a walk says nothing about faults after it began.
-// Every first touch is a fault, so with each sample weighted by the faults that it stands for the sums are unbiased.
-// Memory: one sample per page, and only pages that were there at the last walk or were touched since.
+// "Was there" is what the last walk saw, that a fault since was sampled, or that a child has inherited it since. What
+// goes: munmap and its like at once, all else at the walk that does not find it; a walk says nothing about faults after
+// it began. Every first touch is a fault, so with each sample weighted by the faults that it stands for the sums are
+// unbiased. Memory: one sample per page, and only pages that were there at the last walk or were touched since.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,8 @@ class TouchedPages {
 
   // `shared`: a page that this process inherited and has not copied. `watched`: its pages go by calls that are seen.
   void add(const TouchSample& sample, bool shared, bool watched);
+  // Whether add() would take it for a candidate copy; its `page` is an address of a page.
+  [[nodiscard]] bool is_candidate(const TouchSample& fault, bool shared);
   void add(const KernelTouch& touch);
 
   void drop(std::uint64_t start, std::uint64_t end);
@@ -58,6 +60,8 @@ class TouchedPages {
   // In a copy: it becomes the child's, whose faults begin. In the original: it forked one.
   void begin_as_fork_child();
   void note_fork(std::uint64_t time_ns);
+  // In the original: the child got these pages, so they were there at the fork.
+  void note_inherited(std::uint64_t start, std::uint64_t end, std::uint64_t fork_ns);
   // In the child, which lives since `fork_ns`: what is not `inherited` it has to fault in again itself.
   void keep_inherited(const std::vector<ForkRange>& inherited, std::uint64_t fork_ns);
 
@@ -93,6 +97,7 @@ class TouchedPages {
   IntervalMap<KernelPart> kernel_;
   std::vector<ResidentRun> last_runs_;  // of the last walk
   IntervalMap<bool> gone_;              // of them what was unmapped since
+  IntervalMap<std::uint64_t> forked_;   // pages that children inherited since that walk, and when
   std::uint64_t fork_ns_ = 0, last_begin_ns_ = 0;
   std::uint64_t born_ns_ = 0;  // in a fork child whose inherited pages are known; older samples are an ancestor's
   bool used_ = false;          // else nothing has to be remembered

@@ -110,6 +110,15 @@ bool read_entries(int fd, std::uint64_t start, std::span<std::uint64_t> entries)
   return true;
 }
 
+// Entries that a visitor has seen and may have changed. A page is told as protected only if it was so before: what was
+// written to until now shows no protection once, however soon it is protected again.
+bool read_again(int fd, std::uint64_t start, std::span<std::uint64_t> entries) {
+  const std::vector<std::uint64_t> before(entries.begin(), entries.end());
+  if (!read_entries(fd, start, entries)) return false;
+  for (std::size_t i = 0; i < entries.size(); ++i) entries[i] &= before[i] | ~PagemapBit::write_protected;
+  return true;
+}
+
 std::uint64_t pages_of(const ScanRegion& region) { return (region.end - region.start) / kPageBytes; }
 
 bool is_whole_huge(const ScanRegion& region) {
@@ -130,7 +139,7 @@ bool put_huge(const Source& source, const ScanRegion& region, VmaCursor& cursor)
     if (!read_entries(source.fd, at, std::span(&entry, 1))) return false;
     const ScanRegion page{at, at + kHugePages * kPageBytes, region.categories};
     if (source.visitor != nullptr && source.visitor->visit(page, std::span(&entry, 1)) &&
-        !read_entries(source.fd, at, std::span(&entry, 1)))
+        !read_again(source.fd, at, std::span(&entry, 1)))
       return false;
     cursor.put(at, kHugePages, entry, region.categories);
   }
@@ -145,7 +154,7 @@ bool read_regions(const Source& source, std::uint64_t start, std::span<const Sca
   bool changed = false;
   for (const ScanRegion& region : regions)
     changed |= source.visitor->visit(region, entries.subspan((region.start - start) / kPageBytes, pages_of(region)));
-  return !changed || read_entries(source.fd, start, entries);
+  return !changed || read_again(source.fd, start, entries);
 }
 
 // Reads the entries of neighbouring regions with few calls.

@@ -65,7 +65,7 @@ class PageVisitor {
   // The mappings of the walk, which stay where they are.
   virtual void begin(const std::vector<WalkedVma>& vmas) = 0;
   // `entries` of pagemap: one for each page of the region, or one for all of a huge page. True: it has done something
-  // that may have changed them, and they are read again.
+  // that may have changed them, and they are read again; but what was not write-protected is told so.
   virtual bool visit(const ScanRegion& region, std::span<const std::uint64_t> entries) = 0;
 };
 

@@ -35,7 +35,8 @@ class WriteTracker {
 
 // Protects the private anonymous pages that another process maps too: a fork has protected them anyway, so their next
 // write costs the program no more than without. Mappings that the program itself has registered with a userfaultfd are
-// left alone. What the walk tells of a page is how it was after that.
+// left alone. What the walk tells of a page is how it was after that,
+// but for the protection: only pages that had it before show it.
 class WriteTracker::Pass final : public PageVisitor {
  public:
   struct SharedPages {  // that lie together

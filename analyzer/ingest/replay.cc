@@ -205,6 +205,7 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   if (by_fork) join_family(process, parent, record.time_ns);
   process.needs_inheritance_from_walk = by_fork;
   process.attached_ns = record.time_ns;
+  process.forked_from = parent;
   // Threads of the program before are gone, whatever the clocks say.
   if (process.merge && !by_fork) process.merge->skip_before_lease(record.lease);
   process.image = &image;
@@ -246,6 +247,7 @@ void Replay::on_fork(Process& process, const EventRecord& record) {
   }
   if (child == nullptr) return;
   process.space.touched().note_fork(record.time_ns);
+  child->forked_ns = record.time_ns;
   child->fork_snapshot = std::make_unique<AddressSpace>(process.space.forked());
   child->fork_small = std::make_unique<LiveSet>();
   if (child->shows_inherited_blocks()) *child->fork_small = process.small.live();

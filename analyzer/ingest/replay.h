@@ -86,8 +86,9 @@ class Replay {
   void observe_sharing(Process& process, const Walk& walk, const WalkedPages& pages, bool seen_ahead);
   void look_at_family(Process& process, const Walk& walk, const WalkedPages& pages);
   std::vector<Process*> looked_at_with(Process& process, const Walk& walk);
-  static std::uint64_t most_copies(const Process& process, const WalkedPages& seen);
-  static std::uint64_t most_sampled_copies(const Process& process, std::uint64_t faults);
+  static std::uint64_t most_copies(Process& process, const Walk& walk, const WalkedPages& seen);
+  static std::uint64_t counted_faults(const Process& process, std::uint64_t before_ns);
+  static std::uint64_t most_sampled_copies(Process& process, std::uint64_t until_ns, std::uint64_t faults);
   static std::uint64_t counted_faults(const TouchFigures& touch);
   static std::uint64_t faults_before(const Process& process, const WalkedPages& pages);
   static OwnPages own_pages_of(const Process& process, const WalkedPages& seen);

@@ -40,6 +40,8 @@ struct Replay::Process {
   std::unique_ptr<LiveSet> fork_small;          // and its small blocks
   std::uint64_t attach_ns = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t attached_ns = 0;  // the image of now
+  Process* forked_from = nullptr;
+  std::uint64_t forked_ns = 0;  // as its parent told; 0: it did not
   std::uint64_t page_bytes = 4096;
   bool attached = false, needs_inheritance_from_walk = false, exec_pending = false;
 
@@ -48,9 +50,11 @@ struct Replay::Process {
   PageSharing::Member member = 0;
   std::vector<trace::Poll> polls;         // by time
   std::uint64_t last_faults = 0;          // that it had taken when the last walk began
-  std::uint64_t last_counted_faults = 0;  // that samples and watched calls stood for at it
+  std::uint64_t last_counted_faults = 0;  // of them those that samples and watched calls stood for
+  std::uint64_t last_look_ns = 0;         // when it began
   OwnPages last_own;
   bool has_last_walk = false;
+  bool forked_in_walk = false;       // the one at hand: the family's model takes no look from it
   std::optional<WalkedPages> ahead;  // its next walk, read with a relative's of the same moment
   bool early_is_damaged = false;
   std::optional<WalkedPages> early;  // its next walk, read for what it shows of mappings made while it went on

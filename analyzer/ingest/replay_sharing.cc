@@ -8,9 +8,12 @@
 #include "attribute/range_cursor.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
+#include "ingest/touch_records.h"
 
 namespace whyrss {
 namespace {
+
+using trace::RecordKind;
 
 // The collector walks a family one after another, each walk followed by a reading of smaps_rollup, and does nothing
 // else in between; both take some 15 ms per GiB and have the machine's other work beside them.
@@ -107,7 +110,11 @@ void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPage
     const WalkedPages& seen = member == &process ? pages : *member->ahead;
     inherit_from_walk(*member, theirs, seen);
     take_tracked(*member, theirs.begin_ns);
-    looks.push_back({.member = member->member, .runs = &seen.anonymous, .most_copies = most_copies(*member, seen)});
+    member->forked_in_walk =
+        family.sharing.has_forked_since(member->member, seconds_since(settings_.origin_ns, theirs.begin_ns));
+    if (member->forked_in_walk) continue;
+    looks.push_back(
+        {.member = member->member, .runs = &seen.anonymous, .most_copies = most_copies(*member, theirs, seen)});
   }
   const auto fates = family.sharing.observe(looks, time_s);
   for (std::size_t i = 0; i < fates.size(); ++i) {
@@ -121,7 +128,7 @@ void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPage
 }
 
 // Pages that the process may have copied since its last walk: each copy is a fault, and so is each new page.
-std::uint64_t Replay::most_copies(const Process& process, const WalkedPages& seen) {
+std::uint64_t Replay::most_copies(Process& process, const Walk& walk, const WalkedPages& seen) {
   // How many faults an older process took since the fork nobody knows.
   if (!process.has_last_walk && !process.account->born_by_fork) return 0;
   const std::uint64_t faults = seen.minor_faults - std::min(seen.minor_faults, process.last_faults);
@@ -129,19 +136,29 @@ std::uint64_t Replay::most_copies(const Process& process, const WalkedPages& see
   const auto growth = [](std::uint64_t now, std::uint64_t before) { return now - std::min(now, before); };
   const std::uint64_t grown =
       std::min(growth(own.small, process.last_own.small), growth(own.all, process.last_own.all));
-  return std::min(faults - std::min(faults, grown), most_sampled_copies(process, faults));
+  return std::min(faults - std::min(faults, grown), most_sampled_copies(process, walk.time_ns, faults));
 }
 
-// The same by sampled faults on pages that were there and shared; those that no sample stands for may be copies as
-// well.
-std::uint64_t Replay::most_sampled_copies(const Process& process, std::uint64_t faults) {
-  const TouchFigures& touch = process.account->touch;
+// The same by faults sampled `until_ns`, on pages that were there and shared; those that no sample stands for may be
+// copies as well. A walk that is read ahead has faults that are not replayed yet.
+std::uint64_t Replay::most_sampled_copies(Process& process, std::uint64_t until_ns, std::uint64_t faults) {
+  TouchFigures touch = process.account->touch;
+  std::vector<TouchSample> ahead;
+  for (std::size_t i = process.next_record; i < process.records.size(); ++i) {
+    const EventRecord& record = process.records[i];
+    if (record.time_ns > until_ns) break;
+    if (record.kind != RecordKind::touch && record.kind != RecordKind::kernel_faults) continue;
+    count_touch(record, touch);
+    if (const auto sample = touch_sample(record); sample && process.space.may_copy(*sample)) ahead.push_back(*sample);
+  }
   if (!touch.armed || touch.samples == 0) return std::numeric_limits<std::uint64_t>::max();
   const std::uint64_t sampled = counted_faults(touch) - std::min(counted_faults(touch), process.last_counted_faults);
   const double usual_weight = static_cast<double>(touch.faults) / static_cast<double>(touch.samples);
   double copies = 0, variance = usual_weight * usual_weight;
-  for (const TouchSample& sample : process.space.touched().copy_candidates(
-           0, std::numeric_limits<std::uint64_t>::max(), 0, std::numeric_limits<std::uint64_t>::max())) {
+  std::vector<TouchSample> samples = process.space.touched().copy_candidates(
+      0, std::numeric_limits<std::uint64_t>::max(), process.last_look_ns, std::numeric_limits<std::uint64_t>::max());
+  samples.insert(samples.end(), ahead.begin(), ahead.end());
+  for (const TouchSample& sample : samples) {
     copies += sample.weight;
     variance += static_cast<double>(sample.weight) * sample.weight;
   }
@@ -150,6 +167,17 @@ std::uint64_t Replay::most_sampled_copies(const Process& process, std::uint64_t 
 }
 
 std::uint64_t Replay::counted_faults(const TouchFigures& touch) { return touch.faults + touch.counted_kernel_faults; }
+
+// Of those that are replayed, the faults that came before then.
+std::uint64_t Replay::counted_faults(const Process& process, std::uint64_t before_ns) {
+  TouchFigures since;
+  for (std::size_t i = process.next_record; i > 0 && process.records[i - 1].time_ns >= before_ns; --i)
+    if (const EventRecord& record = process.records[i - 1];
+        record.kind == RecordKind::touch || record.kind == RecordKind::kernel_faults)
+      count_touch(record, since);
+  const std::uint64_t all = counted_faults(process.account->touch);
+  return all - std::min(all, counted_faults(since));
+}
 
 // A walk counts them at its end, and misses copies that were made while it went on: they are among the next one's.
 std::uint64_t Replay::faults_before(const Process& process, const WalkedPages& pages) {
@@ -194,7 +222,7 @@ void Replay::inherit_from_walk(Process& process, const Walk& walk, const WalkedP
 void Replay::take_tracked(Process& process, std::uint64_t walk_ns) {
   for (; process.next_tracked < process.tracked.size(); ++process.next_tracked) {
     const Process::Tracked& tracked = process.tracked[process.next_tracked];
-    if (tracked.time_ns > walk_ns) return;
+    if (tracked.time_ns >= walk_ns) return;  // that walk is where they were protected
     process.account->write_tracked = true;
     for (const trace::PageRun& run : tracked.runs) {
       const std::uint64_t most_pages = (std::numeric_limits<std::uint64_t>::max() - run.start) / process.page_bytes;
@@ -208,8 +236,10 @@ void Replay::observe_sharing(Process& process, const Walk& walk, const WalkedPag
   if (process.family != nullptr && !seen_ahead) look_at_family(process, walk, pages);
   process.space.inheritance().keep(pages.anonymous);
   add_fates(process, std::exchange(process.fates, {}), seconds_since(settings_.origin_ns, walk.time_ns));
+  if (std::exchange(process.forked_in_walk, false)) return;
   process.last_faults = faults_before(process, pages);
-  process.last_counted_faults = counted_faults(process.account->touch);
+  process.last_counted_faults = counted_faults(process, pages.begin_ns);
+  process.last_look_ns = pages.begin_ns;
   process.last_own = own_pages_of(process, pages);
   process.has_last_walk = true;
 }

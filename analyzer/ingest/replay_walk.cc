@@ -169,10 +169,14 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
     case RecordKind::inherited: {
       bool complete = false;
       const double time_s = seconds_since(settings_.origin_ns, record.time_ns);
+      Process* const parent = process.family != nullptr ? process.forked_from : nullptr;
+      const bool knows_parent = parent != nullptr && parent->family == process.family;  // it runs the same image yet
+      const std::uint64_t fork_ns = process.forked_ns != 0 ? process.forked_ns : process.attached_ns;
       const bool whole =
           visit_inherited(record, process.page_bytes, complete, [&](std::uint64_t start, std::uint64_t end) {
             space.inherit(start, end);
             if (process.family != nullptr) process.family->sharing.share(process.member, start, end, time_s);
+            if (knows_parent) parent->space.touched().note_inherited(start, end, fork_ns);
           });
       if (!whole || !complete) return;
       process.needs_inheritance_from_walk = false;

@@ -7,6 +7,21 @@
 
 namespace whyrss {
 
+namespace {
+
+TouchSample fault_of(const EventRecord& record, const trace::TouchRecord& sample) {
+  return {.page = sample.address, .time_ns = record.time_ns, .weight = sample.weight_faults};
+}
+
+}  // namespace
+
+std::optional<TouchSample> touch_sample(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::TouchRecord sample{};
+  if (record.kind != trace::RecordKind::touch || !reader.take(sample)) return std::nullopt;
+  return fault_of(record, sample);
+}
+
 void count_touch(const EventRecord& record, TouchFigures& touch) {
   ByteReader reader(record.bytes);
   if (record.kind == trace::RecordKind::touch) {
@@ -37,10 +52,9 @@ void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& spa
   if (record.kind == trace::RecordKind::touch) {
     trace::TouchRecord sample{};
     if (!reader.take(sample)) return;
-    space.touch({.page = sample.address,
-                 .time_ns = record.time_ns,
-                 .weight = sample.weight_faults,
-                 .stack = image.resolve(sample.stack_id).id});
+    TouchSample fault = fault_of(record, sample);
+    fault.stack = image.resolve(sample.stack_id).id;
+    space.touch(fault);
   } else if (record.kind == trace::RecordKind::kernel_faults) {
     trace::KernelFaultsRecord call{};
     if (!reader.take(call)) return;

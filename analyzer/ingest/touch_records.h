@@ -1,6 +1,8 @@
 // Records about page faults: how many there were, why there are none, and whose pages they brought in.
 #pragma once
 
+#include <optional>
+
 #include "attribute/address_space.h"
 #include "ingest/event_stream.h"
 #include "ingest/image_tables.h"
@@ -8,6 +10,8 @@
 
 namespace whyrss {
 
+// Of a touch record; nothing when it is malformed. Its stack is not resolved.
+std::optional<TouchSample> touch_sample(const EventRecord& record);
 // A touch, kernel_faults or touch_state record of one process. Malformed ones count nothing.
 void count_touch(const EventRecord& record, TouchFigures& touch);
 // The same record; touch_state changes nothing here.

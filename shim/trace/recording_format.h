@@ -216,7 +216,7 @@ struct LazyFreeMapping {
 };
 
 // Pages write-protected by userfaultfd (UFFD_FEATURE_WP_ASYNC, Linux 6.7) from begin_ns to end_ns, or in the walk that
-// begins at end_ns, before it saw each: from then on they have PageBits::write_tracked until they are written to.
+// begins at end_ns: in walks after that they have PageBits::write_tracked until they are written to.
 // A page in no such frame says nothing. Tracking ends with the image (exec), and for what is unmapped.
 struct TrackedHeader {
   std::uint64_t begin_ns, end_ns;

@@ -97,6 +97,15 @@ def test_a_missing_package_is_named_and_counted(demos):
     assert "1 as expected, 0 not, 1 skipped" in result.stdout
 
 
+def test_brief_shows_the_report_of_what_failed(demos):
+    result = run(demos("--brief", "plain", "ending"))
+    assert result.returncode == 1
+    plain, ending = result.stdout.split("== ending: ")
+    title = "Memory by process and cause"
+    assert title not in plain and "  ok   it said what it held\n" in plain
+    assert title in ending and "  FAIL ended with 3 (expected 0)\n" in ending
+
+
 @pytest.mark.parametrize("words,said", [(["nonesuch"], "nonesuch"), ([], "--list"), (["--whyrss", "/nowhere", "plain"], "/nowhere")])
 def test_wrong_usage(demos, words, said):
     result = run(demos(*words))

@@ -201,6 +201,39 @@ TEST(Ingest, LooksThatProcessesAskedForAreNoRound) {
   EXPECT_LE(copied, 2 * 4096);
 }
 
+// A walk that began before a fork shows pages that only the parent has yet: neither of the two has copied them. What
+// the parent copies after that is its own, though the faults came before the walk ended.
+TEST(Ingest, AWalkThatAForkFellInIsNoLookAtWhatItShared) {
+  const auto copies = [](const ProcessAccount& account) {
+    std::int64_t bytes = 0;
+    for (const SharingChange& change : account.sharing) bytes += change.copied_bytes;
+    return bytes / 4096;
+  };
+  TestRecording recording;
+  const auto parent_heap = [](std::uint32_t own) {
+    return TestVma{.start = kHeap, .path = "[heap]", .runs = {{kOwn, own}, {PageBits::present, 10 - own}}};
+  };
+  recording.add(100,
+                {segment(1, 0,
+                         joined({attach(kSecond, 100, 1, trace::Born::exec),
+                                 process_record(RecordKind::fork, 3 * kSecond - 1'000, 101)}))},
+                {{FrameKind::walk, walk(2 * kSecond, {heap(10)}, 10)},
+                 {FrameKind::walk, walk(3 * kSecond, {heap(10)}, 14, trace::WalkTrigger::growth, 5'000)},
+                 {FrameKind::walk, walk(4 * kSecond, {parent_heap(4)}, 14, trace::WalkTrigger::growth)}});
+  recording.add(101,
+                {segment(2, 0,
+                         joined({attach(3 * kSecond - 900, 101, 100, trace::Born::fork),
+                                 inherited(3 * kSecond - 800, {{kHeap, 10}})}))},
+                {{FrameKind::walk, walk(4 * kSecond + 5'000, {parent_heap(4)}, 0, trace::WalkTrigger::growth)}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  ASSERT_EQ(account->processes.size(), 2U);
+  EXPECT_EQ(copies(account->processes[0]), 4);
+  EXPECT_EQ(copies(account->processes[1]), 0);
+  EXPECT_EQ(summary(*account, account->processes[1].accounts.at(0)), (Summary{{"fork_shared", 10 * 4096}}));
+}
+
 // The parent replaced itself before the child was heard of, and the child has another parent by then.
 TEST(Ingest, AForkChildSaysWhoseTablesItWentOnWith) {
   TestRecording recording;

@@ -168,6 +168,54 @@ TEST(PageSharing, WithoutMarksAParentThatCopiedSharesWithItsNextChild) {
   }
 }
 
+// The same where writes are tracked: marks that were made after the copy say nothing of it. The elder child, whose
+// first look came too late for marks, may have copied one page by its faults.
+TEST(PageSharing, AParentThatCopiedSharesWithItsNextChildUnderMarksMadeSince) {
+  enum Order { together, elder_first, younger_before_parent };
+  for (const Order order : {together, elder_first, younger_before_parent}) {
+    Family family;
+    EXPECT_EQ(family.fork(0, 2), 2U);
+    const Runs parent{run('S', 0, 4), run('s', 4, 10)}, elder{run('X', 0, 4), run('S', 4, 10)},
+        younger{run('S', 0, 10)};
+    family.sharing.mark(0, page(4), page(10));
+    if (order == together) {
+      EXPECT_EQ(family.look(3, {{0, parent}, {1, elder}}, 1),
+                (Sums{{"0 copied", 3}, {"1 by relatives", 3}, {"1 copied", 1}}));
+    } else {
+      EXPECT_EQ(family.look(3, {{1, elder}}, 0), Sums{});
+      family.sharing.mark(1, page(0), page(10));
+      const auto sums = order == elder_first ? family.look(4, {{0, parent}}) : family.look(4, {{2, younger}});
+      EXPECT_EQ(sums, (Sums{{"0 copied", 4}, {"1 by relatives", 4}}));
+    }
+    family.sharing.mark(0, page(0), page(10));
+    family.sharing.mark(2, page(0), page(10));
+    EXPECT_EQ(family.look(5, {{0, {run('x', 0, 2), run('s', 2, 10)}}, {2, {run('X', 0, 2), run('s', 2, 10)}}}),
+              (Sums{{"2 copied", 2}, {"0 by relatives", 2}}));
+  }
+}
+
+// The same, and the parent has copied once more since: all three have a page of their own, two of them the parent's.
+TEST(PageSharing, AParentMayCopyBeforeAForkAndAfterIt) {
+  Family family;
+  EXPECT_EQ(family.fork(0, 2), 2U);
+  const Runs own{run('X', 0, 10)};
+  EXPECT_EQ(family.look(3, {{1, own}}, 0), Sums{});
+  EXPECT_EQ(family.look(4, {{0, own}}), (Sums{{"0 copied", 10}, {"1 by relatives", 10}}));
+  EXPECT_EQ(family.look(5, {{2, own}}, 1), (Sums{{"2 copied", 1}, {"0 copied", 9}, {"2 by relatives", 9}}));
+  EXPECT_EQ(family.look(6, {{0, own}, {1, own}, {2, own}}), Sums{});
+}
+
+// The parent has forked once more, but its marks are older than the copy: it has the old page, so the other one copied.
+TEST(PageSharing, WhoStillHasItsMarkDidNotCopyWhoeverItForked) {
+  Family family;
+  family.sharing.mark(0, page(0), page(10));
+  EXPECT_EQ(family.fork(0, 2), 2U);
+  EXPECT_EQ(family.look(3, {{1, {run('X', 0, 4), run('S', 4, 10)}}}, 0), Sums{});
+  EXPECT_EQ(family.look(4, {{0, {run('s', 0, 10)}}}), (Sums{{"1 copied", 4}}));
+  family.sharing.leave(2, 5);
+  EXPECT_EQ(family.look(6, {{0, {run('x', 0, 4), run('s', 4, 10)}}}), (Sums{{"0 left", 4}}));
+}
+
 // Two children, looked at one after the other, have no faults to copy: their parent copied between their births.
 TEST(PageSharing, WithoutMarksAChildMayHaveWhatItsParentCopied) {
   Family family(2);
@@ -234,6 +282,14 @@ TEST(PageSharing, WhatWasWrittenBeforeAForkIsSharedWithThatChildOnly) {
   family.sharing.leave(2, 5);
   EXPECT_EQ(family.look(6, {{0, {run('X', 0, 5), run('s', 5, 10)}}, {1, {run('x', 0, 5), run('s', 5, 10)}}}),
             (Sums{{"0 left", 5}}));
+}
+
+TEST(PageSharing, WhatIsNoLookSinceAFork) {
+  Family family;
+  family.fork(0, 2);
+  EXPECT_TRUE(family.sharing.has_forked_since(0, 1.5));
+  EXPECT_FALSE(family.sharing.has_forked_since(0, 2));
+  EXPECT_FALSE(family.sharing.has_forked_since(1, 0));
 }
 
 TEST(PageSharing, GrandchildrenShareWithTheWholeFamily) {

@@ -160,6 +160,27 @@ TEST_F(TouchedPagesTest, AChildBeginsWithWhatItsParentTouched) {
             (Ranges{range(1, 2, kFirst), range(2, 3, kFirst), range(900, 901, kFirst)}));
 }
 
+// Pages that no walk saw and no sample fell on before the fork, but that the child got.
+TEST_F(TouchedPagesTest, AParentsWritesToWhatAChildInheritedAreCandidates) {
+  walk(100, {});
+  space_.touch(sample(3, 120, kFirst));
+  space_.touched().note_fork(150);
+  space_.touch(sample(4, 160, kSecond));  // before the child tells what it got
+  space_.touched().note_inherited(page(0), page(10), 150);
+  space_.touch(sample(5, 170, kSecond));
+  space_.touch(sample(30, 170, kSecond));  // a first touch
+  const auto candidates = [&] { return space_.touched().copy_candidates(page(0), page(2048), 0, 1000).size(); };
+  EXPECT_EQ(candidates(), 2U);
+  space_.unmap(page(6), kPage);
+  space_.map(page(6), kPage, {Owner::program, kMapper});
+  space_.touch(sample(6, 180, kSecond));
+  EXPECT_EQ(candidates(), 2U);
+  EXPECT_EQ(walk(200, {anonymous(0, 10), anonymous(30, 31)}),
+            (Ranges{range(3, 4, kFirst), range(6, 7, kSecond), range(30, 31, kSecond)}));
+  space_.touch(sample(7, 210, kSecond));  // the walk showed that nobody shares it any more
+  EXPECT_EQ(candidates(), 2U);
+}
+
 TEST_F(TouchedPagesTest, WhoTouchedTheOriginalSaysNothingAboutACopy) {
   space_.touch(sample(1, 10, kFirst));
   space_.touch(sample(2, 10, kFirst));
