@@ -201,14 +201,41 @@ TEST(Ingest, LooksThatProcessesAskedForAreNoRound) {
   EXPECT_LE(copied, 2 * 4096);
 }
 
+std::int64_t copied_pages(const ProcessAccount& account) {
+  std::int64_t bytes = 0;
+  for (const SharingChange& change : account.sharing) bytes += change.copied_bytes;
+  return bytes / 4096;
+}
+
+// Pages that both had for themselves in the same round. The child's faults between the two walks were on memory of its
+// own, which it has given back; so the parent, which nobody sampled, copied.
+TEST(Ingest, TheFaultsOfAWalkThatIsReadAheadAreSampledAsWell) {
+  constexpr std::uint32_t kPages = 500, kFaults = 400;
+  TestRecording recording;
+  const auto round = trace::WalkTrigger::growth;
+  recording.add(100,
+                {segment(1, 0,
+                         joined({attach(kSecond, 100, 1, trace::Born::exec),
+                                 process_record(RecordKind::fork, 2 * kSecond, 101)}))},
+                {{FrameKind::walk, walk(kSecond + 5, {heap(kPages)})},
+                 {FrameKind::walk, walk(3 * kSecond, {heap(kPages)}, 2 * kPages, round)}});
+  std::vector<ByteVector> child{attach(2 * kSecond + 9, 101, 100, trace::Born::fork),
+                                inherited(2 * kSecond + 10, {{kHeap, kPages}})};
+  for (std::uint32_t fault = 0; fault < kFaults; ++fault)
+    child.push_back(touch(3 * kSecond + fault, kMapped + std::uint64_t{fault} * 4096, 1));
+  recording.add(101, {segment(2, 0, joined(child))},
+                {{FrameKind::walk, walk(3 * kSecond + 10'000, {heap(kPages)}, kFaults, round, 5'000)}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok());
+  ASSERT_EQ(account->processes.size(), 2U);
+  EXPECT_LE(copied_pages(account->processes[1]), 3);  // the error of samples that stand for one fault each
+  EXPECT_EQ(copied_pages(account->processes[0]) + copied_pages(account->processes[1]), kPages);
+}
+
 // A walk that began before a fork shows pages that only the parent has yet: neither of the two has copied them. What
 // the parent copies after that is its own, though the faults came before the walk ended.
 TEST(Ingest, AWalkThatAForkFellInIsNoLookAtWhatItShared) {
-  const auto copies = [](const ProcessAccount& account) {
-    std::int64_t bytes = 0;
-    for (const SharingChange& change : account.sharing) bytes += change.copied_bytes;
-    return bytes / 4096;
-  };
   TestRecording recording;
   const auto parent_heap = [](std::uint32_t own) {
     return TestVma{.start = kHeap, .path = "[heap]", .runs = {{kOwn, own}, {PageBits::present, 10 - own}}};
@@ -229,8 +256,8 @@ TEST(Ingest, AWalkThatAForkFellInIsNoLookAtWhatItShared) {
   const auto account = load_account(recording.path());
   ASSERT_TRUE(account.ok());
   ASSERT_EQ(account->processes.size(), 2U);
-  EXPECT_EQ(copies(account->processes[0]), 4);
-  EXPECT_EQ(copies(account->processes[1]), 0);
+  EXPECT_EQ(copied_pages(account->processes[0]), 4);
+  EXPECT_EQ(copied_pages(account->processes[1]), 0);
   EXPECT_EQ(summary(*account, account->processes[1].accounts.at(0)), (Summary{{"fork_shared", 10 * 4096}}));
 }
 

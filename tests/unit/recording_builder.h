@@ -164,6 +164,15 @@ inline ByteVector process_record(trace::RecordKind kind, std::uint64_t time_ns, 
   return record(kind, time_ns, fixed);
 }
 
+inline ByteVector touch(std::uint64_t time_ns, std::uint64_t address, std::uint32_t weight_faults,
+                        std::uint32_t missed_faults = 0) {
+  trace::TouchRecord fixed{};
+  fixed.address = address;
+  fixed.weight_faults = weight_faults;
+  fixed.missed_faults = missed_faults;
+  return record(trace::RecordKind::touch, time_ns, fixed);
+}
+
 inline ByteVector text(trace::RecordKind kind, std::uint64_t time_ns, std::string_view words,
                        std::uint32_t argument = 0) {
   ByteVector variable;

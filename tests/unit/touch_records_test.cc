@@ -20,11 +20,7 @@ void count(RecordKind kind, const ByteVector& bytes, TouchFigures& touch) {
 }
 
 ByteVector sample(std::uint32_t weight_faults, std::uint32_t missed_faults) {
-  trace::TouchRecord fixed{};
-  fixed.address = 0x7f0000001018;
-  fixed.weight_faults = weight_faults;
-  fixed.missed_faults = missed_faults;
-  return testing_support::record(RecordKind::touch, 1, fixed);
+  return testing_support::touch(1, 0x7f0000001018, weight_faults, missed_faults);
 }
 
 ByteVector state(trace::TouchState now, std::string_view why) {

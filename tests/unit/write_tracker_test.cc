@@ -124,11 +124,21 @@ std::vector<std::uint64_t> entries_of(pid_t pid, const void* pages) {
   return entries;
 }
 
-std::optional<std::vector<trace::PageRun>> protect(const WriteTracker& tracker, pid_t pid) {
+struct Protection {
+  std::optional<std::vector<trace::PageRun>> runs;
+  std::uint64_t tracked_pages = 0;  // that the walk told as unwritten
+};
+
+Protection protect(const WriteTracker& tracker, pid_t pid) {
   WriteTracker::Pass pass = tracker.pass(WriteTracker::Huge::mark);
   BackingResolver resolver;
-  EXPECT_TRUE(walk_pages(pid, trace::WalkTrigger::fork, probe_walk_methods(), resolver, {}, &pass));
-  return pass.take_runs();
+  const auto walk = walk_pages(pid, trace::WalkTrigger::fork, probe_walk_methods(), resolver, {}, &pass);
+  EXPECT_TRUE(walk);
+  Protection protection{.runs = pass.take_runs()};
+  for (const WalkedVma& vma : walk->vmas)
+    for (const trace::WalkRun& run : vma.runs)
+      if ((run.bits & trace::PageBits::write_tracked) != 0) protection.tracked_pages += run.page_count;
+  return protection;
 }
 
 bool covers(const std::vector<trace::PageRun>& runs, const char* page) {
@@ -162,8 +172,9 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
   EXPECT_EQ(handed[0].start_ticks, 7U);
   const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
   ASSERT_TRUE(tracker);
-  const auto runs = protect(*tracker, child.pid());
+  const auto [runs, tracked_pages] = protect(*tracker, child.pid());
   ASSERT_TRUE(runs);
+  EXPECT_EQ(tracked_pages, 0U);  // until now nobody would have told of a write
   const std::vector<std::uint64_t> entries = entries_of(child.pid(), g_pages);
   ASSERT_EQ(entries.size(), kPages);
   for (std::size_t page = 0; page < kPages; ++page) {
@@ -171,7 +182,11 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
     EXPECT_EQ(covers(*runs, g_pages + page * kPageBytes), shared) << page;
     EXPECT_EQ((entries[page] & PagemapBit::write_protected) != 0, shared) << page;
   }
-  EXPECT_EQ(protect(*tracker, child.pid())->size(), runs->size());
+  const Protection again = protect(*tracker, child.pid());
+  EXPECT_EQ(again.runs->size(), runs->size());
+  std::uint64_t protected_pages = 0;
+  for (const trace::PageRun& run : *runs) protected_pages += run.page_count;
+  EXPECT_EQ(again.tracked_pages, protected_pages);
   // Ours are not touched, and a copy that we make leaves the child's page protected.
   EXPECT_EQ(entries_of(getpid(), g_pages)[1] & PagemapBit::write_protected, 0U);
   g_pages[kPageBytes] = 3;
@@ -179,7 +194,7 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
             PagemapBit::write_protected | PagemapBit::exclusive);
   child.end();
   const SharingChild other(folder.path() + "/pool.memory", [] {});
-  EXPECT_FALSE(protect(*tracker, other.pid()));
+  EXPECT_FALSE(protect(*tracker, other.pid()).runs);
   munmap(g_pages, kPages * kPageBytes);
 }
 
@@ -201,7 +216,7 @@ TEST(WriteTracker, LeavesTheProgramsOwnUserfaultfdAlone) {
   ASSERT_EQ(handed.size(), 1U);
   const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
   ASSERT_TRUE(tracker);
-  const auto runs = protect(*tracker, child.pid());
+  const auto runs = protect(*tracker, child.pid()).runs;
   ASSERT_TRUE(runs);
   EXPECT_FALSE(covers(*runs, g_pages));
   EXPECT_FALSE(runs->empty());  // but its other memory is protected
