@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -52,13 +53,13 @@ std::vector<const Account*> walks_in(const ProcessAccount& process, Interval int
 
 // The reading of the state that a walk told and that was in force at a time: one that was taken by then, else the first
 // after the walk and before the next one, as a reading comes a moment later. Later ones tell what came after: others
-// have mapped the same pages, or have ended.
-const KernelTotals* reading_of(const ProcessAccount& process, const Account& walk, double time_s) {
+// have mapped the same pages, or have ended. None after `latest_s`.
+const KernelTotals* reading_of(const ProcessAccount& process, const Account& walk, double time_s, double latest_s) {
   const auto first = std::ranges::lower_bound(process.totals, walk.time_s, {}, &KernelTotals::time_s);
   const auto next = std::ranges::upper_bound(process.accounts, walk.time_s, {}, &Account::time_s);
   const double until_s = next == process.accounts.end() ? walk.time_s + kReadingNearSeconds : next->time_s;
-  const bool came_with_it =
-      first != process.totals.end() && first->time_s <= std::min(until_s, walk.time_s + kReadingNearSeconds);
+  const bool came_with_it = first != process.totals.end() &&
+                            first->time_s <= std::min({until_s, walk.time_s + kReadingNearSeconds, latest_s});
   return last_at(process.totals, came_with_it ? std::max(time_s, first->time_s) : time_s);
 }
 
@@ -68,12 +69,13 @@ struct PssAt {
   bool estimate = false;
 };
 
-// PSS of the state at a time.
-PssAt pss_at(const RecordingAccount& recording, const ProcessAccount& process, double time_s) {
+// PSS of the state at a time, by readings until `latest_s`.
+PssAt pss_at(const RecordingAccount& recording, const ProcessAccount& process, double time_s,
+             double latest_s = std::numeric_limits<double>::infinity()) {
   if (process.accounts.empty()) return {};
   const Account* walk = last_at(process.accounts, time_s);
   if (walk == nullptr) return {.bytes = 0};
-  const KernelTotals* totals = reading_of(process, *walk, time_s);
+  const KernelTotals* totals = reading_of(process, *walk, time_s, latest_s);
   const bool fits = totals != nullptr && totals->pss_bytes && totals->time_s >= walk->time_s - kReadingNearSeconds &&
                     is_like(totals->rss_bytes.value_or(walk->rss_bytes), walk->rss_bytes);
   if (fits) return {std::min(*totals->pss_bytes, walk->rss_bytes), totals->time_s};
@@ -200,14 +202,18 @@ std::optional<std::int64_t> least_pss(const ProcessAccount& process, const PssAt
   return next == process.totals.end() ? pss.bytes : std::min(*pss.bytes, *next->pss_bytes);
 }
 
-// Whoever had its last look before others were read is counted no more: as soon as it is gone, what it shared with them
-// counts in theirs. `cautious`: nor is anything counted twice that others came to share.
+// Of who is there until later no reading counts that came after that. Whoever had left when others were read is counted
+// no more: as soon as it is gone, what it shared with them counts in theirs. `cautious`: nor is anything counted twice
+// that others came to share.
 PssAt family_pss(const RecordingAccount& recording, double time_s, bool cautious = false) {
   std::vector<std::pair<const ProcessAccount*, PssAt>> counted;
-  double last_read_s = 0;
+  double last_read_s = 0, next_left_s = std::numeric_limits<double>::infinity();
+  for (const ProcessAccount& process : recording.processes)
+    if (alive(process, time_s) && process.left_s && *process.left_s > time_s)
+      next_left_s = std::min(next_left_s, *process.left_s);
   for (const ProcessAccount& process : recording.processes) {
     if (!alive(process, time_s) || process.accounts.empty()) continue;  // never walked: as in rss_sum
-    const PssAt& pss = counted.emplace_back(&process, pss_at(recording, process, time_s)).second;
+    const PssAt& pss = counted.emplace_back(&process, pss_at(recording, process, time_s, next_left_s)).second;
     last_read_s = std::max(last_read_s, pss.read_s);
   }
   PssAt sum{.bytes = 0, .read_s = last_read_s};

@@ -141,6 +141,25 @@ TEST(View, SiblingsThatEndTogetherCountOnceInThePss) {
   EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.peak, 400 * kMiB);
 }
 
+// Two have a file, a third one that has not is read late: after they left, which says nothing of the time before.
+TEST(View, WhoIsReadAfterOthersHaveLeftDoesNotTakeThemOut) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"pool"}, 5);
+  for (int i = 0; i < 2; ++i) {
+    ProcessAccount& process = recording.processes.emplace_back(literal::python_process(7 + i, {"pool"}));
+    process.accounts = {literal::walk(2, {{Cause::file_cache, 200, kEmptyStack, "/big", 0}})};
+    process.totals = {literal::totals(2.01, 200, 100, 0)};
+    process.left_s = 3.3;
+    process.ended_s = 3.4;
+  }
+  ProcessAccount& idle = recording.processes.emplace_back(literal::python_process(6, {"pool"}));
+  idle.accounts = {literal::walk(1, {{Cause::anonymous, 10}}), literal::walk(3, {{Cause::anonymous, 11}})};
+  idle.totals = {literal::totals(1.01, 10, 10, 10), literal::totals(3.5, 11, 11, 11)};
+  const auto last = [&recording](double time_s) { return build_view(recording, {0, time_s}).family.pss.last; };
+  EXPECT_EQ(last(3.1), 210 * kMiB);
+  EXPECT_EQ(last(3.6), 11 * kMiB);
+}
+
 TEST(View, WhoComesToShareCountsOnceInThePss) {
   RecordingAccount recording;
   recording.info = literal::finished({"job"}, 5);
