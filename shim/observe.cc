@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 
 #include "shim/allocator_stats.h"
 #include "shim/attach.h"
@@ -103,12 +104,18 @@ void look_if_moved(ThreadState& thread) noexcept {
   if (slot == nullptr) return;
   const std::uint64_t pages = resident_pages();
   const std::uint64_t walked = slot->walked_rss_pages.load(std::memory_order_relaxed);
-  // Copies of inherited pages move no RSS, but each is a fault.
-  const std::uint64_t faults = minor_faults() - slot->walked_minor_faults.load(std::memory_order_relaxed);
+  // Copies of inherited pages move no RSS, but each is a fault. What was freed, and is kept by the allocator, moves
+  // neither.
+  const auto faults = static_cast<std::int32_t>(static_cast<std::uint32_t>(minor_faults()) -
+                                                slot->walked_minor_faults.load(std::memory_order_relaxed));
+  const auto live_kib =
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(slot->live_bytes.load(std::memory_order_relaxed) / 1024) -
+                                slot->walked_live_kib.load(std::memory_order_relaxed));
   const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
-                     static_cast<std::int64_t>(faults) > static_cast<std::int64_t>(kWorthLookingPages) ||
+                     faults > static_cast<std::int32_t>(kWorthLookingPages) ||
+                     std::abs(live_kib) > static_cast<std::int32_t>(kWorthLookingPages * kPageBytes / 1024) ||
                      given_up_unseen(*slot) / kPageBytes > kWorthLookingPages;
-  // What was freed, and is kept by the allocator, moves nothing.
+  // Other threads may have freed more than they have told yet.
   const std::uint32_t since_ms = now_ms() - slot->walked_ms.load();
   if (!moved && (pages < kWorthLookingAgainPages || since_ms < kLongSinceMs)) return;
   if (!look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs))
@@ -253,6 +260,7 @@ void observe_teardown() noexcept {
        trace::ProcessRecord{
            .header = {}, .pid = thread.writer.pid, .status = 0, .stack_id = trace::kNoStack, .tid = thread.writer.tid});
   if (touch_is_filtered()) return;
+  flush_counts(thread);
   tell_allocator_stats(thread, trace::StatsMoment::end);
   look_if_moved(thread);
 }

@@ -76,12 +76,14 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   // Thousands of short programs must not cost more than what they do.
   if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
-  if (slot != nullptr) process.set_live_bytes(slot->live_bytes.load());
+  const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
+  if (slot != nullptr) process.set_live_bytes(live_bytes);
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), track);
   spend(cost_ns, trigger);
   if (slot != nullptr) {
     slot->walked_rss_pages.store(process.walked_rss_pages());
-    slot->walked_minor_faults.store(process.walked_minor_faults());
+    slot->walked_minor_faults.store(static_cast<std::uint32_t>(process.walked_minor_faults()));
+    slot->walked_live_kib.store(static_cast<std::uint32_t>(live_bytes / 1024));
     slot->walked_ms.store(static_cast<std::uint32_t>(now_ns / 1'000'000));
   }
   if (first || asked) process.write_status(trigger);

@@ -185,11 +185,12 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
     }
     slot.pid = pid;
     slot.start_ticks = start_ticks;
-    for (auto* counter :
-         {&slot.walked_rss_pages, &slot.walked_minor_faults, &slot.dropped_records, &slot.small_allocations,
-          &slot.small_allocated_bytes, &slot.small_releases, &slot.large_allocations, &slot.stacks_truncated,
-          &slot.looks_missed, &slot.liveness, &slot.waits})
+    for (auto* counter : {&slot.walked_rss_pages, &slot.dropped_records, &slot.small_allocations,
+                          &slot.small_allocated_bytes, &slot.small_releases, &slot.large_allocations,
+                          &slot.stacks_truncated, &slot.looks_missed, &slot.liveness, &slot.waits})
       counter->store(0, std::memory_order_relaxed);
+    slot.walked_minor_faults.store(0, std::memory_order_relaxed);
+    slot.walked_live_kib.store(0, std::memory_order_relaxed);
     slot.look_request.store(0, std::memory_order_relaxed);
     slot.stats_request.store(0, std::memory_order_relaxed);
     slot.walked_ms.store(0, std::memory_order_relaxed);

@@ -82,7 +82,8 @@ struct alignas(128) ProcessSlot {
   // (reader) = the request it has served; futex. Who gives up waiting sets it to its own, if it is the next.
   std::atomic<std::uint32_t> look_done;
   std::atomic<std::uint64_t> walked_rss_pages;     // (reader) RSS of the last walk
-  std::atomic<std::uint64_t> walked_minor_faults;  // (reader) minor faults of the process at that walk
+  std::atomic<std::uint32_t> walked_minor_faults;  // (reader) minor faults of the process at that walk, modulo 2^32
+  std::atomic<std::uint32_t> walked_live_kib;      // (reader) live_bytes before it, modulo 2^32 KiB
   std::atomic<std::uint64_t> dropped_records;
   std::atomic<std::uint64_t> small_allocations;  // blocks below the limit
   std::atomic<std::uint64_t> small_allocated_bytes;

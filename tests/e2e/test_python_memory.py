@@ -287,3 +287,25 @@ def test_exact_mode_tells_each_line_what_it_holds(whyrss, recording):
         finish(job)
     assert lines.get(9, 0) < 10000
     assert whyrss.finished_report(recording)["recording"]["lost"]["events"] == 0
+
+
+# Of blocks that lie among others most are freed right after a look: that moves neither RSS nor faults.
+FREED_AT_THE_END = """
+import os, whyrss
+kept, passing = [], []
+for number in range(60000):
+    (passing if number % 5 else kept).append(bytes(600))
+whyrss.snapshot()
+del passing
+os._exit(0)
+"""
+
+
+def test_what_was_freed_just_before_the_end_is_looked_at(whyrss, recording):
+    environment = {**os.environ, "PYTHONPATH": str(whyrss.shim.parent / "python")}
+    result = whyrss.record(recording, [DEBIAN, "-c", FREED_AT_THE_END], env=environment)
+    assert (result.returncode, result.stderr) == (0, "")
+    process = whyrss.finished_report(recording)["processes"][0]
+    live, slack = (cause(process, slug)["rss"] for slug in ("heap_live", "heap_slack"))
+    assert live["peak"] - live["last"] == pytest.approx(48000 * 640, rel=0.05)
+    assert slack["last"] == pytest.approx(48000 * 640, rel=0.1)
