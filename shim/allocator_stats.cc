@@ -1,6 +1,5 @@
 #include "shim/allocator_stats.h"
 
-#include <dlfcn.h>
 #include <malloc.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -13,6 +12,7 @@
 #include "shim/emit.h"
 #include "shim/heap_settings.h"
 #include "shim/live_sum.h"
+#include "shim/loaded_images.h"
 #include "shim/observation.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
@@ -116,7 +116,7 @@ void find_source() noexcept {
   if (allocator.start == 0) return;
   if (allocator.start != libc.start) g_allocator_image = allocator;
   for (const Source& source : kSources) {
-    void* function = dlsym(RTLD_NEXT, source.symbol);
+    void* function = find_after_us(source.symbol).address;
     if (function == nullptr || find_image(reinterpret_cast<std::uint64_t>(function)).start != allocator.start) continue;
     g_function = function;
     g_source = &source;

@@ -1,6 +1,5 @@
 #include "shim/attach.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/auxv.h>
@@ -15,6 +14,7 @@
 #include "shim/emit.h"
 #include "shim/heap_count.h"
 #include "shim/liveness.h"
+#include "shim/loaded_images.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
 #include "shim/session.h"
@@ -93,10 +93,10 @@ std::uint64_t thread_seed(const ThreadState& thread) noexcept {
 }  // namespace
 
 void find_allocator() noexcept {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<void*>(real.malloc), &info) == 0 || info.dli_fname == nullptr) return;
-  session().allocator_path = info.dli_fname;  // the loader keeps it as long as the library is loaded
-  const std::string_view path(info.dli_fname);
+  const char* name = image_name_at(reinterpret_cast<const void*>(real.malloc)).path;
+  if (name == nullptr) return;
+  session().allocator_path = name;
+  const std::string_view path(name);
   for (const KnownAllocator& known : kKnownAllocators)
     if (path.find(known.part) != std::string_view::npos) {
       session().allocator = known.allocator;

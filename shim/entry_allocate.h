@@ -109,16 +109,15 @@ template <class Allocate>
 // The same where that takes calls.
 void count_released(const void* block) noexcept;
 
-// Before the real release where it is slow. False: a block of the bootstrap arena, which stays.
-bool begin_slow_release(const void* block) noexcept;
+// Before the real release where it is slow.
+void begin_slow_release(const void* block) noexcept;
 
-// The same in general.
-[[gnu::always_inline]] inline bool begin_release(const void* block) noexcept {
+// Before any real release.
+[[gnu::always_inline]] inline void begin_release(const void* block) noexcept {
   if (is_release_slow(block)) [[unlikely]]
     return begin_slow_release(block);
   if (!is_release_counted(block)) [[unlikely]]
     count_released(block);
-  return true;
 }
 
 // Runs a real function which may call another of our entries to release the same block.

@@ -87,11 +87,11 @@ WHYRSS_ENTRY int execve(const char* path, char* const arguments[], char* const e
 }
 
 WHYRSS_ENTRY int execv(const char* path, char* const arguments[]) noexcept {
-  return exec_path(path, arguments, environ);
+  return exec_path(path, arguments, __environ);
 }
 
 WHYRSS_ENTRY int execvp(const char* file, char* const arguments[]) noexcept {
-  return exec_file(file, arguments, environ);
+  return exec_file(file, arguments, __environ);
 }
 
 WHYRSS_ENTRY int execvpe(const char* file, char* const arguments[], char* const environment[]) noexcept {
@@ -101,13 +101,13 @@ WHYRSS_ENTRY int execvpe(const char* file, char* const arguments[], char* const 
 WHYRSS_ENTRY int execl(const char* path, const char* first, ...) noexcept {
   WHYRSS_COLLECT_ARGUMENTS(arguments, list, first);
   va_end(list);
-  return exec_path(path, arguments, environ);
+  return exec_path(path, arguments, __environ);
 }
 
 WHYRSS_ENTRY int execlp(const char* file, const char* first, ...) noexcept {
   WHYRSS_COLLECT_ARGUMENTS(arguments, list, first);
   va_end(list);
-  return exec_file(file, arguments, environ);
+  return exec_file(file, arguments, __environ);
 }
 
 WHYRSS_ENTRY int execle(const char* path, const char* first, ...) noexcept {

@@ -14,34 +14,20 @@
 namespace whyrss::shim {
 namespace {
 
-// Before the functions are looked up (only malloc and free can be called then) the bootstrap arena serves.
-template <class Function>
-[[gnu::always_inline]] inline bool is_resolved(Function function) noexcept {
-  return function != nullptr || resolve_real();
-}
-
 [[gnu::noinline]] void* malloc_counted(std::size_t size) noexcept {
   return allocate_counted(size, [=] { return real.malloc(size); });
 }
 
 [[gnu::noinline]] void* calloc_counted(std::size_t count, std::size_t size) noexcept {
+  resolve_real();
   std::size_t total = 0;
   if (__builtin_mul_overflow(count, size, &total)) total = SIZE_MAX;
-  if (!is_resolved(real.calloc)) return bootstrap_allocate(total, 16);  // the arena is zero and used once
   return allocate_counted(total, [=] { return real.calloc(count, size); });
-}
-
-// A block of the bootstrap arena moves into the real heap.
-void* move_from_bootstrap(void* block, std::size_t size) noexcept {
-  void* moved = ::malloc(size);
-  if (moved != nullptr) std::memcpy(moved, block, std::min(size, bootstrap_bytes_from(block)));
-  return moved;
 }
 
 // A block that was logged, or every block: release before, allocate after; release undone when it failed.
 template <class Resize>
 [[gnu::always_inline]] inline void* resize_observed(void* block, std::size_t size, Resize resize) noexcept {
-  if (is_bootstrap(block)) return move_from_bootstrap(block, size);
   ThreadState& thread = thread_state();
   const bool inner = block != nullptr && block == thread.releasing;  // the entry around it observes
   const bool observed = block != nullptr && !inner;
@@ -78,7 +64,7 @@ template <class Resize>
 }
 
 [[gnu::noinline]] void* realloc_slow(void* block, std::size_t size) noexcept {
-  if (!is_resolved(real.realloc) && block == nullptr) return bootstrap_allocate(size, 16);
+  resolve_real();
   return resize_observed(block, size, [=] { return real.realloc(block, size); });
 }
 
@@ -94,14 +80,15 @@ template <class Resize>
     errno = ENOMEM;
     return nullptr;
   }
-  if (real.reallocarray == nullptr || is_bootstrap(block)) return realloc_slow(block, total);
+  resolve_real();
+  if (real.reallocarray == nullptr) return realloc_slow(block, total);
   const HeapCall call(thread_state(), caller_here());
   const auto resize = [=] { return real.reallocarray(block, count, size); };
   return is_release_slow(block) ? resize_observed(block, total, resize) : resize_counted(block, total, resize);
 }
 
 [[gnu::noinline]] int posix_memalign_counted(void** block, std::size_t alignment, std::size_t size) noexcept {
-  if (!is_resolved(real.posix_memalign)) return (*block = bootstrap_allocate(size, alignment)) == nullptr ? ENOMEM : 0;
+  resolve_real();
   int error = 0;
   allocate_counted(size, [&]() -> void* {
     error = real.posix_memalign(block, alignment, size);
@@ -111,27 +98,28 @@ template <class Resize>
 }
 
 [[gnu::noinline]] void* aligned_alloc_counted(std::size_t alignment, std::size_t size) noexcept {
-  if (!is_resolved(real.aligned_alloc)) return bootstrap_allocate(size, alignment);
+  resolve_real();
   return allocate_counted(size, [=] { return real.aligned_alloc(alignment, size); });
 }
 
 [[gnu::noinline]] void* memalign_counted(std::size_t alignment, std::size_t size) noexcept {
-  if (!is_resolved(real.memalign)) return bootstrap_allocate(size, alignment);
+  resolve_real();
   return allocate_counted(size, [=] { return real.memalign(alignment, size); });
 }
 
 [[gnu::noinline]] void* valloc_counted(std::size_t size) noexcept {
-  if (!is_resolved(real.valloc)) return bootstrap_allocate(size, 4096);
+  resolve_real();
   return allocate_counted(size, [=] { return real.valloc(size); });
 }
 
 [[gnu::noinline]] void* pvalloc_counted(std::size_t size) noexcept {
-  if (!is_resolved(real.pvalloc)) return bootstrap_allocate(size, 4096);
+  resolve_real();
   return allocate_counted(size, [=] { return real.pvalloc(size); });
 }
 
 [[gnu::noinline]] void free_slow(void* block) noexcept {
-  if (begin_slow_release(block)) real.free(block);
+  begin_slow_release(block);
+  real.free(block);
 }
 
 [[gnu::noinline]] void free_counted(void* block) noexcept {
@@ -152,12 +140,10 @@ void count_released(const void* block) noexcept {
   }
 }
 
-bool begin_slow_release(const void* block) noexcept {
+void begin_slow_release(const void* block) noexcept {
   ThreadState& thread = thread_state();
-  if (block == nullptr || block == thread.releasing || observe_release_quickly(thread, block)) return true;
-  if (is_bootstrap(block)) return false;
+  if (block == nullptr || block == thread.releasing || observe_release_quickly(thread, block)) return;
   observe_release(block);
-  return true;
 }
 
 }  // namespace whyrss::shim
@@ -220,16 +206,17 @@ WHYRSS_ENTRY void* pvalloc(std::size_t size) noexcept {
   return pvalloc_counted(size);
 }
 
+// Where there is none: the program's free, which may define malloc itself.
 WHYRSS_ENTRY void free_sized(void* block, std::size_t size) noexcept {
-  if (!begin_release(block)) return;
-  release_once(block,
-               [=] { resolve_real() && real.free_sized != nullptr ? real.free_sized(block, size) : real.free(block); });
+  begin_release(block);
+  resolve_real();
+  release_once(block, [=] { real.free_sized != nullptr ? real.free_sized(block, size) : ::free(block); });
 }
 
 WHYRSS_ENTRY void free_aligned_sized(void* block, std::size_t alignment, std::size_t size) noexcept {
-  if (!begin_release(block)) return;
+  begin_release(block);
+  resolve_real();
   release_once(block, [=] {
-    resolve_real() && real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size)
-                                                         : real.free(block);
+    real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size) : ::free(block);
   });
 }

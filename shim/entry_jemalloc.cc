@@ -1,6 +1,6 @@
 // jemalloc's sized interface. Where the next library does not have it (a program that only asks whether
-// these names exist) it is built from the standard one; flags as in jemalloc(3): the low six bits are
-// the logarithm of the alignment, 0x40 asks for zeroed memory.
+// these names exist) it is built from the standard one, as the program has it, which may define malloc itself; flags as
+// in jemalloc(3): the low six bits are the logarithm of the alignment, 0x40 asks for zeroed memory.
 #include <malloc.h>
 
 #include <algorithm>
@@ -18,17 +18,17 @@ constexpr std::size_t alignment_of(int flags) { return std::size_t{1} << (flags 
 
 void* allocate_by_standard(std::size_t size, int flags) noexcept {
   const std::size_t alignment = std::max<std::size_t>(alignment_of(flags), 16);
-  void* block = alignment <= 16 ? real.malloc(size) : real.memalign(alignment, size);
+  void* block = alignment <= 16 ? ::malloc(size) : ::memalign(alignment, size);
   if (block != nullptr && (flags & kZeroed) != 0) std::memset(block, 0, size);
   return block;
 }
 
 void* resize_by_standard(void* block, std::size_t size, int flags) noexcept {
-  const std::size_t old_size = real.malloc_usable_size(block);
+  const std::size_t old_size = ::malloc_usable_size(block);
   void* moved = allocate_by_standard(size, flags);
   if (moved == nullptr) return nullptr;
   std::memcpy(moved, block, std::min(size, old_size));
-  real.free(block);
+  ::free(block);
   return moved;
 }
 
@@ -44,6 +44,7 @@ WHYRSS_ENTRY void* mallocx(std::size_t size, int flags) noexcept {
 }
 
 WHYRSS_ENTRY void* rallocx(void* block, std::size_t size, int flags) noexcept {
+  resolve_real();
   const Released released = observe_release(block);
   void* moved = release_once(block, [=] {
     return real.rallocx != nullptr ? real.rallocx(block, size, flags) : resize_by_standard(block, size, flags);
@@ -56,11 +57,13 @@ WHYRSS_ENTRY void* rallocx(void* block, std::size_t size, int flags) noexcept {
 }
 
 WHYRSS_ENTRY void dallocx(void* block, int flags) noexcept {
-  if (!begin_release(block)) return;
-  release_once(block, [=] { real.dallocx != nullptr ? real.dallocx(block, flags) : real.free(block); });
+  begin_release(block);
+  resolve_real();
+  release_once(block, [=] { real.dallocx != nullptr ? real.dallocx(block, flags) : ::free(block); });
 }
 
 WHYRSS_ENTRY void sdallocx(void* block, std::size_t size, int flags) noexcept {
-  if (!begin_release(block)) return;
-  release_once(block, [=] { real.sdallocx != nullptr ? real.sdallocx(block, size, flags) : real.free(block); });
+  begin_release(block);
+  resolve_real();
+  release_once(block, [=] { real.sdallocx != nullptr ? real.sdallocx(block, size, flags) : ::free(block); });
 }

@@ -40,8 +40,9 @@ std::uint32_t advice_weight(int advice) noexcept {
 
 [[gnu::always_inline]] inline void* map_observed(const Caller& caller, void* address, std::size_t size, int prot,
                                                  int flags, int fd, off_t offset) noexcept {
+  resolve_real();
   KernelFaults faults(mapping_weight(flags));
-  void* mapped = resolve_real() ? real.mmap64(address, size, prot, flags, fd, offset) : MAP_FAILED;
+  void* mapped = real.mmap64(address, size, prot, flags, fd, offset);
   if (mapped == MAP_FAILED) return mapped;
   faults.end();
   observe_map(caller, {.address = mapped,

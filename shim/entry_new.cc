@@ -22,7 +22,8 @@ constinit std::atomic<Owner> owner{Owner::unknown};
 // nullptr: there is none yet.
 template <auto field>
 auto next_definition() noexcept {
-  if (real.*field == nullptr && resolve_real() && real.*field == nullptr) resolve_cxx_again();
+  resolve_real();
+  if (real.*field == nullptr) resolve_cxx_again();
   const auto next = real.*field;
   if (next != nullptr && owner<field>.load(std::memory_order_relaxed) == Owner::unknown) {
     const bool own = is_of_one_library(reinterpret_cast<const void*>(next), reinterpret_cast<const void*>(real.malloc));
@@ -62,16 +63,17 @@ template <auto field, class... Rest>
 
 template <auto field, class... Rest>
 [[gnu::noinline]] void release_slow(void* block, Rest... rest) noexcept {
-  if (is_bootstrap(block)) return;
   const auto next = next_definition<field>();
   if (next == nullptr) return ::free(block);
   if (owner<field>.load(std::memory_order_relaxed) != Owner::allocator) return next(block, rest...);
-  if (begin_release(block)) release_once(block, [=] { next(block, rest...); });
+  begin_release(block);
+  release_once(block, [=] { next(block, rest...); });
 }
 
 template <auto field, class... Rest>
 [[gnu::noinline]] void release_own(void* block, Rest... rest) noexcept {
-  if (begin_release(block)) release_once(block, [=] { (real.*field)(block, rest...); });
+  begin_release(block);
+  release_once(block, [=] { (real.*field)(block, rest...); });
 }
 
 template <auto field, class... Rest>

@@ -81,26 +81,13 @@ template <class Call>
   return items;
 }
 
-// The table cannot be filled while dlsym runs above us: then the system call itself.
-template <class Function>
-[[gnu::always_inline]] inline bool is_missing(const Function& function) noexcept {
-  return function == nullptr && (!resolve_real() || function == nullptr);
-}
-
-ssize_t from_kernel(long result) noexcept {
-  if (!is_raw_error(result)) return result;
-  errno = static_cast<int>(-result);
-  return -1;
-}
-
 [[gnu::always_inline]] inline ssize_t read_observed(int fd, void* buffer, std::size_t size) {
-  if (is_missing(real.read)) return from_kernel(raw_syscall(SYS_read, fd, as_long(buffer), static_cast<long>(size)));
+  resolve_real();
   return fill(buffer, size, [=] { return real.read(fd, buffer, size); });
 }
 
 [[gnu::always_inline]] inline ssize_t pread_observed(int fd, void* buffer, std::size_t size, off64_t offset) {
-  if (is_missing(real.pread64))
-    return from_kernel(raw_syscall(SYS_pread64, fd, as_long(buffer), static_cast<long>(size), offset));
+  resolve_real();
   return fill(buffer, size, [=] { return real.pread64(fd, buffer, size, offset); });
 }
 

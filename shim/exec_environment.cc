@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include "shim/collector_start.h"
 #include "shim/elf_target.h"
@@ -9,8 +10,6 @@
 #include "shim/own_memory.h"
 #include "shim/raw_io.h"
 #include "shim/settings.h"
-
-extern char** environ;
 
 namespace whyrss::shim {
 
@@ -25,7 +24,7 @@ namespace {
 bool find_path(const ExecTarget& target, Text& path) noexcept {
   const bool named = target.path != nullptr && target.path[0] != '\0';
   if (!named && target.fd < 0) return false;
-  if (target.search) return search_path(target.path, environment_value(environ, "PATH"), path);
+  if (target.search) return search_path(target.path, environment_value(__environ, "PATH"), path);
   if (!named || (target.path[0] != '/' && target.fd >= 0)) {
     add_descriptor_path(target.fd, path);
     if (named) path.add("/");

@@ -1,11 +1,11 @@
 #include "shim/heap_settings.h"
 
-#include <dlfcn.h>
-
 #include <atomic>
 
+#include "shim/loaded_images.h"
 #include "shim/real.h"
 #include "shim/session.h"
+#include "shim/unwind_rules.h"
 
 namespace whyrss::shim {
 
@@ -15,17 +15,10 @@ namespace {
 
 constexpr std::uint32_t kLearnFrom = 8;
 
-using FindObject = int (*)(void*, dl_find_object*);
-
-// Where the image of `address` starts. _dl_find_object (glibc 2.35) takes no lock and reads no symbols.
+// What tells the image of `address` from others, nullptr: none holds it.
 const void* image_of(const void* address) noexcept {
-  static const auto find_object = reinterpret_cast<FindObject>(dlsym(RTLD_DEFAULT, "_dl_find_object"));
-  if (find_object != nullptr) {
-    dl_find_object found{};
-    return find_object(const_cast<void*>(address), &found) == 0 ? found.dlfo_map_start : nullptr;
-  }
-  Dl_info info{};
-  return dladdr(address, &info) != 0 ? info.dli_fbase : nullptr;
+  const LoadedImage image = find_image(reinterpret_cast<std::uint64_t>(address));
+  return image.start != 0 ? reinterpret_cast<const void*>(image.start) : image_name_at(address).path;
 }
 
 }  // namespace

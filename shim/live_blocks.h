@@ -26,7 +26,7 @@ class LiveBlocks {
   // Gives the set its memory: kTableBytes, zero-filled. Without it insert() always fails.
   void use_table(void* memory) noexcept { table_ = static_cast<std::atomic<std::uint64_t>*>(memory); }
 
-  // False: certainly not logged, and not from the bootstrap arena.
+  // False: certainly not logged.
   [[nodiscard]] bool may_contain(const void* block) const noexcept {
     const std::size_t index = filter_index(block);
     return (filter_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
@@ -37,12 +37,6 @@ class LiveBlocks {
   [[nodiscard]] bool contains(const void* block) const noexcept;
   // True when the block was in the set.
   bool remove(const void* block) noexcept;
-
-  // Makes may_contain() true for this address for good.
-  void mark_for_slow_release(const void* block) noexcept {
-    counters_[filter_index(block)].store(kSaturated, std::memory_order_relaxed);
-    set_filter(filter_index(block));
-  }
 
  private:
   static constexpr std::uint8_t kSaturated = 255;

@@ -108,7 +108,6 @@ void log_logged_release(trace::RecordKind kind, const void* block) noexcept {
 }  // namespace
 
 void observe_allocate(const Caller& caller, const void* block, std::size_t requested) noexcept {
-  if (is_bootstrap(block)) return;
   Observation event;  // a thread is entered here: only now it is known what is counted
   ThreadState& thread = event.thread();
   thread.last_block = block;

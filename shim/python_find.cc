@@ -45,7 +45,7 @@ int keep_python_image(dl_phdr_info* image, std::size_t, void* inside) {
 
 Library find_library() noexcept {
   std::uint64_t inside = 0;
-  if (dlsym(RTLD_DEFAULT, "_PyRuntime") == nullptr) dl_iterate_phdr(keep_python_image, &inside);
+  if (find_in_program("_PyRuntime").address == nullptr) dl_iterate_phdr(keep_python_image, &inside);
   return inside != 0 ? Library(find_image(inside)) : Library();
 }
 

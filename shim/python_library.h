@@ -5,25 +5,22 @@
 #include <cstdint>
 #include <string_view>
 
+#include "shim/loaded_images.h"
 #include "shim/python_layout.h"
 #include "shim/unwind_rules.h"
 
 namespace whyrss::shim {
 
-// What a library defines.
-struct Symbol {
-  std::byte* address = nullptr;
-  std::uint64_t size_bytes = 0;
-};
-
-// Where the functions and variables of the interpreter are looked up: what the loader finds from here, in the
-// constructor only (it locks), or by an image's own tables, anywhere.
+// Where the functions and variables of the interpreter are looked up: in what the program has in its global scope, in
+// the constructor only, or in one image, anywhere.
 class Library {
  public:
   Library() noexcept = default;
   explicit Library(const LoadedImage& image) noexcept;
 
-  [[nodiscard]] Symbol symbol(const char* name) const noexcept;
+  [[nodiscard]] Symbol symbol(const char* name) const noexcept {
+    return of_image_ ? image_.find(name) : find_in_program(name);
+  }
   [[nodiscard]] std::byte* address(const char* name) const noexcept { return symbol(name).address; }
   template <class Function>
   bool find(const char* name, Function*& function) const noexcept {
@@ -32,13 +29,8 @@ class Library {
   }
 
  private:
-  [[nodiscard]] Symbol symbol_of_image(const char* name) const noexcept;
-
   bool of_image_ = false;
-  std::uint64_t bias_ = 0;
-  const std::byte* symbols_ = nullptr;
-  const char* names_ = nullptr;
-  const std::uint32_t* hash_ = nullptr;  // DT_GNU_HASH
+  SymbolTable image_;
 };
 
 // A line of text on the stack of a hook; what does not fit is cut off.

@@ -1,7 +1,7 @@
-// The next definition of every function we interpose: one typed table, filled by dlsym(RTLD_NEXT).
-// A missing one stays nullptr (an older libc, a C program without operator new); its entry then falls
-// back to the nearest function that exists.
-// While dlsym runs it may call malloc, which is us: the bootstrap arena serves it.
+// The next definition of every function we interpose: one typed table, filled from the images' own symbol tables
+// (loaded_images.h), which calls nothing of the program's: its malloc may be what calls us, under a lock of its own.
+// A missing one stays nullptr (an older libc, a C program without operator new); its entry then falls back to the
+// nearest function that exists.
 #pragma once
 
 #include <pthread.h>
@@ -13,6 +13,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -130,24 +131,16 @@ struct Real {
 // malloc and free are never nullptr: before the table is filled they fill it first.
 extern Real real;
 
-// Fills the table once. False while this thread is inside of it: serve malloc from the arena.
-bool resolve_real() noexcept;
+extern constinit std::atomic<bool> g_is_resolved;
+void fill_real() noexcept;
+
+// Fills the table before its first use. Threads that do it at the same time find the same.
+inline void resolve_real() noexcept {
+  if (!g_is_resolved.load(std::memory_order_acquire)) [[unlikely]]
+    fill_real();
+}
 
 // Looks again for operator new and delete: a C program may have loaded the C++ runtime meanwhile.
 void resolve_cxx_again() noexcept;
-
-// Takes the error of failed lookups away: the program must not see it as its own. Instead of dlerror(), which
-// translates the text under the locale lock, and setlocale() calls malloc while it holds that lock.
-void drop_lookup_error() noexcept;
-
-// The bootstrap arena: bytes are never given back. nullptr when it is used up.
-void* bootstrap_allocate(std::size_t size, std::size_t alignment) noexcept;
-inline constexpr std::size_t kArenaBytes = 64 * 1024;
-extern char g_arena[kArenaBytes];
-inline bool is_bootstrap(const void* block) noexcept {
-  return reinterpret_cast<std::uintptr_t>(block) - reinterpret_cast<std::uintptr_t>(g_arena) < kArenaBytes;
-}
-// Bytes readable from `block` to the arena's end: enough to copy a block of unknown size.
-std::size_t bootstrap_bytes_from(const void* block) noexcept;
 
 }  // namespace whyrss::shim

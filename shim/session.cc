@@ -1,10 +1,8 @@
 #include "shim/session.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <pthread.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -18,12 +16,14 @@
 #include "shim/collector_start.h"
 #include "shim/emit.h"
 #include "shim/end_look.h"
+#include "shim/environment.h"
 #include "shim/exact_events.h"
 #include "shim/guard.h"
 #include "shim/heap_count.h"
 #include "shim/inherited_pages.h"
 #include "shim/live_blocks.h"
 #include "shim/liveness.h"
+#include "shim/loaded_images.h"
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/real.h"
@@ -157,6 +157,7 @@ void attach_by_environment(ThreadState& thread, const char* const* environment, 
   if (self.settings.pool_path == nullptr && self.settings.output == nullptr) return switch_off({}, {});
   if (!wants_this_program(self.settings)) return switch_off({}, {});
   if (self.settings.pool_path == nullptr && !in_constructor) return leave_unknown();  // needs the collector first
+  if (self.settings.pool_path == nullptr) return switch_off("no session in the environment (tracing is off)", {});
   if (!open_session_pool(mistake)) return switch_off(mistake.view(), {});
   if (!map_control_page()) return switch_off("no wipe-on-fork page to be had (tracing is off)", {});
   void* table = map_own(LiveBlocks::kTableBytes);
@@ -170,7 +171,8 @@ void attach_by_environment(ThreadState& thread, const char* const* environment, 
 
 // False: not now (no environment yet, or another thread is at it) or never.
 bool start(ThreadState& thread, const char* const* environment, bool in_constructor) noexcept {
-  if (!resolve_real() || environment == nullptr) return false;
+  if (environment == nullptr) return false;
+  resolve_real();
   Phase expected = Phase::unknown;
   if (!g_session.phase.compare_exchange_strong(expected, Phase::starting)) return expected == Phase::live;
   attach_by_environment(thread, environment, in_constructor);
@@ -185,7 +187,7 @@ bool enter_thread(ThreadState& thread) noexcept {
     stop_counting(thread);
     return false;
   }
-  if (phase != Phase::live && !start(thread, environ, false)) return false;
+  if (phase != Phase::live && !start(thread, __environ, false)) return false;
   const std::uint64_t generation = g_session.control->generation.load(std::memory_order_acquire);
   if (generation == 0) {
     attach_forked_child(thread);
@@ -244,12 +246,16 @@ void switch_off(std::string_view what, std::string_view detail) noexcept {
 }
 
 const char* own_path() noexcept {
-  Dl_info info{};
-  const bool known = dladdr(reinterpret_cast<void*>(&own_path), &info) != 0 && info.dli_fname != nullptr;
-  return known ? info.dli_fname : "";
+  const link_map* own = own_image();
+  return own != nullptr ? own->l_name : "";
 }
 
 namespace {
+
+// glibc allocates the room for a thread's values of later keys when the first of them is set (PTHREAD_KEY_2NDLEVEL_SIZE
+// in nptl), with the program's malloc, which may be what calls us. Leases of threads without the key are sealed by the
+// reader when the thread has gone.
+constexpr pthread_key_t kKeysWithoutAllocation = 32;
 
 // Makes WHYRSS_OUTPUT absolute, starts the collector and puts its session into the environment, so that
 // children join. False: tracing is off.
@@ -265,9 +271,10 @@ bool start_own_collector(const char* const* environment, const char* output) noe
     switch_off(mistake.view(), {});
     return false;
   }
-  setenv("WHYRSS_OUTPUT", absolute.c_str(), 1);
-  setenv("WHYRSS_SESSION", value.c_str(), 1);
-  return true;
+  if (set_in_environment("WHYRSS_OUTPUT", absolute.view()) && set_in_environment("WHYRSS_SESSION", value.view()))
+    return true;
+  switch_off("no memory for the environment (tracing is off)", {});
+  return false;
 }
 
 void leave_by_exit(int status, void*) noexcept {
@@ -281,7 +288,8 @@ void start_session(const char* const* environment) noexcept {
   const int saved_errno = errno;
   ThreadState& thread = thread_state();
   Busy busy(thread);
-  if (!busy.taken() || !resolve_real()) return;
+  if (!busy.taken()) return;
+  resolve_real();
   Settings settings;
   static constinit Text ignored;  // attach_by_environment reports it
   const bool understood = read_settings(environment, settings, ignored);
@@ -294,19 +302,18 @@ void start_session(const char* const* environment) noexcept {
   pthread_key_t key = 0;
   if (g_session.phase.load(std::memory_order_acquire) != Phase::off && pthread_key_create(&key, end_thread) == 0) {
     g_session.thread_key = key;
-    g_session.has_thread_key = true;
+    g_session.has_thread_key = key < kKeysWithoutAllocation;
   }
-  if (start(thread, environ, true) && enter_thread(thread)) {
+  if (start(thread, __environ, true) && enter_thread(thread)) {
     if (g_session.has_thread_key) pthread_setspecific(g_session.thread_key, &thread);
     stacks_start(g_session.settings.use_libunwind, thread.writer, thread.lease);
     g_session.stacks_ready.store(true, std::memory_order_release);
-    start_touch(thread, environ);
+    start_touch(thread, __environ);
     start_allocator_stats(thread);
     // on_exit, not a destructor: it is told the status, and registered now it runs after all others.
     on_exit(leave_by_exit, nullptr);
     trace::ring_doorbell(g_session.pool);
   }
-  drop_lookup_error();
   errno = saved_errno;
 }
 

@@ -1,9 +1,8 @@
 #include "shim/stack_bounds.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 
+#include "shim/loaded_images.h"
 #include "shim/readable_page.h"
 
 namespace whyrss::shim {
@@ -64,8 +63,8 @@ bool StackBounds::extend(std::uint64_t address) noexcept {
 
 void start_stack_bounds() noexcept {
   g_main_thread_block = reinterpret_cast<std::uint64_t>(__builtin_thread_pointer());
-  if (const void* end = dlsym(RTLD_DEFAULT, "__libc_stack_end"); end != nullptr)
-    g_main_stack_end = *static_cast<const std::uint64_t*>(end);
+  const std::uint64_t* end = nullptr;
+  if (set_found(end, find_in_libc("__libc_stack_end"))) g_main_stack_end = *end;
 }
 
 }  // namespace whyrss::shim

@@ -12,6 +12,7 @@
 
 #include "shim/emit.h"
 #include "shim/hash.h"
+#include "shim/loaded_images.h"
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/python_frames.h"
@@ -171,7 +172,11 @@ void stacks_start(bool use_libunwind, const trace::Writer& writer, trace::Lease&
   if (!use_libunwind) return;
   // Never DT_NEEDED: its _Unwind_* would then take over the program's exceptions.
   void* library = dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
-  if (library != nullptr) g_libunwind_backtrace = reinterpret_cast<Backtrace>(dlsym(library, "unw_backtrace"));
+  if (library != nullptr) {
+    const Symbol backtrace = symbols_of(*static_cast<const link_map*>(library)).find("unw_backtrace");
+    g_libunwind_backtrace = reinterpret_cast<Backtrace>(backtrace.address);
+  }
+  dlopen(nullptr, RTLD_LAZY);  // succeeds, so that the program's dlerror() does not see that the other one failed
   if (g_libunwind_backtrace == nullptr)
     emit_text(thread_state(), trace::RecordKind::note, 0, "libunwind.so.8 was not found: own unwinder used");
 }

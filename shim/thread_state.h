@@ -61,7 +61,6 @@ struct alignas(64) ThreadState {
   bool quick = false;                                // may try quick_events.h: what does not change is so
   std::uint32_t exit_rounds = 0;                     // of the pthread key destructor
   bool ended = false;                                // sealed for good; later events seal at once
-  bool resolving = false;                            // dlsym runs: the bootstrap arena serves malloc
 };
 
 static_assert(sizeof(ThreadState) < 512, "static TLS is scarce");

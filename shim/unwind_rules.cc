@@ -1,10 +1,11 @@
 #include "shim/unwind_rules.h"
 
-#include <dlfcn.h>
 #include <link.h>
 
 #include <array>
 #include <cstring>
+
+#include "shim/loaded_images.h"
 
 namespace whyrss::shim {
 namespace {
@@ -428,9 +429,7 @@ const std::uint8_t* find_entry(const std::uint8_t* header, std::uint64_t pc) {
 
 }  // namespace
 
-void start_unwind_rules() noexcept {
-  g_find_object = reinterpret_cast<FindObject>(dlsym(RTLD_DEFAULT, "_dl_find_object"));
-}
+void start_unwind_rules() noexcept { set_found(g_find_object, find_in_libc("_dl_find_object")); }
 
 LoadedImage find_image(std::uint64_t address) noexcept {
   dl_find_object found{};

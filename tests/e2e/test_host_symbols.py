@@ -1,0 +1,119 @@
+"""Programs that define functions of libc themselves: their malloc, their setenv, their memcpy. Preloaded, env-only and
+under record, in both modes, they print and return what they do without us.
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE_S, ROOT
+from expected.report_reading import assert_conserved
+
+STATIC_ALLOCATORS = {"jemalloc": "libjemalloc.a", "tcmalloc": "libtcmalloc_minimal.a"}
+# Blocks of many sizes in four threads and a fork child; the sum does not depend on the allocator.
+ALLOCATING = r"""
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void* work(void* sum) {
+  for (size_t i = 1; i <= 3000; ++i) {
+    char* block = realloc(calloc(1, i * 17), i * 29);
+    memset(block, 1, i * 29);
+    *(size_t*)sum += (size_t)block[i];
+    free(block);
+  }
+  return NULL;
+}
+
+int main(void) {
+  size_t sums[4] = {0};
+  pthread_t threads[4];
+  for (int i = 0; i < 4; ++i) pthread_create(&threads[i], NULL, work, &sums[i]);
+  for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+  printf("%zu %zu\n", sums[0], sums[3]);
+  fflush(stdout);
+  int status = 0;
+  if (fork() == 0) {
+    work(&sums[0]);
+    _exit(3);
+  }
+  wait(&status);
+  char* kept = malloc(40 << 20);
+  memset(kept, 1, 40 << 20);
+  printf("child %d\n", WEXITSTATUS(status));
+  return 7;
+}
+"""
+
+
+def run(command, **options):
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False, **options}
+    return subprocess.run([str(word) for word in command], **options)
+
+
+def outcome(result):
+    return result.returncode, result.stdout, result.stderr
+
+
+def assert_unchanged(whyrss, tmp_path, command, expected_status=7):
+    """Five ways to run it; every one of them ends as without us, and each recording is whole."""
+    bare = run(command)
+    assert bare.returncode == expected_status, bare
+    assert outcome(run(command, env={**os.environ, "LD_PRELOAD": str(whyrss.shim)})) == outcome(bare)
+    for mode in ("sampled", "exact"):
+        alone = tmp_path / f"env-{mode}.whyrss"
+        assert outcome(run(command, env=whyrss.env_only(alone, WHYRSS_OPTS=f"mode={mode}"))) == outcome(bare)
+        recording = tmp_path / f"record-{mode}.whyrss"
+        assert outcome(whyrss.record(recording, command, "--mode", mode)) == outcome(bare)
+        for each in (alone, recording):
+            report = whyrss.finished_report(each)
+            assert_conserved(report)
+            assert report["recording"]["exit"]["code"] == bare.returncode
+            assert report["processes"][0]["traced"] == "full"
+
+
+def test_malloc_under_a_plain_lock(whyrss, tmp_path, compile_c):
+    source = (ROOT / "tests/programs/locked_malloc.c").read_text()
+    assert_unchanged(whyrss, tmp_path, [compile_c(source, "-pthread", "-fno-builtin")])
+
+
+def test_names_of_libc(whyrss, tmp_path, compile_c):
+    source = (ROOT / "tests/programs/libc_names.c").read_text()
+    program = compile_c(source, "-pthread", "-fno-builtin", "-rdynamic", "-w")
+    names = run(["nm", "-D", "--defined-only", program]).stdout
+    assert " T setenv\n" in names and " T memcpy\n" in names and " _r_debug\n" in names  # they come before libc's
+    assert_unchanged(whyrss, tmp_path, [program])
+
+
+@pytest.mark.parametrize("allocator", STATIC_ALLOCATORS)
+def test_static_allocator(whyrss, tmp_path, compile_c, allocator):
+    archive = run(["gcc", f"-print-file-name={STATIC_ALLOCATORS[allocator]}"]).stdout.strip()
+    if not pathlib.Path(archive).is_absolute():
+        pytest.skip(f"{STATIC_ALLOCATORS[allocator]} is not installed")
+    program = compile_c(ALLOCATING, "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive", "-pthread", "-lstdc++",
+                        "-lm", "-ldl", "-fno-builtin")
+    assert " T malloc\n" in run(["nm", "-D", "--defined-only", program]).stdout
+    assert_unchanged(whyrss, tmp_path, [program])
+
+
+@pytest.mark.parametrize("shell", ["bash", "dash", "zsh"])
+def test_first_program_is_a_shell(whyrss, tmp_path, recording, shell):
+    """bash has a setenv of its own, and exports it."""
+    if not shutil.which(shell):
+        pytest.skip(f"{shell} is not installed")
+    script = tmp_path / "script"
+    script.write_text(f"#!{shutil.which(shell)}\necho \"hi $WORD\"\nWORD=two /usr/bin/printenv WORD\n(exit 4)\n")
+    script.chmod(0o755)
+    result = run([script], env=whyrss.env_only(recording, WORD="one"))
+    assert outcome(result) == (4, "hi one\ntwo\n", "")
+    report = whyrss.finished_report(recording)
+    assert_conserved(report)
+    assert {process["traced"] for process in report["processes"]} == {"full"}
+    assert any(process["command"][0] == "/usr/bin/printenv" for process in report["processes"])  # it joined
+    assert not list(tmp_path.glob("recording.whyrss.*"))  # and nobody began a recording of their own
