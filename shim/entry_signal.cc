@@ -2,11 +2,15 @@
 // page-fault event uses the signal beside it or not (touch_signal.h). Everything else is forwarded.
 #include <errno.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include <atomic>
+#include <cstring>
 
 #include "shim/entry_allocate.h"
 #include "shim/guard.h"
+#include "shim/raw_io.h"
+#include "shim/readable_page.h"
 #include "shim/real.h"
 #include "shim/session.h"
 #include "shim/touch_event.h"
@@ -94,7 +98,70 @@ int change_mask(ChangeMask change, int how, const sigset_t* set, sigset_t* previ
   return result;
 }
 
+// The kernel's struct sigaction (asm/signal.h), and the size of its signal sets.
+struct KernelAction {
+  std::uint64_t handler, flags, restorer, mask;
+};
+constexpr long kKernelSetBytes = 8;
+
+bool is_readable(const void* address, std::size_t size_bytes) noexcept {
+  const auto start = reinterpret_cast<std::uint64_t>(address);
+  return is_page_readable(page_of(start)) && is_page_readable(page_of(start + size_bytes - 1));
+}
+
+long from_kernel(long result) noexcept {
+  if (!is_raw_error(result)) return result;
+  errno = static_cast<int>(-result);
+  return -1;
+}
+
+// As sigprocmask(). A signal set of libc begins with the kernel's.
+int change_mask_by_kernel(int how, const sigset_t* set, sigset_t* previous) noexcept {
+  return static_cast<int>(
+      from_kernel(raw_syscall(SYS_rt_sigprocmask, how, as_long(set), as_long(previous), kKernelSetBytes)));
+}
+
+// rt_sigaction(SIGTRAP, ...) as the program means it. The memory at `previous` is known to be writable.
+int change_trap_by_kernel(const KernelAction* next, KernelAction* previous) noexcept {
+  struct sigaction wanted {};
+  struct sigaction before {};
+  if (next != nullptr) {
+    wanted.sa_handler = reinterpret_cast<Handler>(next->handler);
+    wanted.sa_flags = static_cast<int>(next->flags);
+    wanted.sa_restorer = reinterpret_cast<void (*)()>(next->restorer);
+    std::memcpy(&wanted.sa_mask, &next->mask, sizeof(next->mask));
+  }
+  const int result = change_trap_action(next != nullptr ? &wanted : nullptr, &before, 0);
+  if (result != 0 || previous == nullptr) return result;
+  *previous = {.handler = reinterpret_cast<std::uint64_t>(before.sa_handler),
+               .flags = static_cast<std::uint32_t>(before.sa_flags),
+               .restorer = reinterpret_cast<std::uint64_t>(before.sa_restorer),
+               .mask = 0};
+  std::memcpy(&previous->mask, &before.sa_mask, sizeof(previous->mask));
+  return 0;
+}
+
 }  // namespace
+
+// syscall(SYS_rt_sigaction, ...) and syscall(SYS_rt_sigprocmask, ...): sent here by entry_syscall.S. Chromium takes all
+// handlers from the processes that it forks so; a sample that met the default action would end them.
+extern "C" __attribute__((visibility("hidden"))) long whyrss_signal_syscall(long number, long a1, long a2, long a3,
+                                                                            long a4, long a5, long a6) noexcept {
+  resolve_real();
+  const bool is_action = number == SYS_rt_sigaction;
+  const auto* next = reinterpret_cast<const void*>(a2);
+  const std::size_t next_bytes = is_action ? sizeof(KernelAction) : kKernelSetBytes;
+  const bool is_valid = a4 == kKernelSetBytes && (next == nullptr || is_readable(next, next_bytes));
+  if (!is_valid || !is_trap_shared() || (is_action && a1 != SIGTRAP))
+    return from_kernel(raw_syscall(number, a1, a2, a3, a4, a5, a6));
+  if (!is_action)
+    return change_mask(change_mask_by_kernel, static_cast<int>(a1), static_cast<const sigset_t*>(next),
+                       reinterpret_cast<sigset_t*>(a3));
+  // What it would say of ours is written over; where it cannot write, nothing is changed.
+  if (const long asked = raw_syscall(number, a1, 0, a3, a4); a3 != 0 && is_raw_error(asked)) return from_kernel(asked);
+  return change_trap_by_kernel(static_cast<const KernelAction*>(next), reinterpret_cast<KernelAction*>(a3));
+}
+
 }  // namespace whyrss::shim
 
 using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries are global C functions

@@ -37,7 +37,10 @@ syscall:
         movl    $0x12001e00, %eax       // bits 9 mmap, 10 mprotect, 11 munmap, 12 brk, 25 mremap, 28 madvise
         btq     %rdi, %rax
         jc      whyrss_memory_syscall   // same arguments in the same places
-1:      cmpq    $157, %rdi              // prctl
+1:      leaq    -13(%rdi), %rax         // 13 rt_sigaction, 14 rt_sigprocmask
+        cmpq    $1, %rax
+        jbe     whyrss_signal_syscall
+        cmpq    $157, %rdi              // prctl
         je      whyrss_filter_syscall
         cmpq    $317, %rdi              // seccomp
         je      whyrss_filter_syscall

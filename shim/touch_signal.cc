@@ -29,8 +29,6 @@ struct PerfSignal {
 constexpr int kTrapPerf = 6;
 constexpr std::uint32_t kAsynchronous = 1;  // SIGTRAP was blocked: delivered later, somewhere else
 
-constexpr int kRestorer = 0x04000000;  // SA_RESTORER: set by libc in every action, and told back
-
 // Actions that the program has set, the newest at `g_current`. The handler may run at any moment, also in the
 // middle of a change: a slot is written before it is shown, and is written again 15 changes later.
 constinit std::array<struct sigaction, 16> g_actions{};
@@ -195,7 +193,7 @@ bool is_trap_handler_in_place() noexcept {
   return action[0] == reinterpret_cast<std::uint64_t>(&on_trap);
 }
 
-int change_trap_action(const struct sigaction* next, struct sigaction* previous) noexcept {
+int change_trap_action(const struct sigaction* next, struct sigaction* previous, int added_flags) noexcept {
   // A vfork child has no event, and an action of its own beside the memory of its parent.
   if (next != nullptr && is_borrowed_image()) {
     if (previous != nullptr) *previous = program_action();
@@ -205,7 +203,7 @@ int change_trap_action(const struct sigaction* next, struct sigaction* previous)
   if (next != nullptr) {
     struct sigaction wanted = *next;
     const struct sigaction ours = shared_action(wanted);
-    wanted.sa_flags |= kRestorer;
+    wanted.sa_flags |= added_flags;
     sigdelset(&wanted.sa_mask, SIGKILL);
     sigdelset(&wanted.sa_mask, SIGSTOP);
     remember_action(wanted);

@@ -27,8 +27,9 @@ bool is_trap_shared() noexcept;
 // Nobody has replaced our handler by a raw system call.
 bool is_trap_handler_in_place() noexcept;
 
-// sigaction(SIGTRAP, ...) as the program means it.
-int change_trap_action(const struct sigaction* next, struct sigaction* previous) noexcept;
+// sigaction(SIGTRAP, ...) as the program means it; `added_flags`: what libc adds to those that the program named.
+inline constexpr int kRestorer = 0x04000000;  // SA_RESTORER, reported back by the kernel
+int change_trap_action(const struct sigaction* next, struct sigaction* previous, int added_flags = kRestorer) noexcept;
 
 // exec resets our handler, but an ignored signal stays ignored: puts the program's own SIG_IGN in place, when
 // no thread is armed (the kernel would kill it). Undone after a failed exec.

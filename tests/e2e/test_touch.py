@@ -174,7 +174,7 @@ def test_a_storm_of_faults_and_signals_does_no_harm(touch, faults):
     assert (result.returncode, result.stdout) == (0, ""), result.stderr
 
 
-@pytest.mark.parametrize("what", ["handlers", "masks", "wait", "inherit", "die raise", "die kill", "die int3",
+@pytest.mark.parametrize("what", ["handlers", "masks", "wait", "raw", "inherit", "die raise", "die kill", "die int3",
                                   "die blocked_int3", "die ignored_int3", "die once"])
 @pytest.mark.parametrize("period", ["1", "auto"])
 def test_sigtrap_is_the_programs_own(touch, signals, what, period):

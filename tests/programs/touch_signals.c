@@ -1,6 +1,6 @@
 // What a program sees of SIGTRAP and of signal masks, while it makes page faults all along. Prints it: bare
 // and traced runs must print the same.
-//   touch_signals handlers | masks | wait | die int3|raise|kill|abort_mask | inherit
+//   touch_signals handlers | masks | wait | raw | die int3|raise|kill|abort_mask | inherit
 #define _GNU_SOURCE
 #include <errno.h>
 #include <poll.h>
@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -303,11 +304,51 @@ static int die(const char* how) {
   return 0;
 }
 
+/* As Chromium does in each process that it forks, before anything else: all actions by the system call itself. */
+static int raw(void) {
+  struct {
+    void (*handler)(int);
+    unsigned long flags, restorer, mask;
+  } action = {plain, 0, 0, 0}, before = {NULL, 1, 1, 1};
+  long got = syscall(SYS_rt_sigaction, SIGTRAP, NULL, &before, 8);
+  printf("before: %ld %s %lx %lx\n", got, name_of(before.handler), before.flags, before.mask);
+  got = syscall(SYS_rt_sigaction, SIGTRAP, &action, &before, 8);
+  printf("plain: %ld %s\n", got, name_of(before.handler));
+  got = syscall(SYS_rt_sigaction, SIGTRAP, NULL, (void*)8, 8);
+  printf("nowhere: %ld %d\n", got, errno);
+  got = syscall(SYS_rt_sigaction, SIGTRAP, (void*)8, NULL, 8);
+  printf("from nowhere: %ld %d\n", got, errno);
+  got = syscall(SYS_rt_sigaction, SIGTRAP, NULL, NULL, 16);
+  printf("of another size: %ld %d\n", got, errno);
+  say("raw");
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    action.handler = SIG_DFL;
+    for (int signal = 1; signal < 32; ++signal)
+      if (signal != SIGKILL && signal != SIGSTOP) syscall(SYS_rt_sigaction, signal, &action, NULL, 8);
+    for (int i = 0; i < 200; ++i) make_faults();
+    unsigned long all = ~0UL, old = 1;
+    got = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &all, &old, 8);
+    printf("blocked: %ld %lx\n", got, old);
+    for (int i = 0; i < 200; ++i) make_faults();
+    got = syscall(SYS_rt_sigprocmask, SIG_SETMASK, &old, NULL, 8);
+    for (int i = 0; i < 200; ++i) make_faults();
+    printf("unblocked: %ld\n", got);
+    exit(3);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("child: %x\n", status);
+  return 0;
+}
+
 int main(int argument_count, char** arguments) {
   const char* what = argument_count > 1 ? arguments[1] : "";
   setvbuf(stdout, NULL, _IOLBF, 0);
   if (strcmp(what, "handlers") == 0) return handlers();
   if (strcmp(what, "masks") == 0) return masks();
+  if (strcmp(what, "raw") == 0) return raw();
   if (strcmp(what, "wait") == 0) return wait_for_it();
   if (strcmp(what, "inherit") == 0) return inherit(arguments);
   if (strcmp(what, "die") == 0 && argument_count > 2) return die(arguments[2]);
