@@ -18,7 +18,7 @@ constexpr std::uint32_t kLearnFrom = 8;
 // What tells the image of `address` from others, nullptr: none holds it.
 const void* image_of(const void* address) noexcept {
   const LoadedImage image = find_image(reinterpret_cast<std::uint64_t>(address));
-  return image.start != 0 ? reinterpret_cast<const void*>(image.start) : image_name_at(address).path;
+  return image.start != 0 ? image.path : image_name_at(address).path;
 }
 
 }  // namespace

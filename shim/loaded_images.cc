@@ -33,15 +33,13 @@ std::uint64_t auxiliary_value(std::uint64_t type) noexcept {
 
 // The list as the loader shows it to debuggers (DT_DEBUG of the program), nullptr: not found.
 const link_map* list_of_program() noexcept {
-  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(auxiliary_value(AT_PHDR));
-  const std::uint64_t count = auxiliary_value(AT_PHNUM);
-  if (segments == nullptr) return nullptr;
+  const std::span<const Elf64_Phdr> segments = program_segments();
   std::uint64_t bias = 0;
-  for (std::uint64_t i = 0; i < count; ++i)
-    if (segments[i].p_type == PT_PHDR) bias = reinterpret_cast<std::uint64_t>(segments) - segments[i].p_vaddr;
-  for (std::uint64_t i = 0; i < count; ++i) {
-    if (segments[i].p_type != PT_DYNAMIC) continue;
-    const auto* entry = reinterpret_cast<const Elf64_Dyn*>(bias + segments[i].p_vaddr);
+  for (const Elf64_Phdr& segment : segments)
+    if (segment.p_type == PT_PHDR) bias = reinterpret_cast<std::uint64_t>(segments.data()) - segment.p_vaddr;
+  for (const Elf64_Phdr& segment : segments) {
+    if (segment.p_type != PT_DYNAMIC) continue;
+    const auto* entry = reinterpret_cast<const Elf64_Dyn*>(bias + segment.p_vaddr);
     for (; entry->d_tag != DT_NULL; ++entry)
       if (entry->d_tag == DT_DEBUG && entry->d_un.d_ptr != 0)
         return reinterpret_cast<const r_debug*>(entry->d_un.d_ptr)->r_map;
@@ -71,6 +69,11 @@ int keep_holder(dl_phdr_info* image, std::size_t, void* data) noexcept {
 }
 
 }  // namespace
+
+std::span<const Elf64_Phdr> program_segments() noexcept {
+  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(auxiliary_value(AT_PHDR));
+  return segments == nullptr ? std::span<const Elf64_Phdr>() : std::span(segments, auxiliary_value(AT_PHNUM));
+}
 
 // Another image's variable of this name is not the loader's: then our own image is not in its list.
 const link_map* first_image() noexcept {

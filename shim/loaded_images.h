@@ -6,6 +6,8 @@
 
 #include <link.h>
 
+#include <span>
+
 #include "shim/symbol_table.h"
 
 namespace whyrss::shim {
@@ -14,6 +16,9 @@ namespace whyrss::shim {
 const link_map* first_image() noexcept;
 // This library.
 const link_map* own_image() noexcept;
+
+// The program headers of the program itself, by what the kernel told it; empty: not known.
+std::span<const Elf64_Phdr> program_segments() noexcept;
 
 SymbolTable symbols_of(const link_map& image) noexcept;
 

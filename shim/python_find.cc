@@ -106,7 +106,9 @@ bool examine(const Library& library, bool is_late, trace::PythonSupport& support
     describe_image(old);
     return true;
   }
-  describe_image(runtime);
+  // By a function, whose frames are looked for: _PyRuntime may lie in a segment apart.
+  const std::byte* code = library.address("Py_GetVersion");
+  describe_image(code != nullptr ? code : runtime);
   find_eval_range(library);
   support = trace::PythonSupport::unknown_version;
   if (!find_python_version(library)) return true;

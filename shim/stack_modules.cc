@@ -9,8 +9,10 @@
 #include <span>
 
 #include "shim/emit.h"
+#include "shim/loaded_images.h"
 #include "shim/python_frames.h"
 #include "shim/raw_io.h"
+#include "shim/readable_page.h"
 #include "shim/unwind_rules.h"
 
 namespace whyrss::shim {
@@ -47,18 +49,35 @@ void remember(const LoadedImage& image) noexcept {
   g_known[index].end.store(image.end, std::memory_order_release);
 }
 
-// The GNU build id note of a mapped image; empty when it has none. The loader maps the headers with
-// the first segment.
+// The program headers of a mapped image. The loader maps those of a library with its first segment, at vaddr 0.
+std::span<const Elf64_Phdr> segments_of(const LoadedImage& image) noexcept {
+  if (image.path != nullptr && image.path[0] == '\0') return program_segments();
+  for (const std::uint64_t start : {image.start, image.bias}) {
+    if (start == 0 || !is_page_readable(page_of(start))) continue;
+    const auto* header = reinterpret_cast<const Elf64_Ehdr*>(start);
+    if (std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) continue;
+    if (header->e_phoff + header->e_phnum * sizeof(Elf64_Phdr) > kPageBytes) return {};
+    return {reinterpret_cast<const Elf64_Phdr*>(start + header->e_phoff), header->e_phnum};
+  }
+  return {};
+}
+
+// Whether the loader maps a segment, which need not be loaded itself, with one that is.
+bool is_mapped(const Elf64_Phdr& inner, std::span<const Elf64_Phdr> segments) noexcept {
+  for (const Elf64_Phdr& segment : segments)
+    if (segment.p_type == PT_LOAD && inner.p_vaddr - segment.p_vaddr <= segment.p_filesz &&
+        inner.p_memsz <= segment.p_filesz - (inner.p_vaddr - segment.p_vaddr))
+      return true;
+  return false;
+}
+
+// The GNU build id note of a mapped image; empty when it has none.
 std::span<const std::uint8_t> build_id(const LoadedImage& image) noexcept {
-  const auto* header = reinterpret_cast<const Elf64_Ehdr*>(image.start);
-  if (image.end - image.start < sizeof(Elf64_Ehdr) || std::memcmp(header->e_ident, ELFMAG, SELFMAG) != 0) return {};
-  if (header->e_phoff + header->e_phnum * sizeof(Elf64_Phdr) > 4096) return {};
-  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(image.start + header->e_phoff);
-  for (std::size_t i = 0; i < header->e_phnum; ++i) {
-    if (segments[i].p_type != PT_NOTE) continue;
-    std::uint64_t at = image.bias + segments[i].p_vaddr;
-    const std::uint64_t end = at + segments[i].p_memsz;
-    if (at < image.start || end > image.end) continue;
+  const std::span<const Elf64_Phdr> segments = segments_of(image);
+  for (const Elf64_Phdr& segment : segments) {
+    if (segment.p_type != PT_NOTE || !is_mapped(segment, segments)) continue;
+    std::uint64_t at = image.bias + segment.p_vaddr;
+    const std::uint64_t end = at + segment.p_memsz;
     while (at + sizeof(Elf64_Nhdr) <= end) {
       const auto* note = reinterpret_cast<const Elf64_Nhdr*>(at);
       const std::uint64_t name = at + sizeof(Elf64_Nhdr);

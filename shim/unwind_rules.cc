@@ -438,7 +438,8 @@ LoadedImage find_image(std::uint64_t address) noexcept {
           .end = reinterpret_cast<std::uint64_t>(found.dlfo_map_end),
           .bias = found.dlfo_link_map->l_addr,
           .path = found.dlfo_link_map->l_name,
-          .frame_table = static_cast<const std::uint8_t*>(found.dlfo_eh_frame)};
+          .frame_table = static_cast<const std::uint8_t*>(found.dlfo_eh_frame),
+          .dynamic = found.dlfo_link_map->l_ld};
 }
 
 UnwindRule find_unwind_rule(std::uint64_t pc) noexcept {

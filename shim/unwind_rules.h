@@ -3,6 +3,8 @@
 // Sources: System V ABI x86-64 psABI (register numbers), LSB .eh_frame, glibc's _dl_find_object (2.35+).
 #pragma once
 
+#include <elf.h>
+
 #include <cstdint>
 
 namespace whyrss::shim {
@@ -33,12 +35,14 @@ static_assert(sizeof(UnwindRule) == 8);
 // The rule at `pc`. For a return address look up the call before it: pc = address - 1.
 UnwindRule find_unwind_rule(std::uint64_t pc) noexcept;
 
-// An ELF image of this process as the loader knows it; start 0: none holds this address.
+// An ELF image of this process as the loader knows it; start 0: none holds this address. Where segments do not lie side
+// by side (lld and mold leave holes between them) the range is that of one segment.
 struct LoadedImage {
   std::uint64_t start = 0, end = 0;           // mapped range
   std::uint64_t bias = 0;                     // address - ELF vaddr
   const char* path = nullptr;                 // as the loader has it: "" for the main program
   const std::uint8_t* frame_table = nullptr;  // .eh_frame_hdr
+  const Elf64_Dyn* dynamic = nullptr;         // its dynamic section
 };
 LoadedImage find_image(std::uint64_t address) noexcept;
 

@@ -310,6 +310,32 @@ def test_rust_names(whyrss, recording, compile_c):
     assert functions[functions.index("mycrate::keep_here"):][:3] == ["mycrate::keep_here", "mycrate::Pool::keep_more", "main"]
 
 
+HOLES = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+__attribute__((noinline)) void *keep_here(size_t size) {
+  void *block = malloc(size);
+  return memset(block, 1, size);
+}
+int main(void) {
+  volatile void *kept = keep_here(48 << 20);
+  char end;
+  return kept == 0 || read(0, &end, 1) != 0;
+}
+"""
+
+
+@pytest.mark.parametrize("fixed", [[], ["-no-pie"]], ids=["pie", "fixed"])
+def test_segments_with_holes_between_them(whyrss, recording, compile_c, fixed):
+    """As lld and mold link: the loader then knows each segment by itself, and the headers lie in another one."""
+    program = compile_c(HOLES, "-Wl,-z,max-page-size=0x200000", "-Wl,-z,separate-code", *fixed)
+    record(whyrss, recording, program)
+    report = whyrss.finished_report(recording)
+    assert report["recording"]["lost"]["notes"] == []
+    assert [frame["function"] for frame in kept_stack(report)][:2] == ["keep_here", "main"]
+
+
 CONTAINER = r"""
 #include <unistd.h>
 #include <vector>
