@@ -45,10 +45,12 @@ WHYRSS_ENTRY void* mallocx(std::size_t size, int flags) noexcept {
 
 WHYRSS_ENTRY void* rallocx(void* block, std::size_t size, int flags) noexcept {
   resolve_real();
+  if (real.rallocx == nullptr) {  // what it calls is observed there
+    const HeapCall call(thread_state(), caller_here());
+    return resize_by_standard(block, size, flags);
+  }
   const Released released = observe_release(block);
-  void* moved = release_once(block, [=] {
-    return real.rallocx != nullptr ? real.rallocx(block, size, flags) : resize_by_standard(block, size, flags);
-  });
+  void* moved = release_once(block, [=] { return real.rallocx(block, size, flags); });
   if (moved != nullptr)
     observe_allocate(caller_here(), moved, size);
   else
