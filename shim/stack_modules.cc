@@ -49,9 +49,10 @@ void remember(const LoadedImage& image) noexcept {
   g_known[index].end.store(image.end, std::memory_order_release);
 }
 
-// The program headers of a mapped image. The loader maps those of a library with its first segment, at vaddr 0.
+// The program headers of a mapped image. The loader maps them with the first segment, which begins at vaddr 0, or where
+// the image does. Of a program at a fixed address with holes the kernel says where they are (not where the program was
+// started by running the loader, whose own it names then).
 std::span<const Elf64_Phdr> segments_of(const LoadedImage& image) noexcept {
-  if (image.path != nullptr && image.path[0] == '\0') return program_segments();
   for (const std::uint64_t start : {image.start, image.bias}) {
     if (start == 0 || !is_page_readable(page_of(start))) continue;
     const auto* header = reinterpret_cast<const Elf64_Ehdr*>(start);
@@ -59,7 +60,7 @@ std::span<const Elf64_Phdr> segments_of(const LoadedImage& image) noexcept {
     if (header->e_phoff + header->e_phnum * sizeof(Elf64_Phdr) > kPageBytes) return {};
     return {reinterpret_cast<const Elf64_Phdr*>(start + header->e_phoff), header->e_phnum};
   }
-  return {};
+  return image.bias == 0 ? program_segments() : std::span<const Elf64_Phdr>();
 }
 
 // Whether the loader maps a segment, which need not be loaded itself, with one that is.
