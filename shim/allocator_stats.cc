@@ -226,9 +226,15 @@ bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noe
 }  // namespace
 
 void start_allocator_stats(ThreadState& thread) noexcept {
-  if (session().settings.liveness_off && !heap().exact) return;  // nothing to compare them with
+  const Settings& settings = session().settings;
+  if (settings.allocator_stats == AllocatorStats::off) return;
+  if (settings.liveness_off && !heap().exact) return;  // nothing to compare them with
   find_source();
   if (g_source == nullptr) return;
+  if (g_source->ask == ask_glibc && settings.allocator_stats != AllocatorStats::on) {
+    g_source = nullptr;
+    return;
+  }
   if (const trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)  // of the image before an exec
     g_served.store(slot->stats_request.load(std::memory_order_relaxed), std::memory_order_relaxed);
   g_other_blocks = -small_blocks(thread);

@@ -6,7 +6,7 @@
 namespace whyrss::shim {
 namespace {
 
-enum class Value { mode, size, touch, on_off, unwinder, at_end, anything };
+enum class Value { mode, size, touch, on_off, auto_on_off, unwinder, at_end, anything };
 
 // Fits into 32 bits; nobody samples more rarely.
 constexpr std::uint64_t kMaxPeriodFaults = 1'000'000'000;
@@ -19,11 +19,17 @@ struct Option {
 
 // The long options of `whyrss record`, with _ for -.
 constexpr std::array kOptions{
-    Option{"mode", Value::mode},         Option{"sample_bytes", Value::size},
-    Option{"touch", Value::touch},       Option{"liveness", Value::on_off},
-    Option{"unwinder", Value::unwinder}, Option{"preload", Value::anything},
-    Option{"memory_max", Value::size},   Option{"exe", Value::anything},
-    Option{"at_end", Value::at_end},     Option{"write_tracking", Value::on_off},
+    Option{"mode", Value::mode},
+    Option{"sample_bytes", Value::size},
+    Option{"touch", Value::touch},
+    Option{"liveness", Value::on_off},
+    Option{"unwinder", Value::unwinder},
+    Option{"preload", Value::anything},
+    Option{"memory_max", Value::size},
+    Option{"exe", Value::anything},
+    Option{"at_end", Value::at_end},
+    Option{"write_tracking", Value::on_off},
+    Option{"allocator_stats", Value::auto_on_off},
 };
 
 bool is_count(std::string_view text) noexcept {
@@ -62,6 +68,8 @@ bool is_valid(Value kind, std::string_view text) noexcept {
       return text == "auto" || text == "off" || is_count(text);
     case Value::on_off:
       return text == "on" || text == "off";
+    case Value::auto_on_off:
+      return text == "auto" || text == "on" || text == "off";
     case Value::unwinder:
       return text == "auto" || text == "libunwind";
     case Value::at_end:
@@ -97,6 +105,10 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
     if (key == "mode") settings.exact = value == "exact";
     if (key == "sample_bytes") settings.sample_bytes = std::min(size_of(value), kMaxSampleBytes);
     if (key == "liveness") settings.liveness_off = value == "off";
+    if (key == "allocator_stats")
+      settings.allocator_stats = value == "on"    ? AllocatorStats::on
+                                 : value == "off" ? AllocatorStats::off
+                                                  : AllocatorStats::usual;
     if (key == "at_end") settings.at_end = value == "trim" ? AtEnd::trim : AtEnd::look;
     if (key == "touch") set_touch(value, settings);
     if (key == "unwinder") settings.use_libunwind = value == "libunwind";

@@ -7,7 +7,8 @@
 
 namespace whyrss::shim {
 
-enum class AtEnd { usual, look, trim };  // end_look.h
+enum class AtEnd { usual, look, trim };        // end_look.h
+enum class AllocatorStats { usual, on, off };  // allocator_stats.h
 
 struct Settings {
   bool use_libunwind = false;             // unwinder=libunwind; auto is our own, which opens no descriptors
@@ -19,6 +20,7 @@ struct Settings {
   const char* exe_pattern = nullptr;      // exe=GLOB: other programs are not traced
   std::size_t exe_pattern_bytes = 0;
   AtEnd at_end = AtEnd::usual;
+  AllocatorStats allocator_stats = AllocatorStats::usual;
   bool exact = false;                      // mode=exact: every block; sampled otherwise
   std::uint64_t sample_bytes = 64 * 1024;  // mean distance of sampled small blocks
   bool liveness_off = false;               // liveness=off: no table of live bytes per page

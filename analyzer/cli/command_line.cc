@@ -105,6 +105,11 @@ CommandLine parse_record(const Words& words) {
   app.add_option("--liveness", liveness, "live bytes per page: on or off")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--write-tracking", write_tracking, "writes of fork families to shared pages: on or off")
       ->check(CLI::IsMember({"on", "off"}));
+  app.add_option(
+         "--allocator-stats", options.allocator_stats,
+         "ask the allocator for its own counters too: auto, off, or on, also where that reads the program's free "
+         "lists (glibc)")
+      ->check(CLI::IsMember({"auto", "on", "off"}));
   app.add_option("--unwinder", options.unwinder, "auto or libunwind")->check(CLI::IsMember({"auto", "libunwind"}));
   app.add_option("--preload", options.preload, "an allocator's library, loaded behind ours");
   const CLI::Option* limit =

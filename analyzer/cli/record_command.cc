@@ -46,9 +46,10 @@ std::string shim_library() {
 }
 
 std::string option_text(const RecordOptions& options) {
-  std::string text = fmt::format("mode={},sample_bytes={},touch={},liveness={},unwinder={},write_tracking={}",
-                                 options.mode, options.sample_bytes, options.touch, options.liveness ? "on" : "off",
-                                 options.unwinder, options.write_tracking ? "on" : "off");
+  std::string text =
+      fmt::format("mode={},sample_bytes={},touch={},liveness={},unwinder={},write_tracking={},allocator_stats={}",
+                  options.mode, options.sample_bytes, options.touch, options.liveness ? "on" : "off", options.unwinder,
+                  options.write_tracking ? "on" : "off", options.allocator_stats);
   if (!options.exe.empty()) text += ",exe=" + options.exe;
   if (!options.at_end.empty()) text += ",at_end=" + options.at_end;
   return text;

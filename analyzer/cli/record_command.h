@@ -16,6 +16,7 @@ struct RecordOptions {
   std::string touch = "auto";  // auto, off, or a number
   bool liveness = true;
   bool write_tracking = true;
+  std::string allocator_stats = "auto";  // auto, on, off
   std::string unwinder = "auto";  // auto, libunwind
   std::string preload;            // an allocator that is loaded behind the shim
   std::string memory_max;         // --memory-max as given

@@ -99,6 +99,23 @@ int main(void) {
 }
 """
 
+# Writes into a block after it was freed, as many programs do without harm.
+WRITES_AFTER_FREE = r"""
+#include <stdlib.h>
+#include <string.h>
+int main(void) {
+  for (int i = 0; i < 10; ++i) {
+    char *volatile block = malloc(2000), *volatile behind = malloc(100);
+    free(block);
+    if (i == 9) memset(block, 'x', 64);
+    if (behind == NULL || malloc(2000 + 16 * i) == NULL) return 1;
+  }
+  char *volatile block = malloc(30 << 20);
+  memset(block, 1, 30 << 20);
+  return 7;
+}
+"""
+
 NEW_HANDLER = r"""
 #include <cstdint>
 #include <cstdlib>
@@ -110,17 +127,18 @@ int main() { std::set_new_handler([] { std::exit(5); }); made = operator new(hug
 
 
 def preload(allocator):
+    """What record needs, for this allocator to be asked."""
     name = ALLOCATORS[allocator]
     if name is None:
-        return []
+        return ["--allocator-stats", "on"]
     if not (LIBRARIES / name).exists():
         pytest.skip(f"{name} is not installed")
     return ["--preload", LIBRARIES / name]
 
 
-def record_as_bare(whyrss, recording, program, *arguments, options=()):
+def record_as_bare(whyrss, recording, program, *arguments, options=("--allocator-stats", "on")):
     """Records a program that must end as it does alone (with its allocator); returns what it printed and its report."""
-    env = {**os.environ, "LD_PRELOAD": str(options[1])} if options else None
+    env = {**os.environ, "LD_PRELOAD": str(options[1])} if "--preload" in options else None
     bare = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=env)
     recorded = whyrss.record(recording, [program, *arguments], *options)
     assert (recorded.returncode, recorded.stderr) == (bare.returncode, bare.stderr)
@@ -201,11 +219,19 @@ def test_it_is_asked_at_a_peak(whyrss, recording, compile_c, allocator):
 
 
 def test_without_liveness_nothing_is_asked(whyrss, recording, compile_c):
-    _, report = record_as_bare(whyrss, recording, compile_c(EXIT_IN_HANDLER), options=())
+    _, report = record_as_bare(whyrss, recording, compile_c(EXIT_IN_HANDLER))
     assert report["processes"][0]["allocator_stats"] is not None
     other = recording.with_name("other")
-    assert whyrss.record(other, ["true"], "--liveness", "off").returncode == 0
+    assert whyrss.record(other, ["true"], "--liveness", "off", "--allocator-stats", "on").returncode == 0
     assert whyrss.finished_report(other)["processes"][0]["allocator_stats"] is None
+
+
+@pytest.mark.parametrize("mode", ["sampled", "exact"])
+def test_a_damaged_free_list_is_not_read(whyrss, recording, compile_c, mode):
+    """Unless it is asked for: the program ends before it meets what it has written over."""
+    program = compile_c(WRITES_AFTER_FREE)
+    _, report = record_as_bare(whyrss, recording, program, options=["--mode", mode])
+    assert report["processes"][0]["allocator_stats"] is None
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)

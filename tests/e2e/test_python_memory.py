@@ -147,7 +147,7 @@ def test_report_tells_live_objects_from_free_blocks(whyrss, recording, python):
     # What is freed moves no RSS: a look that comes late is waited for, or done again at the end.
     snapshot = "import time, whyrss\nwhyrss.snapshot()\ntime.sleep(0.5)\n"
     job = waiting(whyrss, recording, python, PROGRAM.replace("counted =", snapshot + "counted ="),
-                  PYTHONPATH=str(whyrss.shim.parent / "python"))
+                  "--allocator-stats", "on", PYTHONPATH=str(whyrss.shim.parent / "python"))
     said = finish(job)
     (process,) = whyrss.finished_report(recording)["processes"]
     (moment,) = process["allocator_stats"]["snapshots"]
