@@ -17,11 +17,11 @@ struct RecordOptions {
   bool liveness = true;
   bool write_tracking = true;
   std::string allocator_stats = "auto";  // auto, on, off
-  std::string unwinder = "auto";  // auto, libunwind
-  std::string preload;            // an allocator that is loaded behind the shim
-  std::string memory_max;         // --memory-max as given
-  std::string exe;                // --exe GLOB: which programs of the tree are traced fully; empty: all
-  std::string at_end;             // for compare-allocators: look, trim (shim/end_look.h); empty: as usual
+  std::string unwinder = "auto";         // auto, libunwind
+  std::string preload;                   // an allocator that is loaded behind the shim
+  std::string memory_max;                // --memory-max as given
+  std::string exe;                       // --exe GLOB: which programs of the tree are traced fully; empty: all
+  std::string at_end;                    // for compare-allocators: look, trim (shim/end_look.h); empty: as usual
   bool quiet = false;
   std::vector<std::string> command;
 
