@@ -195,7 +195,7 @@ bool begin_asking(trace::StatsMoment moment) noexcept {
   for (int left = moment == trace::StatsMoment::end ? kMostWaits : 0;; --left) {
     if (!g_asking.exchange(true, std::memory_order_acquire)) return true;
     if (left == 0) return false;
-    raw_syscall(SYS_nanosleep, as_long(&step), 0);
+    own_syscall(SYS_nanosleep, as_long(&step), 0);
   }
 }
 
@@ -242,14 +242,15 @@ void start_allocator_stats(ThreadState& thread) noexcept {
 }
 
 [[gnu::noinline]] void tell_allocator_stats(ThreadState& thread, trace::StatsMoment moment) noexcept {
-  if (g_source == nullptr) return;
+  if (g_source == nullptr || trace::is_kernel_closed()) return;  // it may wait for a lock, or map memory
   if (moment == trace::StatsMoment::end && g_ended.exchange(true, std::memory_order_relaxed)) return;
   ask(thread, moment, caller_here());
 }
 
 void serve_stats_request(ThreadState& thread) noexcept {
   const trace::ProcessSlot* slot = slot_of(thread);
-  if (g_source == nullptr || slot == nullptr || g_slow.load(std::memory_order_relaxed)) return;
+  if (g_source == nullptr || slot == nullptr || trace::is_kernel_closed() || g_slow.load(std::memory_order_relaxed))
+    return;
   const std::uint32_t request = slot->stats_request.load(std::memory_order_relaxed);
   if (request == g_served.load(std::memory_order_relaxed)) return;
   if (ask(thread, trace::StatsMoment::peak, caller_here())) g_served.store(request, std::memory_order_relaxed);

@@ -47,7 +47,7 @@ void write_attach_record(ThreadState& thread, trace::Born born, std::uint32_t pa
   auto* tail = reinterpret_cast<char*>(bytes + sizeof(trace::AttachRecord));
   trace::AttachRecord record{};
   record.pid = thread.writer.pid;
-  record.parent_pid = parent_pid != 0 ? parent_pid : static_cast<std::uint32_t>(raw_syscall(SYS_getppid));
+  record.parent_pid = parent_pid != 0 ? parent_pid : static_cast<std::uint32_t>(own_syscall(SYS_getppid));
   record.start_ticks = thread.writer.start_ticks;
   record.born = born;
   record.mode = heap().exact ? trace::Mode::exact : trace::Mode::sampled;
@@ -57,7 +57,7 @@ void write_attach_record(ThreadState& thread, trace::Born born, std::uint32_t pa
   record.page_bytes = 4096;
   record.own_start = reinterpret_cast<std::uintptr_t>(__ehdr_start);
   record.own_end = (reinterpret_cast<std::uintptr_t>(_end) + 4095) & ~std::uintptr_t{4095};
-  const long exe_bytes = raw_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(tail), kPathBytes);
+  const long exe_bytes = own_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(tail), kPathBytes);
   record.exe_bytes = is_raw_error(exe_bytes) ? 0 : static_cast<std::uint32_t>(exe_bytes);
   tail += record.exe_bytes;
   record.command_bytes =
@@ -76,11 +76,23 @@ void write_attach_record(ThreadState& thread, trace::Born born, std::uint32_t pa
 
 std::uint64_t process_seed() noexcept {
   std::uint64_t seed = 0;
-  if (raw_syscall(SYS_getrandom, as_long(&seed), sizeof(seed), GRND_NONBLOCK) == sizeof(seed)) return seed;
+  if (own_syscall(SYS_getrandom, as_long(&seed), sizeof(seed), GRND_NONBLOCK) == sizeof(seed)) return seed;
   // Too early after boot: what the kernel gave this image at its start, and when and who it is.
   if (const unsigned long given = getauxval(AT_RANDOM); given != 0)
     std::memcpy(&seed, reinterpret_cast<const void*>(given), sizeof(seed));
-  return seed ^ now_ns() ^ static_cast<std::uint64_t>(raw_syscall(SYS_getpid)) << 40;
+  return seed ^ now_ns() ^ static_cast<std::uint64_t>(own_syscall(SYS_getpid)) << 40;
+}
+
+// glibc keeps it in the thread's control block, where the first thread finds its own: for threads that may not ask.
+std::uint32_t thread_id() noexcept {
+  constexpr std::size_t kPlace = 0x2d0;  // x86-64, glibc 2.34 to 2.41
+  static constinit bool is_there = false;
+  std::uint32_t kept = 0;
+  std::memcpy(&kept, static_cast<const char*>(__builtin_thread_pointer()) + kPlace, sizeof kept);
+  const long id = own_syscall(SYS_gettid);
+  if (is_raw_error(id)) return is_there ? kept : 0;
+  is_there = kept == static_cast<std::uint32_t>(id);
+  return static_cast<std::uint32_t>(id);
 }
 
 // Another one for each thread, also where the kernel gives a thread id again.
@@ -106,7 +118,7 @@ void find_allocator() noexcept {
 
 void start_thread(ThreadState& thread, std::uint64_t generation) noexcept {
   thread.writer = session().control->writer;
-  thread.writer.tid = static_cast<std::uint32_t>(raw_syscall(SYS_gettid));
+  thread.writer.tid = thread_id();
   thread.lease = {};  // one that fork copied belongs to the parent
   thread.generation = generation;
   static constinit std::atomic<std::uint32_t> no_walk{0};
@@ -123,7 +135,7 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
   const std::uint32_t parent_pid = born == trace::Born::fork ? thread.writer.pid : 0;
   trace::Writer& writer = self.control->writer;
   writer.pool = self.pool;
-  writer.pid = static_cast<std::uint32_t>(raw_syscall(SYS_getpid));
+  writer.pid = static_cast<std::uint32_t>(own_syscall(SYS_getpid));
   writer.start_ticks = process_start_ticks();
   writer.is_exact = heap().exact;
   writer.slot = trace::claim_slot(writer.pool, writer.pid, writer.start_ticks);
@@ -149,11 +161,11 @@ void publish_liveness(ThreadState& thread, bool valid) noexcept {
 void permit_reader() noexcept {
   static constinit bool has_yama = false, asked = false;
   if (!asked) {
-    has_yama = !is_raw_error(raw_syscall(SYS_access, as_long("/proc/sys/kernel/yama"), 0));
+    has_yama = !is_raw_error(own_syscall(SYS_access, as_long("/proc/sys/kernel/yama"), 0));
     asked = true;
   }
   const std::uint32_t reader = session().pool.header->reader_pid.load(std::memory_order_relaxed);
-  if (has_yama && reader != 0) raw_syscall(SYS_prctl, PR_SET_PTRACER, reader);
+  if (has_yama && reader != 0) own_syscall(SYS_prctl, PR_SET_PTRACER, reader);
 }
 
 }  // namespace whyrss::shim

@@ -67,8 +67,8 @@ Verdict examine(const char* path, Text& interpreter) noexcept {
 
 bool is_executable_file(const char* path) noexcept {
   struct stat status {};
-  return !is_raw_error(raw_syscall(SYS_stat, as_long(path), as_long(&status))) && S_ISREG(status.st_mode) &&
-         !is_raw_error(raw_syscall(SYS_access, as_long(path), 1 /* X_OK */));
+  return !is_raw_error(own_syscall(SYS_stat, as_long(path), as_long(&status))) && S_ISREG(status.st_mode) &&
+         !is_raw_error(own_syscall(SYS_access, as_long(path), 1 /* X_OK */));
 }
 
 }  // namespace

@@ -2,23 +2,18 @@
 // writes records of the shim's own kinds.
 #pragma once
 
-#include <time.h>
-
 #include <algorithm>
 #include <cstring>
 #include <string_view>
 
 #include "shim/thread_state.h"
+#include "shim/trace/clock.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss::shim {
 
-inline std::uint64_t now_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);  // vdso: no system call, async-signal-safe
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
+using trace::now_ns;
 
 inline trace::RecordHeader header_of(trace::RecordKind kind, std::size_t size_bytes) noexcept {
   return {.size_bytes = trace::padded(size_bytes), .kind = kind, .reserved = 0, .time_ns = now_ns()};
@@ -50,6 +45,10 @@ inline void emit_text(ThreadState& thread, trace::RecordKind kind, std::uint32_t
   std::memcpy(bytes, &record, sizeof(record));
   std::memcpy(bytes + sizeof(record), text.data(), text_bytes);
   trace::publish(thread.lease, size_bytes);
+}
+
+inline void emit_note(ThreadState& thread, std::string_view text) noexcept {
+  emit_text(thread, trace::RecordKind::note, 0, text);
 }
 
 }  // namespace whyrss::shim

@@ -10,6 +10,7 @@
 #include "shim/exec_environment.h"
 #include "shim/observe.h"
 #include "shim/real.h"
+#include "shim/restriction.h"
 
 namespace whyrss::shim {
 namespace {
@@ -22,7 +23,9 @@ int exec_observed(const ExecTarget& target, char* const* environment, Call call)
   const ExecEnvironment usable(target, environment);
   observe_exec(program);
   errno = before;
+  const bool restricted = leave_vfork_child();
   const int result = call(usable.get());
+  if (restricted) stay_vfork_child();
   observe_exec_failed(program);
   return result;
 }

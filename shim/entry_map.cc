@@ -101,7 +101,7 @@ std::size_t forget_attachment(const void* address) noexcept {
 
 std::size_t segment_bytes(int id) noexcept {
   shmid_ds segment{};
-  return is_raw_error(raw_syscall(SYS_shmctl, id, IPC_STAT, as_long(&segment))) ? 0 : segment.shm_segsz;
+  return is_raw_error(own_syscall(SYS_shmctl, id, IPC_STAT, as_long(&segment))) ? 0 : segment.shm_segsz;
 }
 
 }  // namespace

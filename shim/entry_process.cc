@@ -11,6 +11,7 @@
 #include "shim/observe.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
+#include "shim/restriction.h"
 #include "shim/session.h"
 
 namespace whyrss::shim {
@@ -42,6 +43,7 @@ __attribute__((visibility("hidden"))) long (*whyrss_real_syscall)(long, ...) = n
 __attribute__((visibility("hidden")))
 pid_t (*whyrss_before_vfork(std::uint64_t ip, std::uint64_t sp, std::uint64_t bp) noexcept)() {
   resolve_real();
+  note_vfork();
   observe_child({.ip = ip, .sp = sp, .bp = bp}, trace::RecordKind::spawn, 0);
   return real.vfork;
 }
@@ -68,6 +70,7 @@ WHYRSS_ENTRY pid_t _Fork() noexcept {
 WHYRSS_ENTRY void _exit(int status) {
   resolve_real();
   observe_exit(status);
+  leave_vfork_child();
   real._exit(status);
   __builtin_unreachable();
 }
@@ -75,6 +78,7 @@ WHYRSS_ENTRY void _exit(int status) {
 WHYRSS_ENTRY void _Exit(int status) noexcept {
   resolve_real();
   observe_exit(status);
+  leave_vfork_child();
   real._Exit(status);
   __builtin_unreachable();
 }

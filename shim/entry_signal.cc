@@ -40,7 +40,7 @@ int change_other_action(int signal, const struct sigaction* next, struct sigacti
     result = real.sigaction(signal, nullptr, previous);
   } else {
     struct sigaction installed = *next;
-    const bool shield = wants_shield(*next);
+    const bool shield = is_trap_shared() && wants_shield(*next);
     if (shield) sigaddset(&installed.sa_mask, SIGTRAP);
     result = real.sigaction(signal, &installed, previous);
     // A vfork child's actions are its own.
@@ -52,8 +52,11 @@ int change_other_action(int signal, const struct sigaction* next, struct sigacti
 
 int change_action(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
   resolve_real();
-  if (!is_trap_shared()) return real.sigaction(signal, next, previous);
-  return signal == SIGTRAP ? change_trap_action(next, previous) : change_other_action(signal, next, previous);
+  if (signal == SIGTRAP && is_trap_shared()) return change_trap_action(next, previous);
+  // What was shielded before the signal was left to the program is told as the program meant it.
+  if (signal != SIGTRAP && (is_trap_shared() || g_shielded.load(std::memory_order_relaxed) != 0))
+    return change_other_action(signal, next, previous);
+  return real.sigaction(signal, next, previous);
 }
 
 Handler set_trap_handler(Handler handler, int flags, bool masks_itself) noexcept {

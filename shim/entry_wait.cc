@@ -33,7 +33,7 @@ pid_t collector_child() noexcept {
   const auto reader = static_cast<pid_t>(self.pool.header->reader_pid.load(std::memory_order_relaxed));
   if (reader <= 0) return 0;
   siginfo_t info{};
-  const long result = raw_syscall(SYS_waitid, P_PID, reader, as_long(&info), WEXITED | WNOHANG | WNOWAIT | __WALL, 0);
+  const long result = own_syscall(SYS_waitid, P_PID, reader, as_long(&info), WEXITED | WNOHANG | WNOWAIT | __WALL, 0);
   return is_raw_error(result) || !is_collector(reader) ? 0 : reader;
 }
 
@@ -45,7 +45,7 @@ bool has_other_child(pid_t collector) noexcept {
   alignas(8) std::array<char, 2048> entries;
   while (true) {
     const long got =
-        raw_syscall(SYS_getdents64, directory.number(), as_long(entries.data()), static_cast<long>(entries.size()));
+        own_syscall(SYS_getdents64, directory.number(), as_long(entries.data()), static_cast<long>(entries.size()));
     if (got <= 0) return false;
     for (long at = 0; at < got;) {
       // struct linux_dirent64: u64 inode, s64 offset, u16 record length, u8 type, name

@@ -10,7 +10,6 @@
 
 namespace whyrss::shim {
 
-constinit bool g_has_tsc = false;
 constinit std::atomic<std::uint32_t> g_order_changes{0};
 
 namespace {
@@ -48,7 +47,7 @@ void emit_compact_release(ThreadState& thread, std::uintptr_t block) noexcept {
 
 void start_ticks() noexcept {
   std::array<char, 16> name{};
-  g_has_tsc = read_file("/sys/devices/system/clocksource/clocksource0/current_clocksource", name) == "tsc\n";
+  trace::start_ticks(read_file("/sys/devices/system/clocksource/clocksource0/current_clocksource", name) == "tsc\n");
 }
 
 }  // namespace whyrss::shim

@@ -19,8 +19,7 @@ namespace whyrss::shim {
 // Once per image, before the first event: what ticks are.
 void start_ticks() noexcept;
 
-extern constinit bool g_has_tsc;
-inline std::uint64_t ticks_now() noexcept { return g_has_tsc ? __rdtsc() : now_ns(); }
+using trace::ticks_now;
 
 // The reader has had the chunk's lines last.
 inline constexpr std::size_t kPrefetchBytes = 256;

@@ -35,7 +35,7 @@ bool find_path(const ExecTarget& target, Text& path) noexcept {
 
 // Access as the new program will have it, which has this process's user ids and root directory.
 bool can_access(const char* path, int mode) noexcept {
-  return !is_raw_error(raw_syscall(SYS_access, as_long(path), mode));
+  return !is_raw_error(own_syscall(SYS_access, as_long(path), mode));
 }
 
 constexpr int kRead = 4, kWrite = 2;
@@ -60,7 +60,7 @@ std::string_view reason_against(const char* own, const char* path, char* const* 
 
 ExecEnvironment::ExecEnvironment(const ExecTarget& target, char* const* environment) noexcept
     : environment_(environment) {
-  if (environment == nullptr) return;
+  if (environment == nullptr || trace::is_kernel_closed()) return;  // nothing can be asked: as the program says
   auto* scratch = static_cast<Scratch*>(map_own(sizeof(Scratch)));  // zero-filled: all texts are empty
   if (scratch == nullptr) return;
   decide(target, *scratch);

@@ -135,7 +135,7 @@ class MapsReader {
   bool read_on() noexcept {
     const std::size_t kept = text_.size() < g_maps_text.size() ? text_.size() : 0;
     std::memmove(g_maps_text.data(), text_.data(), kept);
-    const long got = raw_syscall(SYS_read, file_.number(), as_long(g_maps_text.data() + kept),
+    const long got = own_syscall(SYS_read, file_.number(), as_long(g_maps_text.data() + kept),
                                  static_cast<long>(g_maps_text.size() - kept));
     text_ = {g_maps_text.data(), kept + (got > 0 ? static_cast<std::size_t>(got) : 0)};
     return got > 0;
@@ -179,7 +179,7 @@ bool scan_stretch(const RawFile& pagemap, const Stretch& stretch, TakeRun take, 
   argument.category_mask = kPagePresent | argument.category_inverted;
   argument.return_mask = kPagePresent;
   while (argument.start < stretch.end) {
-    const long found = raw_syscall(SYS_ioctl, pagemap.number(), static_cast<long>(kPagemapScan), as_long(&argument));
+    const long found = own_syscall(SYS_ioctl, pagemap.number(), static_cast<long>(kPagemapScan), as_long(&argument));
     if (is_raw_error(found)) return false;
     for (std::size_t index = 0; index < static_cast<std::size_t>(found); ++index)
       take(context, {.start = g_regions[index].start,

@@ -2,7 +2,6 @@
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <x86intrin.h>
 
 #include <algorithm>
 #include <bit>
@@ -13,6 +12,7 @@
 #include "shim/sampling.h"
 #include "shim/session.h"
 #include "shim/thread_state.h"
+#include "shim/trace/clock.h"
 
 namespace whyrss::shim {
 namespace {
@@ -23,7 +23,7 @@ constexpr std::uint32_t kCloseLog2 = 16, kWideLog2 = 19;
 
 std::uint64_t thread_faults() noexcept {
   rusage usage{};
-  raw_syscall(SYS_getrusage, RUSAGE_THREAD, as_long(&usage));
+  own_syscall(SYS_getrusage, RUSAGE_THREAD, as_long(&usage));
   return static_cast<std::uint64_t>(usage.ru_minflt);
 }
 
@@ -64,7 +64,7 @@ std::uint32_t draw_read_weight(std::size_t size_bytes) noexcept {
   const auto size_log2 = static_cast<std::uint32_t>(std::bit_width(size_bytes) - 1);
   const std::uint32_t halvings = distance_log2 > size_log2 ? distance_log2 - size_log2 : 0;
   ThreadState& thread = thread_state();
-  if (thread.read_random == 0) thread.read_random = __rdtsc() ^ reinterpret_cast<std::uint64_t>(&thread) << 20;
+  if (thread.read_random == 0) thread.read_random = trace::now_ns() ^ reinterpret_cast<std::uint64_t>(&thread) << 20;
   const std::uint32_t weight = std::uint32_t{1} << std::min(halvings, 31U);
   if ((next_random(thread.read_random) & (weight - 1)) != 0) return 0;
   if (close != 0) settings.close_measurements.store(close - 1, std::memory_order_relaxed);

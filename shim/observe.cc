@@ -46,7 +46,7 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
               bool also_before_reader = false) noexcept {
   trace::ProcessSlot* slot = slot_of(thread);
   const trace::PoolHeader* header = thread.writer.pool.header;
-  if (slot == nullptr) return false;
+  if (slot == nullptr || trace::is_kernel_closed()) return false;
   const std::uint64_t beat_ns = header->reader_beat_ns.load(std::memory_order_relaxed);
   const bool has_begun = header->reader_pid.load(std::memory_order_relaxed) != 0 && beat_ns != 0;
   if (has_begun ? now_ns() - beat_ns > trace::kReaderGoneNs : !also_before_reader) return false;
@@ -68,7 +68,7 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
     }
     const timespec wait{.tv_sec = static_cast<time_t>((deadline - now) / 1'000'000'000),
                         .tv_nsec = static_cast<long>((deadline - now) % 1'000'000'000)};
-    raw_syscall(SYS_futex, as_long(&slot->look_done), FUTEX_WAIT, done, as_long(&wait));
+    own_syscall(SYS_futex, as_long(&slot->look_done), FUTEX_WAIT, done, as_long(&wait));
   }
 }
 
@@ -122,10 +122,17 @@ void look_if_moved(ThreadState& thread) noexcept {
     slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
 }
 
+void note_untraced_child(ThreadState& thread) noexcept {
+  static constinit std::atomic<bool> noted{false};
+  if (!noted.exchange(true, std::memory_order_relaxed))
+    emit_note(thread, "children forked since the program's seccomp filter are not traced inside");
+}
+
 // On an alternate signal stack, if this thread is on one.
 bool has_room_for_stack() noexcept {
   stack_t now{};
-  if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now))) || (now.ss_flags & SS_ONSTACK) == 0) return true;
+  if (is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)))) return !trace::is_kernel_closed();
+  if ((now.ss_flags & SS_ONSTACK) == 0) return true;
   return reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0)) - number_of(now.ss_sp) >= kCaptureRoomBytes;
 }
 
@@ -203,6 +210,7 @@ void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t p
   Observation event;
   if (!event) return;
   const std::uint32_t stack_id = event.stack(caller);
+  if (kind == trace::RecordKind::fork && trace::is_kernel_closed()) note_untraced_child(event.thread());
   if (kind == trace::RecordKind::fork && !is_borrowed_image()) hand_over_memory(event.thread());
   emit(event.thread(), kind,
        trace::ProcessRecord{
@@ -237,7 +245,7 @@ void observe_exit(int status) noexcept {
   ThreadState& thread = event.thread();
   if (recorded.exchange(thread.generation) == thread.generation) return;
   flush_counts(thread);
-  if (!touch_is_filtered()) {
+  if (!trace::is_kernel_closed()) {
     tell_allocator_stats(thread, trace::StatsMoment::end);
     if (!is_done(g_torn_down, thread)) look_if_moved(thread);
   }
@@ -259,7 +267,7 @@ void observe_teardown() noexcept {
   emit(thread, trace::RecordKind::teardown,
        trace::ProcessRecord{
            .header = {}, .pid = thread.writer.pid, .status = 0, .stack_id = trace::kNoStack, .tid = thread.writer.tid});
-  if (touch_is_filtered()) return;
+  if (trace::is_kernel_closed()) return;
   flush_counts(thread);
   tell_allocator_stats(thread, trace::StatsMoment::end);
   look_if_moved(thread);
@@ -304,8 +312,14 @@ bool request_look(std::uint64_t longest_ns) noexcept {
   // A program that has just begun may be ahead of its collector.
   const std::uint64_t limit_ns = std::max(longest_ns, kLookNs + resident_pages() * kLookNsPerPage);
   if (look_now(event.thread(), limit_ns, std::max(longest_ns, kLongestLookNs), true)) return true;
-  slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
+  if (!trace::is_kernel_closed()) slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
   return false;
+}
+
+void last_walk_before_filter(ThreadState& thread) noexcept {
+  flush_counts(thread);
+  look_if_moved(thread);
+  trace::ring_doorbell(thread.writer.pool);
 }
 
 bool ensure_scratch(ThreadState& thread) noexcept {
@@ -331,6 +345,7 @@ void report_own_memory(ThreadState& thread, const void* memory, std::size_t size
 }
 
 void give_back_own_memory(ThreadState& thread, void* memory, std::size_t size_bytes) noexcept {
+  if (trace::is_kernel_closed()) return unmap_own(memory, size_bytes);  // kept for another
   emit(thread, trace::RecordKind::unmap,
        trace::RangeRecord{.header = {},
                           .address = number_of(memory),

@@ -66,6 +66,9 @@ void observe_allocator_stats(trace::StatsMoment moment) noexcept;
 // Why something is off or missing.
 void observe_note(std::string_view text) noexcept;
 
+// The program is about to forbid itself system calls: what a later walk would have told is asked for now.
+void last_walk_before_filter(ThreadState& thread) noexcept;
+
 // Asks the reader for a page walk now and waits for it: until 0.5 s after the reader's last sign of life (more for
 // large processes) and 2 s at most, or for `longest_ns` where that is more. False: it did not come, which is counted.
 bool request_look(std::uint64_t longest_ns = 0) noexcept;

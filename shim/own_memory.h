@@ -15,4 +15,12 @@ void* map_own(std::size_t size_bytes) noexcept;
 // Gives back what map_own returned, with its guard pages.
 void unmap_own(void* memory, std::size_t size_bytes) noexcept;
 
+// All of it reads as zero again; gives its pages back where that can be asked for.
+void empty_own(void* memory, std::size_t size_bytes) noexcept;
+
+// Once, before the kernel is closed to us (trace/own_calls.h): what map_own hands out from then on, without guard
+// pages; what is given back goes to the next who wants as much. nullptr: there is one, or it does not fit.
+inline constexpr std::size_t kReserveBytes = std::size_t{8} << 20;
+void* map_reserve() noexcept;
+
 }  // namespace whyrss::shim

@@ -272,7 +272,7 @@ void python_after_fork_in_child(bool shared) noexcept {
   g_python.forked.store(true, std::memory_order_relaxed);
   Slot* slots = g_slots.load(std::memory_order_acquire);
   if (slots == nullptr || shared) return;
-  raw_syscall(SYS_madvise, as_long(slots), static_cast<long>(kTableBytes), MADV_DONTNEED);
+  empty_own(slots, kTableBytes);
   g_last_id.store(0);
   g_generation.fetch_add(1);
   g_full_said.store(false);

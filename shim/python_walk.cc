@@ -233,7 +233,7 @@ bool is_plausible(Reader& reader, const std::byte* state, const WalkedPythonFram
   // A forked child's state holds the parent's number until CPython's own child handler has run.
   if (layout.native_thread_id != 0 && !g_python.forked.load(std::memory_order_relaxed) &&
       reader.template load<std::uint64_t>(state, layout.native_thread_id) !=
-          static_cast<std::uint64_t>(raw_syscall(SYS_gettid)))
+          static_cast<std::uint64_t>(own_syscall(SYS_gettid)))
     return false;
   return is_of_type(reader, innermost.code, g_python.code_type) &&
          is_of_type(reader, reader.template load<const void*>(innermost.code, layout.code_file), g_python.unicode_type);

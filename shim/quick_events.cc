@@ -107,7 +107,7 @@ constexpr std::uint32_t kStacksBeforeRecall = 256;
   StackScratch& scratch = *thread.scratch;
   if (const std::uint32_t id = recalled_stack(program, scratch); id != trace::kNoStack) return id;
   const std::uint32_t id = describe_stack(program, thread.writer, thread.lease, scratch);
-  if (scratch.recall_wanted >= kStacksBeforeRecall && !touch_is_filtered()) {
+  if (scratch.recall_wanted >= kStacksBeforeRecall) {
     scratch.recall_wanted = 0;
     scratch.recall = map_stack_recall();
     if (scratch.recall != nullptr) report_own_memory(thread, scratch.recall, sizeof(StackRecall));

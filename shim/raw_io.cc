@@ -4,10 +4,13 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include <cerrno>
+
 namespace whyrss::shim {
 
 RawFile::RawFile(const char* path, int flags) noexcept
-    : descriptor_(static_cast<int>(raw_syscall(SYS_openat, AT_FDCWD, as_long(path), flags | O_CLOEXEC))) {}
+    : descriptor_(visit_ ? static_cast<int>(raw_syscall(SYS_openat, AT_FDCWD, as_long(path), flags | O_CLOEXEC))
+                         : -EPERM) {}
 
 RawFile::~RawFile() {
   if (descriptor_ >= 0) raw_syscall(SYS_close, descriptor_);
@@ -70,7 +73,7 @@ void complain(std::string_view what, std::string_view detail) noexcept {
   line.add("whyrss: ").add(what);
   if (!detail.empty()) line.add(": ").add(detail);
   line.add("\n");
-  raw_syscall(SYS_write, 2, as_long(line.c_str()), static_cast<long>(line.view().size()));
+  own_syscall(SYS_write, 2, as_long(line.c_str()), static_cast<long>(line.view().size()));
 }
 
 std::uint64_t resident_pages() noexcept {
@@ -84,7 +87,7 @@ std::uint64_t resident_pages() noexcept {
 
 std::uint64_t minor_faults() noexcept {
   rusage usage{};
-  raw_syscall(SYS_getrusage, RUSAGE_SELF, as_long(&usage));
+  own_syscall(SYS_getrusage, RUSAGE_SELF, as_long(&usage));
   return static_cast<std::uint64_t>(usage.ru_minflt);
 }
 

@@ -8,32 +8,19 @@
 #include <span>
 #include <string_view>
 
+#include "shim/trace/own_calls.h"
+
 namespace whyrss::shim {
 
-// x86-64 Linux system call; returns -errno on failure and leaves errno alone.
-inline long raw_syscall(long number, long a1 = 0, long a2 = 0, long a3 = 0, long a4 = 0, long a5 = 0,
-                        long a6 = 0) noexcept {
-  long result = number;
-  register long r10 __asm__("r10") = a4;
-  register long r8 __asm__("r8") = a5;
-  register long r9 __asm__("r9") = a6;
-  __asm__ volatile("syscall"
-                   : "+a"(result)
-                   : "D"(a1), "S"(a2), "d"(a3), "r"(r10), "r"(r8), "r"(r9)
-                   : "rcx", "r11", "memory");
-  return result;
-}
-
-inline bool is_raw_error(long result) noexcept { return static_cast<unsigned long>(result) > -4096UL; }
-
-template <class Type>
-long as_long(Type* pointer) noexcept {
-  return reinterpret_cast<long>(pointer);
-}
+using trace::as_long;
+using trace::is_raw_error;
+using trace::own_syscall;
+using trace::raw_syscall;
 
 // An open descriptor that closes itself. Negative: -errno of the open.
 class RawFile {
  public:
+  // A descriptor that the caller has just got.
   explicit RawFile(long descriptor) noexcept : descriptor_(static_cast<int>(descriptor)) {}
   RawFile(const char* path, int flags) noexcept;
   RawFile(const RawFile&) = delete;
@@ -47,6 +34,7 @@ class RawFile {
   [[nodiscard]] std::size_t read_all(std::span<char> into) const noexcept;
 
  private:
+  trace::KernelVisit visit_;  // until it is closed again
   int descriptor_;
 };
 

@@ -20,13 +20,13 @@ constexpr std::uint64_t page_of(std::uint64_t address) noexcept { return address
 // The kernel copies the signal set before it looks at the operation, which does not exist: EINVAL says
 // readable, EFAULT not. Source: sigprocmask(2), kernel/signal.c.
 inline bool is_page_readable(std::uint64_t page) noexcept {
-  return raw_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(page), 0, 8) == -EINVAL;
+  return own_syscall(SYS_rt_sigprocmask, -1, static_cast<long>(page), 0, 8) == -EINVAL;
 }
 
 // Whether the word can be read and has this value, where it may be unmapped at any moment. A futex operation that
 // compares, and then would wake nobody and move nobody: it reads as a load does. Source: futex(2), FUTEX_CMP_REQUEUE.
 inline bool holds_word(const std::uint32_t* word, std::uint32_t value) noexcept {
-  return raw_syscall(SYS_futex, as_long(word), FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, as_long(word), value) == 0;
+  return own_syscall(SYS_futex, as_long(word), FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, as_long(word), value) == 0;
 }
 
 }  // namespace whyrss::shim

@@ -27,7 +27,10 @@
 #include "shim/observe.h"
 #include "shim/own_memory.h"
 #include "shim/real.h"
+#include "shim/restriction.h"
+#include "shim/start_check.h"
 #include "shim/touch_event.h"
+#include "shim/vdso.h"
 #include "shim/write_tracking.h"
 
 namespace whyrss::shim {
@@ -41,7 +44,7 @@ void leave_unknown() noexcept { g_session.phase.store(Phase::unknown, std::memor
 bool wants_this_program(const Settings& settings) noexcept {
   if (settings.exe_pattern == nullptr) return true;
   char path[PATH_MAX + 1] = {};
-  const long size = raw_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(path), PATH_MAX);
+  const long size = own_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(path), PATH_MAX);
   if (size <= 0) return true;
   Text pattern;
   pattern.add(std::string_view(settings.exe_pattern, settings.exe_pattern_bytes));
@@ -81,22 +84,22 @@ bool open_session_pool(Text& mistake) noexcept {
     if (file.number() != -ENOENT) mistake.add("cannot open the pool ").add(settings.pool_path).add(" (tracing is off)");
     return false;
   }
-  const long size = raw_syscall(SYS_lseek, file.number(), 0, SEEK_END);
+  const long size = own_syscall(SYS_lseek, file.number(), 0, SEEK_END);
   if (size <= 0) {
     mistake.add("not a pool: ").add(settings.pool_path).add(" (tracing is off)");
     return false;
   }
-  const long mapping = raw_syscall(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
+  const long mapping = own_syscall(SYS_mmap, 0, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.number(), 0);
   if (is_raw_error(mapping)) {
     mistake.add("the pool does not fit into the address space (ulimit -v?): ")
         .add(settings.pool_path)
         .add(" (tracing is off)");
     return false;
   }
-  raw_syscall(SYS_madvise, mapping, size, MADV_DONTDUMP);
+  own_syscall(SYS_madvise, mapping, size, MADV_DONTDUMP);
   g_session.pool = trace::open_pool(reinterpret_cast<void*>(mapping), static_cast<std::uint64_t>(size));
   if (g_session.pool && g_session.pool.header->session == settings.session) return true;
-  raw_syscall(SYS_munmap, mapping, size);
+  own_syscall(SYS_munmap, mapping, size);
   g_session.pool = {};
   mistake.add("not the pool of this session, or of another version: ").add(settings.pool_path).add(" (tracing is off)");
   return false;
@@ -105,7 +108,7 @@ bool open_session_pool(Text& mistake) noexcept {
 bool map_control_page() noexcept {
   void* page = map_own(4096);
   if (page == nullptr) return false;
-  if (is_raw_error(raw_syscall(SYS_madvise, as_long(page), 4096, MADV_WIPEONFORK))) {  // Linux < 4.14
+  if (is_raw_error(own_syscall(SYS_madvise, as_long(page), 4096, MADV_WIPEONFORK))) {  // Linux < 4.14
     unmap_own(page, 4096);
     return false;
   }
@@ -155,6 +158,8 @@ void attach_by_environment(ThreadState& thread, const char* const* environment, 
   Text mistake;
   if (!read_settings(environment, self.settings, mistake)) return switch_off(mistake.view(), {});
   if (self.settings.pool_path == nullptr && self.settings.output == nullptr) return switch_off({}, {});
+  if (const std::string_view why = reason_against_start(); !why.empty()) return switch_off(why, {});
+  start_clock();
   if (!wants_this_program(self.settings)) return switch_off({}, {});
   if (self.settings.pool_path == nullptr && !in_constructor) return leave_unknown();  // needs the collector first
   if (self.settings.pool_path == nullptr) return switch_off("no session in the environment (tracing is off)", {});
@@ -204,7 +209,10 @@ void attach_forked_child(ThreadState& thread) noexcept {
   if (g_session.phase.load(std::memory_order_acquire) != Phase::live) return;
   Control& control = *g_session.control;
   if (control.generation.load(std::memory_order_acquire) != 0) return;
+  // It would have to ask for its own name.
+  if (trace::is_kernel_closed()) return g_session.phase.store(Phase::off, std::memory_order_release);
   if (control.attaching.exchange(1) != 0) return;  // another thread of a raw clone child is at it
+  trace::forget_visits();
   thread.ended = false;
   thread.exit_rounds = 0;
   set_allocator_may_be_locked(true);  // until fork() says otherwise
@@ -220,8 +228,9 @@ void attach_forked_child(ThreadState& thread) noexcept {
 bool is_borrowed_image() noexcept {
   if (g_session.phase.load(std::memory_order_acquire) != Phase::live) return false;
   const Control& control = *g_session.control;
+  if (trace::is_kernel_closed()) return may_be_vfork_child();
   return control.generation.load(std::memory_order_acquire) != 0 &&
-         control.writer.pid != static_cast<std::uint32_t>(raw_syscall(SYS_getpid));
+         control.writer.pid != static_cast<std::uint32_t>(own_syscall(SYS_getpid));
 }
 
 void flush_counts(ThreadState& thread) noexcept {
@@ -263,7 +272,7 @@ bool start_own_collector(const char* const* environment, const char* output) noe
   static constinit Text absolute, value, mistake;  // once, in the constructor
   if (output[0] != '/') {
     char directory[PATH_MAX] = {};
-    if (is_raw_error(raw_syscall(SYS_getcwd, as_long(directory), sizeof(directory)))) return false;
+    if (is_raw_error(own_syscall(SYS_getcwd, as_long(directory), sizeof(directory)))) return false;
     absolute.add(directory).add("/");
   }
   absolute.add(output);
@@ -294,7 +303,7 @@ void start_session(const char* const* environment) noexcept {
   static constinit Text ignored;  // attach_by_environment reports it
   const bool understood = read_settings(environment, settings, ignored);
   if (understood && settings.pool_path == nullptr && settings.output != nullptr && wants_this_program(settings) &&
-      g_session.phase.load(std::memory_order_acquire) == Phase::unknown &&
+      g_session.phase.load(std::memory_order_acquire) == Phase::unknown && reason_against_start().empty() &&
       !start_own_collector(environment, settings.output)) {
     errno = saved_errno;
     return;

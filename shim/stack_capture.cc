@@ -153,7 +153,7 @@ bool name_tables(TablesName inherited, const trace::Writer& writer, trace::Lease
 
 void forget_stacks() noexcept {
   g_epoch.fetch_add(1, std::memory_order_relaxed);
-  if (g_stacks != nullptr) raw_syscall(SYS_madvise, as_long(g_stacks), kSlots * sizeof(StackSlot), MADV_DONTNEED);
+  if (g_stacks != nullptr) empty_own(g_stacks, kSlots * sizeof(StackSlot));
   outdate_stacks();
 }
 

@@ -98,7 +98,7 @@ std::span<const std::uint8_t> build_id(const LoadedImage& image) noexcept {
 
 void start_modules() noexcept {
   const long length =
-      raw_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(g_program_path), static_cast<long>(kMaxPathBytes));
+      own_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(g_program_path), static_cast<long>(kMaxPathBytes));
   g_program_path[is_raw_error(length) ? 0 : length] = 0;
 }
 
@@ -119,7 +119,7 @@ void describe_module(std::uint64_t address, const trace::Writer& writer, trace::
   auto* text = reinterpret_cast<char*>(bytes + sizeof(trace::ModuleRecord) + id.size());
   std::size_t text_bytes = 0;
   if (is_relative) {
-    const long length = raw_syscall(SYS_getcwd, as_long(text), kMaxPathBytes);  // with its NUL
+    const long length = own_syscall(SYS_getcwd, as_long(text), kMaxPathBytes);  // with its NUL
     if (length > 1 && text[0] == '/') {
       text_bytes = static_cast<std::size_t>(length);
       text[text_bytes - 1] = '/';

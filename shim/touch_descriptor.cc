@@ -23,7 +23,7 @@ bool is_event(int descriptor) noexcept {
   std::size_t at = std::strlen(name.data());
   while (count > 0) name[at++] = digits[--count];
   std::array<char, 64> target;
-  const long size = raw_syscall(SYS_readlink, as_long(name.data()), as_long(target.data()), target.size());
+  const long size = own_syscall(SYS_readlink, as_long(name.data()), as_long(target.data()), target.size());
   return !is_raw_error(size) &&
          std::string_view(target.data(), static_cast<std::size_t>(size)) == "anon_inode:[perf_event]";
 }
@@ -32,10 +32,10 @@ bool is_event(int descriptor) noexcept {
 
 long map_event(const void* attributes) noexcept {
   g_open.fetch_add(1, std::memory_order_seq_cst);
-  long result = raw_syscall(SYS_perf_event_open, as_long(attributes), 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
+  long result = own_syscall(SYS_perf_event_open, as_long(attributes), 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
   if (!is_raw_error(result)) {
     const RawFile event(result);
-    result = raw_syscall(SYS_mmap, 0, 4096, PROT_READ, MAP_SHARED, event.number(), 0);
+    result = own_syscall(SYS_mmap, 0, 4096, PROT_READ, MAP_SHARED, event.number(), 0);
     if (is_raw_error(result)) result = -EDQUOT;
   }
   g_open.fetch_sub(1, std::memory_order_seq_cst);
@@ -48,7 +48,7 @@ void close_copied_events() noexcept {
   if (!directory) return;
   alignas(8) std::array<char, 1024> entries;
   while (true) {
-    const long got = raw_syscall(SYS_getdents64, directory.number(), as_long(entries.data()), entries.size());
+    const long got = own_syscall(SYS_getdents64, directory.number(), as_long(entries.data()), entries.size());
     if (got <= 0) return;
     for (long at = 0; at < got;) {
       // struct linux_dirent64: u64 inode, s64 offset, u16 record length, u8 type, name
@@ -59,7 +59,7 @@ void close_copied_events() noexcept {
       std::string_view name(entry + 19);
       if (name.starts_with('.')) continue;
       const auto descriptor = static_cast<int>(take_number(name));
-      if (is_event(descriptor)) raw_syscall(SYS_close, descriptor);
+      if (is_event(descriptor)) own_syscall(SYS_close, descriptor);
     }
   }
 }

@@ -5,7 +5,6 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <x86intrin.h>
 
 #include <algorithm>
 #include <atomic>
@@ -18,6 +17,7 @@
 #include "shim/raw_io.h"
 #include "shim/sampling.h"
 #include "shim/session.h"
+#include "shim/start_check.h"
 #include "shim/touch_descriptor.h"
 #include "shim/touch_policy.h"
 #include "shim/touch_signal.h"
@@ -46,7 +46,6 @@ struct TouchProcess {
   std::atomic<std::uint64_t> sampled_faults{0};
   std::atomic<std::uint32_t> missed_faults{0};
   std::atomic<std::int32_t> armed_threads{0};
-  std::atomic<bool> filtered{false};  // the program has forbidden itself some system calls
   bool wanted_unfiltered = false, counted_unfiltered = false;
   std::atomic<std::uint64_t> told_generation{0};  // whose report says that some threads are not sampled
 };
@@ -67,7 +66,7 @@ std::uint32_t random_period(TouchThread& touch, std::uint32_t limit) noexcept {
 
 void drop_event(TouchThread& touch) noexcept {
   if (touch.event_page == nullptr) return;
-  raw_syscall(SYS_munmap, as_long(touch.event_page), kPageBytes);
+  if (is_raw_error(own_syscall(SYS_munmap, as_long(touch.event_page), kPageBytes))) return;
   touch.event_page = nullptr;
   g_touch.armed_threads.fetch_sub(1, std::memory_order_relaxed);
 }
@@ -103,7 +102,7 @@ long begin_period(TouchThread& touch, std::uint32_t period_faults) noexcept {
 
 bool is_trap_blocked() noexcept {
   std::uint64_t blocked = 0;
-  raw_syscall(SYS_rt_sigprocmask, 0, 0, as_long(&blocked), sizeof(blocked));
+  own_syscall(SYS_rt_sigprocmask, 0, 0, as_long(&blocked), sizeof(blocked));
   return (blocked & kTrapBit) != 0;
 }
 
@@ -154,7 +153,7 @@ TouchThread* thread_memory(ThreadState& thread) noexcept {
   thread.touch = static_cast<TouchThread*>(map_own(sizeof(TouchThread)));
   if (thread.touch == nullptr) return nullptr;
   report_own_memory(thread, thread.touch, sizeof(TouchThread));
-  thread.touch->random = __rdtsc() ^ std::uint64_t{thread.writer.tid} << 40;
+  thread.touch->random = now_ns() ^ std::uint64_t{thread.writer.tid} << 40;
   return thread.touch;
 }
 
@@ -213,17 +212,17 @@ void touch_enter_fork_child(ThreadState& thread) noexcept {
 
 void touch_leave_thread(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
-  if (touch == nullptr || touch_is_filtered()) return;
+  if (touch == nullptr || trace::is_kernel_closed()) return;
   if (touch->generation == thread.generation) drop_event(*touch);
   touch->event_page = nullptr;
   if (touch->has_own_stack) {
     stack_t now{};
-    if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
+    if (is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
     if ((now.ss_flags & SS_ONSTACK) != 0 && is_touch_stack(*touch, now.ss_sp)) return;  // pthread_exit in a handler
     if (is_touch_stack(*touch, now.ss_sp)) {
       stack_t none{};
       none.ss_flags = SS_DISABLE;
-      raw_syscall(SYS_sigaltstack, as_long(&none), 0);
+      own_syscall(SYS_sigaltstack, as_long(&none), 0);
     }
   }
   thread.touch = nullptr;
@@ -247,7 +246,7 @@ void touch_resume(ThreadState& thread) noexcept {
 
 void touch_resume_after_handler(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
-  if (touch == nullptr || touch->generation != thread.generation || touch_is_filtered()) return;
+  if (touch == nullptr || touch->generation != thread.generation || trace::is_kernel_closed()) return;
   touch->paused = false;
   if (g_touch.wanted.load(std::memory_order_acquire) && !has_new_seccomp_filter()) begin_period(*touch, period_due());
 }
@@ -265,31 +264,27 @@ void touch_after_failed_exec(ThreadState& thread) noexcept {
   touch_resume(thread);
 }
 
-bool touch_before_filter(ThreadState& thread) noexcept {
-  if (is_borrowed_image() || touch_is_filtered()) return false;
-  g_touch.filtered.store(true, std::memory_order_release);
+void touch_before_filter(ThreadState& thread) noexcept {
   g_touch.counted_unfiltered = g_kernel_faults.counted.load(std::memory_order_relaxed);
   stop_kernel_faults();
   if (g_touch.wanted.load(std::memory_order_acquire)) {
     touch_pause(thread);
     g_touch.wanted_unfiltered = true;
     g_touch.wanted.store(false, std::memory_order_release);
-    g_touch.off_reason = kFilterInstalled;  // for fork children
+    g_touch.off_reason = kFilterInstalled;
   }
-  return true;
+  if (g_touch.armed_threads.load(std::memory_order_relaxed) == 0) leave_trap_to_program();
 }
 
 void touch_after_failed_filter(ThreadState& thread) noexcept {
   const int saved_errno = errno;
   if (g_touch.wanted_unfiltered) g_touch.off_reason = {};
+  take_trap_again();
   g_touch.wanted.store(g_touch.wanted_unfiltered, std::memory_order_release);
-  g_touch.filtered.store(false, std::memory_order_release);
   if (g_touch.counted_unfiltered) start_kernel_faults(session().settings.touch_period_faults);
   touch_resume(thread);
   errno = saved_errno;
 }
-
-bool touch_is_filtered() noexcept { return g_touch.filtered.load(std::memory_order_acquire); }
 
 void touch_go_on(TouchThread& touch) noexcept {
   g_touch.sampled_faults.fetch_add(touch.period_faults, std::memory_order_relaxed);
@@ -311,7 +306,7 @@ bool is_touch_stack(const TouchThread& touch, const void* stack) noexcept {
 
 void install_touch_stack(TouchThread& touch) noexcept {
   stack_t now{};
-  if (is_raw_error(raw_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
+  if (is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
   if ((now.ss_flags & SS_DISABLE) == 0) {
     if (!is_touch_stack(touch, now.ss_sp)) touch.paused = now.ss_size < smallest_signal_stack_bytes();
     return;
@@ -319,7 +314,7 @@ void install_touch_stack(TouchThread& touch) noexcept {
   stack_t ours{};
   ours.ss_sp = touch.stack;
   ours.ss_size = sizeof(touch.stack);
-  touch.has_own_stack = !is_raw_error(raw_syscall(SYS_sigaltstack, as_long(&ours), 0));
+  touch.has_own_stack = !is_raw_error(own_syscall(SYS_sigaltstack, as_long(&ours), 0));
 }
 
 std::uint64_t smallest_signal_stack_bytes() noexcept {

@@ -52,12 +52,10 @@ void touch_resume_after_handler(ThreadState& thread) noexcept;
 void touch_before_exec(ThreadState& thread) noexcept;
 void touch_after_failed_exec(ThreadState& thread) noexcept;
 
-// The program is about to install a seccomp filter, which may kill for what we need: sampling and counting end for
-// good, in all threads. True: they end now. Undone where no filter was installed.
-bool touch_before_filter(ThreadState& thread) noexcept;
+// The program is about to install a seccomp filter (restriction.h): sampling and counting end for good, in all threads.
+// Undone where no filter was installed.
+void touch_before_filter(ThreadState& thread) noexcept;
 void touch_after_failed_filter(ThreadState& thread) noexcept;
-// Then no system call is made that could wait until the program makes it itself.
-bool touch_is_filtered() noexcept;
 
 // In the handler, after a sample: goes on with the period that is due now.
 void touch_go_on(TouchThread& touch) noexcept;

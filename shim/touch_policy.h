@@ -9,10 +9,4 @@ namespace whyrss::shim {
 // Empty: go on. Else why a signal of ours could hurt, for the report. At constructor time.
 std::string_view reason_against_touch(const char* const* environment) noexcept;
 
-// A seccomp filter kills whoever asks for an event. At constructor time.
-bool is_event_deadly() noexcept;
-
-// A seccomp filter came after the program's start: it may kill whoever makes a system call it does not know.
-bool has_new_seccomp_filter() noexcept;
-
 }  // namespace whyrss::shim

@@ -82,7 +82,8 @@ std::uint32_t stack_of(const ucontext_t& context, ThreadState& thread) noexcept 
 // Nothing here maps memory or enters the thread: that was done when the event was armed.
 void take_sample(const PerfSignal& signal, const ucontext_t& context) noexcept {
   const auto weight_faults = static_cast<std::uint32_t>(signal.data);
-  if (touch_is_filtered()) return count_missed_faults(weight_faults);  // of another thread: its event is still there
+  if (trace::is_kernel_closed())
+    return count_missed_faults(weight_faults);  // of another thread: its event is still there
   ThreadState& thread = thread_state();
   const Busy busy(thread);
   TouchThread* touch = thread.touch;
@@ -109,7 +110,8 @@ void take_sample(const PerfSignal& signal, const ucontext_t& context) noexcept {
 
 void set_kernel_action(const struct sigaction& action) noexcept { real.sigaction(SIGTRAP, &action, nullptr); }
 
-// As the default action ends the process: same status, with a core where cores are wanted.
+// As the default action ends the process: same status, with a core where cores are wanted. These calls are the
+// program's: the kernel would have made an end without.
 void die_of_trap(const siginfo_t& info, bool from_kernel) noexcept {
   struct sigaction before {};
   struct sigaction fatal {};
@@ -189,7 +191,7 @@ bool is_trap_shared() noexcept { return g_installed.load(std::memory_order_acqui
 bool is_trap_handler_in_place() noexcept {
   // The kernel's struct: handler, flags, restorer, mask.
   std::array<std::uint64_t, 4> action{};
-  if (is_raw_error(raw_syscall(SYS_rt_sigaction, SIGTRAP, 0, as_long(action.data()), 8))) return false;
+  if (is_raw_error(own_syscall(SYS_rt_sigaction, SIGTRAP, 0, as_long(action.data()), 8))) return false;
   return action[0] == reinterpret_cast<std::uint64_t>(&on_trap);
 }
 
@@ -223,16 +225,28 @@ void share_trap_again() noexcept {
   real.sigaction(SIGTRAP, &ours, nullptr);
 }
 
+void leave_trap_to_program() noexcept {
+  if (!is_trap_shared()) return;
+  g_installed.store(false, std::memory_order_release);
+  const struct sigaction action = program_action();
+  set_kernel_action(action);
+}
+
+void take_trap_again() noexcept {
+  if (is_trap_shared() || g_next.load(std::memory_order_relaxed) == 0) return;
+  install_trap_handler();
+}
+
 void drop_own_pending_trap() noexcept {
   const std::uint64_t trap = std::uint64_t{1} << (SIGTRAP - 1);
   std::uint64_t pending = 0;
-  raw_syscall(SYS_rt_sigpending, as_long(&pending), sizeof(pending));
+  own_syscall(SYS_rt_sigpending, as_long(&pending), sizeof(pending));
   if ((pending & trap) == 0) return;
   siginfo_t info{};
   const timespec now{};
-  const long got = raw_syscall(SYS_rt_sigtimedwait, as_long(&trap), as_long(&info), as_long(&now), sizeof(trap));
+  const long got = own_syscall(SYS_rt_sigtimedwait, as_long(&trap), as_long(&info), as_long(&now), sizeof(trap));
   if (got != SIGTRAP || is_ours(perf_signal(&info))) return;
-  raw_syscall(SYS_rt_tgsigqueueinfo, raw_syscall(SYS_getpid), raw_syscall(SYS_gettid), SIGTRAP, as_long(&info));
+  own_syscall(SYS_rt_tgsigqueueinfo, own_syscall(SYS_getpid), own_syscall(SYS_gettid), SIGTRAP, as_long(&info));
 }
 
 }  // namespace whyrss::shim

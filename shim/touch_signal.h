@@ -36,6 +36,10 @@ int change_trap_action(const struct sigaction* next, struct sigaction* previous,
 void leave_trap_to_exec(bool any_armed) noexcept;
 void share_trap_again() noexcept;
 
+// No thread is armed, and none will be: the signal is the program's alone again. Undone by the other.
+void leave_trap_to_program() noexcept;
+void take_trap_again() noexcept;
+
 // A SIGTRAP of ours that waits (it was blocked by a handler's mask) is taken away.
 void drop_own_pending_trap() noexcept;
 

@@ -232,7 +232,7 @@ StackScratch* map_stack_scratch() noexcept {
   const std::uint64_t used_end = reinterpret_cast<std::uint64_t>(&scratch->walked) + 1024;
   const std::uint64_t used_begin = reinterpret_cast<std::uint64_t>(scratch->memo.outermost()) - 1024;
   const std::uint64_t first_page = used_begin & ~std::uint64_t{4095};
-  raw_syscall(SYS_madvise, static_cast<long>(first_page),
+  own_syscall(SYS_madvise, static_cast<long>(first_page),
               static_cast<long>((used_end - first_page + 4095) & ~std::uint64_t{4095}), kPopulateWrite);
   return scratch;
 }
@@ -245,7 +245,7 @@ void begin_code_removal() noexcept {
 void end_code_removal(bool removed) noexcept {
   if (removed) {
     g_generation.fetch_add(1, std::memory_order_acq_rel);
-    if (g_cache != nullptr) raw_syscall(SYS_madvise, as_long(g_cache), kSlots * sizeof(CacheSlot), MADV_DONTNEED);
+    if (g_cache != nullptr) empty_own(g_cache, kSlots * sizeof(CacheSlot));
   }
   std::uint32_t running = g_closing.load(std::memory_order_relaxed);
   while (running != 0 && !g_closing.compare_exchange_weak(running, running - 1, std::memory_order_acq_rel)) {

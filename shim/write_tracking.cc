@@ -44,7 +44,7 @@ long send_descriptor(int socket, int descriptor, std::uint64_t start_ticks) noex
   rights->cmsg_type = SCM_RIGHTS;
   rights->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(rights), &descriptor, sizeof(int));
-  const long sent = raw_syscall(SYS_sendmsg, socket, as_long(&message), MSG_DONTWAIT | MSG_NOSIGNAL);
+  const long sent = own_syscall(SYS_sendmsg, socket, as_long(&message), MSG_DONTWAIT | MSG_NOSIGNAL);
   return is_raw_error(sent) ? sent : 0;
 }
 
@@ -54,13 +54,13 @@ long hand_over(const trace::PoolHeader& pool, std::uint64_t start_ticks, std::st
   static_assert(sizeof(address.sun_path) == sizeof(pool.handover_path));
   std::memcpy(address.sun_path, pool.handover_path.data(), sizeof(address.sun_path) - 1);
   failed = "userfaultfd: ";
-  const RawFile memory(raw_syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
+  const RawFile memory(own_syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY));
   if (!memory) return memory.number();
   failed = "socket: ";
-  const RawFile socket(raw_syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const RawFile socket(own_syscall(SYS_socket, AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket) return socket.number();
   failed = "connect: ";
-  const long connected = raw_syscall(SYS_connect, socket.number(), as_long(&address), sizeof(address));
+  const long connected = own_syscall(SYS_connect, socket.number(), as_long(&address), sizeof(address));
   if (is_raw_error(connected)) return connected;
   failed = "sendmsg: ";
   return send_descriptor(socket.number(), memory.number(), start_ticks);
@@ -109,7 +109,8 @@ void note_untracked(ThreadState& thread, std::string_view what, std::string_view
 void hand_over_memory(ThreadState& thread) noexcept {
   const Session& self = session();
   const trace::PoolHeader& pool = *self.pool.header;
-  if (pool.handover_path[0] == '\0' || self.control->memory_handed_over.exchange(1) != 0) return;
+  if (trace::is_kernel_closed() || pool.handover_path[0] == '\0' || self.control->memory_handed_over.exchange(1) != 0)
+    return;
   const std::uint64_t filters = seccomp_filters();
   if (filters == kNotKnown) return note_untracked(thread, "/proc/self/status cannot be read", {});
   if (filters != pool.seccomp_filters) return note_untracked(thread, "a seccomp filter may forbid it", {});

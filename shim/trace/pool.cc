@@ -3,13 +3,14 @@
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <climits>
 #include <new>
+
+#include "clock.h"
+#include "own_calls.h"
 
 namespace whyrss::trace {
 namespace {
@@ -79,37 +80,31 @@ bool take_chunk(const Writer& writer, Lease& lease) noexcept {
   return true;
 }
 
-std::uint64_t now_ns() noexcept {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 bool reader_lives(const PoolHeader& header, std::uint64_t now) noexcept {
   const std::uint64_t beat_ns = header.reader_beat_ns.load(std::memory_order_relaxed);
   return header.reader_pid.load(std::memory_order_relaxed) != 0 && (beat_ns >= now || now - beat_ns <= kReaderGoneNs);
 }
 
-// Exact mode, and no chunk is free. The reader is rung for again and again: it may have been about to sleep.
+// Exact mode, and no chunk is free. The reader is rung for again and again: it may have been about to sleep. Where no
+// system call may be made this spins until the reader comes by itself.
 bool wait_for_chunk(const Writer& writer, Lease& lease) noexcept {
   static constinit std::atomic<std::uint64_t> tired_until_ns{0};
   constexpr long kStepNs = 200'000;
+  if (does_clock_stand_still()) return false;
   const std::uint64_t begin_ns = now_ns();
   if (begin_ns < tired_until_ns.load(std::memory_order_relaxed) || !reader_lives(*writer.pool.header, begin_ns))
     return false;
   if (writer.slot < writer.pool.header->slot_count)
     writer.pool.slots[writer.slot].waits.fetch_add(1, std::memory_order_relaxed);
-  const int saved_errno = errno;
   bool taken = false;
   for (std::uint64_t now = begin_ns;
        !taken && now - begin_ns < kLongestWaitNs && reader_lives(*writer.pool.header, now); now = now_ns()) {
     ring_doorbell(writer.pool);
     const timespec step{.tv_sec = 0, .tv_nsec = kStepNs};
-    syscall(SYS_nanosleep, &step, nullptr);
+    own_syscall(SYS_nanosleep, as_long(&step));
     taken = take_chunk(writer, lease);
   }
   if (!taken) tired_until_ns.store(now_ns() + kLongestWaitNs, std::memory_order_relaxed);
-  errno = saved_errno;
   return taken;
 }
 
@@ -205,10 +200,8 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
 
 void ring_doorbell(PoolView pool) noexcept {
   if (!pool) return;
-  const int saved_errno = errno;
   pool.header->doorbell.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &pool.header->doorbell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  errno = saved_errno;
+  own_syscall(SYS_futex, as_long(&pool.header->doorbell), FUTEX_WAKE, INT_MAX);
 }
 
 std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept {

@@ -1,0 +1,30 @@
+// The program restricts itself: a seccomp filter, strict mode, or no time stamp counter. Before that is in force,
+// everything of ours stops that it could kill for (trace/own_calls.h, trace/clock.h): events go on where they need no
+// system call, with memory that was set aside before. Also in other threads: the kernel may be told to filter them too,
+// and those that they create inherit it.
+#pragma once
+
+#include <cstdint>
+
+namespace whyrss::shim {
+
+enum class Restriction : std::uint8_t {
+  filter,  // of system calls
+  strict,  // read, write, the thread's exit and the return from a signal; the counter is forbidden with it
+};
+
+// Before a call that restricts the program so. True: something ended by it, and one of the next two follows.
+bool begin_restriction(Restriction restriction) noexcept;
+void undo_restriction() noexcept;  // the call failed
+void note_restriction() noexcept;  // it did not: tells the reader, if it was not told before
+
+// A vfork child that restricted itself leaves its parent's memory by exec or exit, and with it what it set there. True:
+// it had. Undone where the exec failed.
+bool leave_vfork_child() noexcept;
+void stay_vfork_child() noexcept;
+
+// Where the kernel may not be asked: whether a child by vfork may be running now.
+void note_vfork() noexcept;
+bool may_be_vfork_child() noexcept;
+
+}  // namespace whyrss::shim
