@@ -12,14 +12,26 @@
 #include "shim/raw_io.h"
 #include "shim/real.h"
 #include "shim/thread_state.h"
+#include "shim/session.h"
 #include "shim/touch_event.h"
 
 namespace whyrss::shim {
 namespace {
 
+// From now on whatever the processes under the filter write needs no system call.
+void reserve_before_filter() noexcept {
+  const trace::PoolView pool = session().pool;
+  if (!pool) return;
+  const int saved_errno = errno;
+  trace::add_chunks(pool, pool.header->chunk_count);
+  trace::let_writers_reserve(false);
+  errno = saved_errno;
+}
+
 template <class Install>
 auto install_filter(Install install) noexcept {
   const bool ended = touch_before_filter(thread_state());
+  reserve_before_filter();
   const auto result = install();
   if (!ended) return result;
   if (result < 0)
