@@ -4,6 +4,7 @@
 
 #include "cli/command_line.h"
 #include "report/format.h"
+#include "support/process_title.h"
 
 namespace whyrss {
 namespace {
@@ -39,6 +40,7 @@ int run(const EnvOptions& options) { return run_env(options); }
 
 int main(int argc, char** argv) {
   try {
+    whyrss::remember_arguments(argc, argv);
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
     return std::visit([](const auto& command) { return whyrss::run(command); }, whyrss::parse_command_line(arguments));
   } catch (const std::exception& error) {  // out of memory and the like

@@ -43,6 +43,7 @@ void prepare(ThreadState& thread, Restriction restriction) noexcept {
   last_walk_before_filter(thread);
   set_memory_aside(thread);
   touch_before_filter(thread);
+  trace::add_chunks(session().pool, session().pool.header->chunk_count);  // writers may not ask for space then
   if (restriction == Restriction::strict) return end_tracing(thread, kStrict);
   if (!is_clock_in_vdso()) end_tracing(thread, kNoClock);
 }

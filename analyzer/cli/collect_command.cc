@@ -121,7 +121,9 @@ int run_collect(const CollectOptions& options) {
   if (!directory) return refuse(options.ready_fd, directory.error());
   Collector::Setup setup;
   setup.session = new_session();
-  auto pool = PoolFile::create(setup.session, directory->path);
+  // A group of the target's own must not be charged with pages that its processes would reserve.
+  const auto space = options.memory_group.empty() ? PoolFile::Space::by_need : PoolFile::Space::all;
+  auto pool = PoolFile::create(setup.session, directory->path, space);
   if (!pool) return refuse(options.ready_fd, pool.error());
   setup.directory = std::move(*directory);
   setup.pool = std::move(*pool);

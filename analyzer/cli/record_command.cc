@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "cli/collect_command.h"
 #include "cli/record_signals.h"
 #include "cli/size_option.h"
 #include "collect/control.h"
@@ -22,6 +23,7 @@
 #include "collect/recording_directory.h"
 #include "collect/target_kind.h"
 #include "support/clock.h"
+#include "support/process_title.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -183,17 +185,24 @@ int run_record(const RecordOptions& options) {
   if (!target) return refuse(kCannotRecord, target.error());
   std::signal(SIGCHLD, SIG_DFL);  // after the fork: the command keeps what it was started with
   const std::string directory = absolute_path(expand_tokens(default_output(options), target->pid()));
-  std::vector<std::string> arguments{"--output",  directory,           "--target", std::to_string(target->pid()),
-                                     "--options", option_text(options)};
-  if (options.force) arguments.emplace_back("--force");
   auto group = make_memory_group(options, target->pid());
   if (!group) {
     target->cancel();
     return refuse(kCannotRecord, group.error());
   }
-  if (!group->path.empty()) arguments.insert(arguments.end(), {"--memory-group", group->path});
-  if (group->is_ours) arguments.emplace_back("--remove-group");
-  auto collector = start_collector(own_program(), arguments, options.command);
+  auto collector = start_collector([&](int ready_fd, int control_fd) {
+    show_arguments({"whyrss", "collect", "--output", directory});
+    return run_collect({.output = without_tokens(directory),
+                        .target = target->pid(),
+                        .ready_fd = ready_fd,
+                        .control_fd = control_fd,
+                        .force = options.force,
+                        .memory_group = group->path,
+                        .remove_group = group->is_ours,
+                        .options = option_text(options),
+                        .command = options.command,
+                        .store_names = options.store_names});
+  });
   if (!collector) {
     target->cancel();
     if (group->is_ours) remove_group(group->path);

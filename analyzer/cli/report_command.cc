@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -12,10 +13,12 @@
 #include "cli/output_file.h"
 #include "ingest/load.h"
 #include "ingest/name_file.h"
+#include "recording/manifest.h"
 #include "report/format.h"
 #include "report/json.h"
 #include "report/markdown.h"
 #include "report/text.h"
+#include "support/file.h"
 #include "symbolize/symbolize.h"
 
 namespace whyrss {
@@ -35,6 +38,22 @@ constexpr ReadLimits kLimitsAtEnd{.cpu_s = 2, .wall_s = 10};
 
 // Nor would they wait for all events of a long job to be read: 40 ms of CPU a MiB. Its first report stores the names.
 constexpr std::uintmax_t kMostEventBytesAtEnd = 4UL << 20;
+
+// Of a shorter job they are not read at its end at all, which would take several times what the job took: only where a
+// verdict shows lines.
+constexpr double kBriefS = 0.1;
+
+// As the recording's own account of it says.
+bool is_brief(const std::string& recording_directory) {
+  const auto text = read_file(recording_directory + "/manifest.json");
+  const auto manifest = text ? parse_manifest(*text, "manifest.json") : Result<Manifest>(Error{text.error()});
+  return manifest && manifest->ended_ns != 0 &&
+         static_cast<double>(manifest->ended_ns - manifest->started_ns) < kBriefS * 1e9;
+}
+
+bool shows_lines(const std::vector<Verdict>& verdicts) {
+  return std::ranges::any_of(verdicts, [](const Verdict& verdict) { return verdict.severity != Severity::ok; });
+}
 
 std::uintmax_t event_bytes(const std::string& recording_directory) {
   std::uintmax_t sum = 0;
@@ -121,15 +140,20 @@ Result<RecordingAccount> load_with_names(const std::string& recording_directory)
 std::string short_verdict(const std::string& recording_directory) {
   Result<RecordingAccount> recording = load_account(recording_directory);
   if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
-  name_frames(*recording, kLimitsAtEnd);
-  const View view = build_view(*recording, whole_life(*recording), std::nullopt);
   TextStyle style;
   style.colour = wants_colour(STDERR_FILENO);
+  if (recording->info.duration_s < kBriefS) {
+    const View nameless = build_view(*recording, whole_life(*recording), std::nullopt);
+    const std::vector<Verdict> verdicts = find_verdicts(nameless);
+    if (!shows_lines(verdicts)) return render_short(nameless, verdicts, style);
+  }
+  name_frames(*recording, kLimitsAtEnd);
+  const View view = build_view(*recording, whole_life(*recording), std::nullopt);
   return render_short(view, find_verdicts(view), style);
 }
 
 void store_names(const std::string& recording_directory) {
-  if (event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
+  if (is_brief(recording_directory) || event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
   Result<RecordingAccount> recording = load_account(recording_directory);
   if (recording) name_frames(*recording, kLimitsAtEnd);
 }

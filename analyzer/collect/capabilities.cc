@@ -121,7 +121,7 @@ Capability shared_memory_space() {
   const std::uint64_t free_bytes = std::uint64_t{info.f_bavail} * info.f_frsize;
   result.works = free_bytes >= needed && access("/dev/shm", W_OK) == 0;
   result.detail =
-      fmt::format("/dev/shm has {} MiB free, {} MiB are used per recording", free_bytes >> 20, needed >> 20);
+      fmt::format("/dev/shm has {} MiB free, up to {} MiB are used per recording", free_bytes >> 20, needed >> 20);
   if (!result.works) result.remedy = "make /dev/shm larger; in Docker: --shm-size=128m";
   return result;
 }

@@ -458,6 +458,7 @@ bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKe
   const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
   const Status status = drain_.round(drained_ns_, ended, everything, target, gone);
   draining_ = false;
+  keep_chunks_ready();
   const std::uint64_t records = drain_.compact_records() - begin_records;
   busy_ = records >= kBusyRecords;
   // What the program does all the time is paid by the job; the budget is for looks.
@@ -467,6 +468,16 @@ bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKe
     log(status.error());
   }
   return status.ok();
+}
+
+// Writers that find none reserve one for themselves, which takes them longer, and some must not.
+void Collector::keep_chunks_ready() {
+  const std::uint32_t ready = drain_.free_chunks();
+  if (ready >= trace::kReadyChunks) return;
+  const bool had_no_space = no_space_;
+  no_space_ = !trace::add_chunks(setup_.pool.view(), trace::kReadyChunks - ready);
+  if (no_space_ && !had_no_space)
+    log(fmt::format("no space for more events in {}: what finds no place there is lost", setup_.pool.path()));
 }
 
 // Somebody will soon wait for a chunk: nothing else has its turn before that, for a while.

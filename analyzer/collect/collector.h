@@ -109,6 +109,7 @@ class Collector {
   static KernelLog open_kernel_log();
   bool drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
   bool drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
+  void keep_chunks_ready();
   void drain_while_busy();
   std::int64_t beat();
   void drain_between();
@@ -147,6 +148,7 @@ class Collector {
   bool abandoned_ = false;
   bool owes_living_ = false;  // record waits for the number of processes that go on
   bool lost_at_end_ = false;
+  bool no_space_ = false;  // for more chunks
   std::optional<int> target_status_;  // as far as it was seen here; record knows better
   std::string target_signal_;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;

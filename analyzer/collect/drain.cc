@@ -151,6 +151,7 @@ bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::s
                           const ThreadGone& thread_gone) {
   const trace::ChunkHeader& header = pool_.chunks[index];
   const auto state = header.state.load(std::memory_order_acquire);
+  if (state == trace::ChunkState::free) ++free_chunks_;
   if (state != trace::ChunkState::leased && state != trace::ChunkState::sealed) return false;
   Chunk& chunk = chunks_[index];
   const ProcessKey key{.pid = header.pid, .start_ticks = header.start_ticks};
@@ -191,6 +192,7 @@ bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::s
 Status Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
                     const ThreadGone& thread_gone) {
   std::size_t used = 0;
+  free_chunks_ = 0;
   Status result = Done{};
   const auto store_now = [&](ProcessKey key, Stream& stream) {
     if (Status stored = store(now_ns, key, stream, target); !stored) result = stored;

@@ -45,6 +45,8 @@ class Drain {
   std::vector<Happening> take_happenings() { return std::exchange(happenings_, {}); }
   // Compact records that the rounds so far took in.
   [[nodiscard]] std::uint64_t compact_records() const { return compact_records_; }
+  // Chunks that no writer held when the last round came by.
+  [[nodiscard]] std::uint32_t free_chunks() const { return free_chunks_; }
 
  private:
   struct Piece {  // of a chunk: records that no column holds
@@ -82,6 +84,7 @@ class Drain {
   std::map<ProcessKey, std::uint64_t> newest_image_;  // lease of the last exec's first record
   std::vector<Happening> happenings_;
   std::uint64_t compact_records_ = 0;
+  std::uint32_t free_chunks_ = 0;
   ClockReading begun_;
   std::optional<ProcessKey> full_;  // a frame's worth of its columns is there
 };

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdlib>
+#include <exception>
 #include <string_view>
 
 #include "support/clock.h"
@@ -66,6 +67,15 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   const int reason = errno;
   if (write(result, &reason, sizeof reason) != sizeof reason) _exit(125);
   _exit(127);
+}
+
+// In the collector: nothing of record's may go on there.
+int run_alone(const std::function<int()>& collect) {
+  try {
+    return collect();
+  } catch (const std::exception&) {  // out of memory and the like; nobody is there to be told
+    return 1;
+  }
 }
 
 Result<std::string> read_ready_line(int fd) {
@@ -139,8 +149,7 @@ void GatedTarget::cancel() {
   wait_for(pid_);
 }
 
-Result<CollectorLink> start_collector(const std::string& program, const std::vector<std::string>& arguments,
-                                      const std::vector<std::string>& command) {
+Result<CollectorLink> start_collector(const std::function<int(int ready_fd, int control_fd)>& collect) {
   auto ready = make_pipe();
   if (!ready) return Error{ready.error()};
   std::array<int, 2> sockets{};
@@ -149,20 +158,12 @@ Result<CollectorLink> start_collector(const std::string& program, const std::vec
   CollectorLink link;
   link.control = above_stdio(sockets[0]);
   const Fd theirs = above_stdio(sockets[1]);
-  std::vector<std::string> words{"whyrss", "collect"};
-  words.insert(words.end(), arguments.begin(), arguments.end());
-  words.insert(words.end(),
-               {"--ready-fd", std::to_string(ready->second.get()), "--control-fd", std::to_string(theirs.get()), "--"});
-  words.insert(words.end(), command.begin(), command.end());
   const pid_t middle = fork();
   if (middle < 0) return system_error("cannot start", "the collector");
   if (middle == 0) {
     setsid();
     if (fork() != 0) _exit(0);  // the collector is nobody's child: no wait() of anybody meets it
-    fcntl(ready->second.get(), F_SETFD, 0);
-    fcntl(theirs.get(), F_SETFD, 0);
-    execv(program.c_str(), pointers(words).data());
-    _exit(127);
+    _exit(run_alone([&] { return collect(ready->second.get(), theirs.get()); }));
   }
   wait_for(middle);
   ready->second.reset();

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,8 +40,8 @@ struct CollectorLink {
   std::string session;  // "<32 hex>:<pool path>"
 };
 
-// Runs `program collect ARGS --ready-fd N --control-fd M -- COMMAND` detached; waits until it is ready.
-Result<CollectorLink> start_collector(const std::string& program, const std::vector<std::string>& arguments,
-                                      const std::vector<std::string>& command);
+// Runs `collect` in a process of its own, which is nobody's child and ends with what it returns; waits until it is
+// ready. It is a fork: to load the program once more would take longer than all that the collector does for a short one.
+Result<CollectorLink> start_collector(const std::function<int(int ready_fd, int control_fd)>& collect);
 
 }  // namespace whyrss

@@ -6,6 +6,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -16,8 +17,8 @@ namespace whyrss {
 namespace {
 
 // File systems on which a store into reserved space neither blocks nor fails (linux/magic.h).
-constexpr std::array<std::uint64_t, 3> kSafeFileSystems{0xEF53 /* ext4 */, 0x58465342 /* xfs */,
-                                                        0x01021994 /* tmpfs */};
+constexpr std::uint64_t kTmpfs = 0x01021994;
+constexpr std::array<std::uint64_t, 3> kSafeFileSystems{0xEF53 /* ext4 */, 0x58465342 /* xfs */, kTmpfs};
 
 // Less when the job's limits or the container's /dev/shm (often 64 MiB) leave no room for the default.
 constexpr std::array<std::uint32_t, 3> kChunkCounts{trace::kDefaultChunkCount, 256, 64};
@@ -30,14 +31,22 @@ bool is_safe_file_system(const std::string& directory) {
   return false;
 }
 
-bool reserve_space(int fd, std::uint64_t size_bytes) {
+// Whether all of it will fit, and the file can take its space page by page: in memory, not on a disk.
+bool can_grow(int fd, std::uint64_t size_bytes) {
+  struct statfs info {};
+  if (fstatfs(fd, &info) != 0 || static_cast<std::uint64_t>(info.f_type) != kTmpfs) return false;
+  const bool unlimited = info.f_blocks == 0;
+  return unlimited || static_cast<std::uint64_t>(info.f_bavail) * static_cast<std::uint64_t>(info.f_bsize) >= size_bytes;
+}
+
+bool reserve_all(int fd, std::uint64_t size_bytes) {
   errno = posix_fallocate(fd, 0, static_cast<off_t>(size_bytes));
   return errno == 0;
 }
 
 }  // namespace
 
-Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& recording_directory) {
+Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& recording_directory, Space space) {
   const std::string name = hex32(session.high, session.low);
   std::string last_error = "no place for it";
   for (const std::uint32_t chunk_count : kChunkCounts) {
@@ -53,8 +62,8 @@ Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& r
         pool.fd_ = Fd(open(pool.path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
         pool.unlink_ = static_cast<bool>(pool.fd_);
       }
-      if (!pool.fd_ || !reserve_space(pool.fd_.get(), size_bytes)) {
-        last_error = system_error("cannot reserve", pool.path_).message;
+      if (!pool.fd_ || ftruncate(pool.fd_.get(), static_cast<off_t>(size_bytes)) != 0) {
+        last_error = system_error("cannot make", pool.path_).message;
         continue;
       }
       auto mapping = Mapping::of(pool.fd_, size_bytes, pool.path_);
@@ -63,11 +72,27 @@ Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& r
         continue;
       }
       pool.mapping_ = std::move(*mapping);
-      pool.view_ = format_pool(pool.mapping_.address(), chunk_count, trace::kDefaultSlotCount, session);
+      const auto bare_chunks = pool.reserve(chunk_count, space);
+      if (!bare_chunks) {
+        last_error = bare_chunks.error();
+        continue;
+      }
+      pool.view_ = format_pool(pool.mapping_.address(), chunk_count, trace::kDefaultSlotCount, session, *bare_chunks);
       return pool;
     }
   }
   return Error{fmt::format("no shared memory for the event pool: {}", last_error)};
+}
+
+// Returns for how many chunks no space is reserved yet.
+Result<std::uint32_t> PoolFile::reserve(std::uint32_t chunk_count, Space space) {
+  if (space == Space::by_need && can_grow(fd_.get(), size_bytes())) {
+    const std::uint32_t bare_chunks = chunk_count - std::min(trace::kReadyChunks, chunk_count);
+    const std::uint64_t reserved = trace::reserved_bytes(chunk_count, trace::kDefaultSlotCount, bare_chunks);
+    if (trace::reserve_pages(mapping_.address(), reserved)) return bare_chunks;
+  }
+  if (!reserve_all(fd_.get(), size_bytes())) return system_error("cannot reserve", path_);
+  return std::uint32_t{0};
 }
 
 PoolFile::PoolFile(PoolFile&& other) noexcept

@@ -13,9 +13,13 @@ namespace whyrss {
 class PoolFile {
  public:
   PoolFile() = default;
+  // What is reserved at once: the least that a session needs, more being added by need where the file lies in memory;
+  // or all, so that no process of the tree is ever charged with it.
+  enum class Space { by_need, all };
   // /dev/shm; else in `recording_directory`, where its file system never blocks or fails a store (ext4,
-  // xfs, tmpfs); else anonymous memory named by /proc/<our pid>/fd. All space is reserved.
-  static Result<PoolFile> create(trace::SessionId session, const std::string& recording_directory);
+  // xfs, tmpfs); else anonymous memory named by /proc/<our pid>/fd. There is room for all of it.
+  static Result<PoolFile> create(trace::SessionId session, const std::string& recording_directory,
+                                 Space space = Space::by_need);
   PoolFile(PoolFile&& other) noexcept;
   PoolFile& operator=(PoolFile&& other) noexcept;
   PoolFile(const PoolFile&) = delete;
@@ -27,6 +31,8 @@ class PoolFile {
   [[nodiscard]] std::size_t size_bytes() const { return mapping_.size_bytes(); }
 
  private:
+  Result<std::uint32_t> reserve(std::uint32_t chunk_count, Space space);
+
   Fd fd_;
   Mapping mapping_;
   trace::PoolView view_;

@@ -62,8 +62,46 @@ std::uint32_t pop_free(PoolView pool) noexcept {
   }
 }
 
+// One that was bare, now with its space; the caller owns it.
+std::uint32_t reserve_chunk(PoolView pool) noexcept {
+  const std::uint32_t count = pool.header->chunk_count;
+  const std::uint32_t bare = pool.header->bare_chunks.load(std::memory_order_relaxed);
+  if (bare == 0 || bare > count) return UINT32_MAX;
+  for (std::uint32_t step = 0; step < count; ++step) {
+    const std::uint32_t index = (count - bare + step) % count;
+    ChunkState expected = ChunkState::bare;
+    if (!pool.chunks[index].state.compare_exchange_strong(expected, ChunkState::reserving)) continue;
+    if (!reserve_pages(pool.data + std::size_t{index} * kChunkBytes, kChunkBytes)) {
+      pool.chunks[index].state.store(ChunkState::bare);
+      return UINT32_MAX;
+    }
+    pool.header->bare_chunks.fetch_sub(1);
+    return index;
+  }
+  return UINT32_MAX;
+}
+
+// Where there is no space it is not asked for at each record that is dropped.
+constexpr std::uint32_t kDropsBetween = 1000;
+constinit std::atomic<std::uint32_t> g_drops_left{0};
+
+std::uint32_t reserve_for_writer(PoolView pool) noexcept {
+  if (pool.header->bare_chunks.load(std::memory_order_relaxed) == 0) return UINT32_MAX;
+  if (is_kernel_closed()) return UINT32_MAX;
+  if (const std::uint32_t left = g_drops_left.load(std::memory_order_relaxed); left > 0) {
+    g_drops_left.store(left - 1, std::memory_order_relaxed);
+    return UINT32_MAX;
+  }
+  const int saved_errno = errno;
+  const std::uint32_t index = reserve_chunk(pool);
+  if (index == UINT32_MAX) g_drops_left.store(kDropsBetween, std::memory_order_relaxed);
+  errno = saved_errno;
+  return index;
+}
+
 bool take_chunk(const Writer& writer, Lease& lease) noexcept {
-  const std::uint32_t index = pop_free(writer.pool);
+  std::uint32_t index = pop_free(writer.pool);
+  if (index == UINT32_MAX) index = reserve_for_writer(writer.pool);
   if (index == UINT32_MAX) return false;
   ChunkHeader& chunk = writer.pool.chunks[index];
   chunk.pid = writer.pid;
@@ -128,7 +166,29 @@ std::uint64_t pool_bytes(std::uint32_t chunk_count, std::uint32_t slot_count) no
   return layout_of(chunk_count, slot_count).total;
 }
 
-PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slot_count, SessionId session) noexcept {
+std::uint64_t reserved_bytes(std::uint32_t chunk_count, std::uint32_t slot_count, std::uint32_t bare_chunks) noexcept {
+  return layout_of(chunk_count, slot_count).total - std::uint64_t{bare_chunks} * kChunkBytes;
+}
+
+bool reserve_pages(void* address, std::size_t size_bytes) noexcept {
+  constexpr long kPopulateWrite = 23;  // MADV_POPULATE_WRITE, Linux 5.14
+  const long result = own_syscall(SYS_madvise, as_long(address), static_cast<long>(size_bytes), kPopulateWrite);
+  if (result != 0) errno = static_cast<int>(-result);
+  return result == 0;
+}
+
+bool add_chunks(PoolView pool, std::uint32_t count) noexcept {
+  for (; count > 0 && pool.header->bare_chunks.load(std::memory_order_relaxed) > 0; --count) {
+    const std::uint32_t index = reserve_chunk(pool);
+    if (index == UINT32_MAX) return pool.header->bare_chunks.load() == 0;
+    pool.chunks[index].state.store(ChunkState::free, std::memory_order_release);
+    push_free(pool, index);
+  }
+  return true;
+}
+
+PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slot_count, SessionId session,
+                     std::uint32_t bare_chunks) noexcept {
   const Layout layout = layout_of(chunk_count, slot_count);
   const PoolView pool = view_of(mapping, layout);
   auto* header = new (pool.header) PoolHeader{};
@@ -143,7 +203,10 @@ PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slo
   header->chunks_offset = layout.chunks;
   header->total_bytes = layout.total;
   header->large_block_bytes = kLargeBlockBytes;
-  for (std::uint32_t index = chunk_count; index > 0; --index) push_free(pool, index - 1);
+  header->bare_chunks = bare_chunks;
+  for (std::uint32_t index = chunk_count; index > chunk_count - bare_chunks; --index)
+    pool.chunks[index - 1].state.store(ChunkState::bare, std::memory_order_relaxed);
+  for (std::uint32_t index = chunk_count - bare_chunks; index > 0; --index) push_free(pool, index - 1);
   // Last: a half-formatted pool is not a pool.
   __atomic_store_n(reinterpret_cast<std::uint64_t*>(header->magic.data()), std::bit_cast<std::uint64_t>(kPoolMagic),
                    __ATOMIC_RELEASE);

@@ -15,7 +15,9 @@
 // Ownership         the collector creates the file and removes it; the shim maps it and never unmaps.
 // Threads           PoolWriter: any thread and signal handler, but one Lease belongs to one thread.
 //                   PoolReader: one thread.
-// Space             the creator reserves all of it (posix_fallocate): a full disk never becomes SIGBUS.
+// Space             a full disk never becomes SIGBUS: nothing is stored where no space is reserved. The creator reserves
+//                   all but the later chunks, which are `bare`. Whoever needs one more reserves it first
+//                   (MADV_POPULATE_WRITE) and then owns it; the reader keeps some ready, so that writers rarely have to.
 //
 // Chunks are 16 KiB, not larger: a lease costs ~0.1 us, once per ~400 records, and a process tree of a
 // thousand threads still fits into 16 MiB.
@@ -40,6 +42,8 @@ inline constexpr std::uint64_t kReaderGoneNs = 2'000'000'000;
 inline constexpr std::uint64_t kLongestWaitNs = 1'000'000'000;
 // In exact mode the reader is woken for this many full chunks, or an eighth of the pool.
 inline constexpr std::uint32_t kCrowdedChunks = 16;
+// The reader keeps so many chunks free, as long as there are bare ones.
+inline constexpr std::uint32_t kReadyChunks = 16;
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
 struct SessionId {
@@ -62,6 +66,7 @@ struct alignas(4096) PoolHeader {
   std::atomic<std::uint64_t> reader_beat_ns;
   // Full chunks of exact mode since the reader's last round, which sets it to 0.
   std::atomic<std::uint32_t> sealed_chunks;
+  std::atomic<std::uint32_t> bare_chunks;  // the last ones
   alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
   std::atomic<std::uint64_t> dropped_bytes;
   std::atomic<std::uint64_t> refused_slots;  // processes that found no slot
@@ -98,7 +103,8 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::int64_t> live_bytes;         // allocated less released since it attached, where sizes are counted
 };
 
-enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2 };
+// bare: no space is reserved for it; reserving: somebody is at that, and will own it or put it on the free list.
+enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2, bare = 3, reserving = 4 };
 
 struct alignas(64) ChunkHeader {
   std::atomic<ChunkState> state;
@@ -127,8 +133,19 @@ struct PoolView {
 // Bytes of a pool file with this geometry.
 std::uint64_t pool_bytes(std::uint32_t chunk_count, std::uint32_t slot_count) noexcept;
 
-// Lays out a fresh (all zero) mapping of pool_bytes().
-PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slot_count, SessionId session) noexcept;
+// Lays out a fresh (all zero) mapping of pool_bytes(), where space is reserved for all but the last `bare_chunks`.
+PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slot_count, SessionId session,
+                     std::uint32_t bare_chunks = 0) noexcept;
+
+// What must have its space before a pool with so many bare chunks is formatted: from the start of the mapping.
+std::uint64_t reserved_bytes(std::uint32_t chunk_count, std::uint32_t slot_count, std::uint32_t bare_chunks) noexcept;
+
+// Reserves the space of pages of a shared mapping; false, with errno, when there is none (EFAULT), or the kernel is
+// older than Linux 5.14 (EINVAL). Never SIGBUS.
+bool reserve_pages(void* address, std::size_t size_bytes) noexcept;
+
+// Reserves the space of up to `count` bare chunks and frees them; false when there is no more of it.
+bool add_chunks(PoolView pool, std::uint32_t count) noexcept;
 
 // Checks an existing mapping of `size_bytes`; an empty view when it is not a pool of this version or
 // does not fit into the mapping. Never reads outside of it.

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,8 @@
 #include <map>
 #include <thread>
 #include <vector>
+
+#include "shim/trace/own_calls.h"
 
 namespace whyrss::trace {
 namespace {
@@ -228,6 +231,105 @@ TEST_F(Pool, OpensOnlyWhatIsAPool) {
   pool_.header->version = kPoolVersion;
   pool_.header->chunk_count = 1U << 30;
   EXPECT_FALSE(open_pool(mapping_, bytes_));
+}
+
+// A pool in a file that has room for only so many of its chunks, as on a disk that fills up.
+class PoolByNeed : public Pool {
+ protected:
+  static constexpr std::uint32_t kChunks = 8, kSlots = 4;
+
+  void make_by_need(std::uint32_t ready_chunks, std::uint32_t chunks_with_room) {
+    munmap(mapping_, bytes_);
+    bytes_ = pool_bytes(kChunks, kSlots);
+    fd_ = memfd_create("pool", MFD_CLOEXEC);
+    ASSERT_EQ(ftruncate(fd_, static_cast<off_t>(reserved_bytes(kChunks, kSlots, kChunks - chunks_with_room))), 0);
+    mapping_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+    ASSERT_NE(mapping_, MAP_FAILED);
+    ASSERT_TRUE(reserve_pages(mapping_, reserved_bytes(kChunks, kSlots, kChunks - ready_chunks)));
+    pool_ = format_pool(mapping_, kChunks, kSlots, kSession, kChunks - ready_chunks);
+  }
+  void TearDown() override {
+    close(fd_);
+    Pool::TearDown();
+  }
+
+  // Records until one is dropped.
+  std::uint64_t fill() {
+    const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+    std::uint64_t number = 0;
+    while (write_number(writer, lease_, number)) ++number;
+    return number;
+  }
+  std::uint64_t space_bytes() const {
+    struct stat status {};
+    fstat(fd_, &status);
+    return static_cast<std::uint64_t>(status.st_blocks) * 512;
+  }
+
+  static constexpr std::uint64_t kRecordsAChunk = kChunkBytes / sizeof(TextRecord);
+  Lease lease_;
+  int fd_ = -1;
+};
+
+TEST_F(PoolByNeed, ReservesWhatABurstNeedsAndNoMore) {
+  make_by_need(2, kChunks);
+  const std::uint64_t at_first = space_bytes();
+  EXPECT_EQ(at_first, reserved_bytes(kChunks, kSlots, kChunks - 2));
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+  for (std::uint64_t number = 0; number < 3 * kRecordsAChunk; ++number)
+    ASSERT_TRUE(write_number(writer, lease_, number));
+  EXPECT_EQ(space_bytes(), at_first + kChunkBytes);
+  EXPECT_EQ(drain()[11].size(), 3 * kRecordsAChunk);
+  EXPECT_EQ(fill(), 7 * kRecordsAChunk);  // the third is full, and this lease's own
+  EXPECT_EQ(space_bytes(), bytes_ / 4096 * 4096);
+  EXPECT_EQ(pool_.header->dropped_records.load(), 1);
+}
+
+TEST_F(PoolByNeed, DropsWhereNoSpaceIsLeftAndGoesOnWhenAChunkComesBack) {
+  make_by_need(2, 5);
+  EXPECT_EQ(fill(), 5 * kRecordsAChunk);
+  EXPECT_EQ(pool_.header->dropped_records.load(), 1);
+  EXPECT_EQ(pool_.header->bare_chunks.load(), 3);
+  EXPECT_FALSE(add_chunks(pool_, 1));
+  drain();
+  EXPECT_EQ(fill(), 5 * kRecordsAChunk);
+}
+
+TEST_F(PoolByNeed, TheReaderAddsChunksForWritersThatMustNotEnterTheKernel) {
+  make_by_need(2, kChunks);
+  close_kernel();
+  EXPECT_EQ(fill(), 2 * kRecordsAChunk);
+  open_kernel();  // as it is for the reader
+  EXPECT_TRUE(add_chunks(pool_, 1));
+  close_kernel();
+  EXPECT_EQ(fill(), kRecordsAChunk);
+  open_kernel();
+  EXPECT_TRUE(add_chunks(pool_, 1000));
+  close_kernel();
+  EXPECT_EQ(pool_.header->bare_chunks.load(), 0);
+  EXPECT_EQ(fill(), 5 * kRecordsAChunk);
+  open_kernel();
+}
+
+TEST_F(PoolByNeed, NoTwoProcessesReserveTheSameChunk) {
+  make_by_need(1, kChunks);
+  std::vector<pid_t> children;
+  for (std::uint32_t tid = 1; tid <= 4; ++tid) {
+    children.push_back(fork());
+    if (children.back() != 0) continue;
+    const Writer writer{.pool = pool_, .pid = 1, .tid = tid};
+    Lease lease;
+    for (std::uint64_t number = 0; number < 2 * kRecordsAChunk; ++number)
+      if (!write_number(writer, lease, number)) _exit(1);
+    _exit(0);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  auto numbers = drain(true);
+  for (std::uint32_t tid = 1; tid <= 4; ++tid) EXPECT_EQ(numbers[tid].size(), 2 * kRecordsAChunk) << tid;
 }
 
 TEST_F(Pool, SurvivesAScribblingTarget) {
