@@ -33,6 +33,7 @@ constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
 constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on storing what an ended process left, when nothing else runs
 constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+constexpr useconds_t kAgainUs = 2000;
 // Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
 // program that does nothing but malloc fills the pool in 20 ms.
 constexpr std::uint64_t kBusyRecords = 3000;
@@ -98,7 +99,26 @@ bool Collector::is_over() {
   wait_for_last_word();
   drain(monotonic_ns(), {}, true);
   find_new_slots();
+  if (followed_.empty()) follow_pool_users();
   return followed_.empty();
+}
+
+// A child that was made where no hook sees it (by a bare system call, or by a parent that was killed in the middle of
+// it) has the pool mapped, and is not known from anything else. An end takes a moment to give the mapping back.
+void Collector::follow_pool_users() {
+  const std::int64_t deadline_ns = monotonic_ns() + kGiveUpNs;
+  while (setup_.pool.is_in_use()) {
+    for (const pid_t pid : setup_.pool.users())
+      if (const auto ticks = start_ticks_of(pid))
+        follow({.pid = static_cast<std::uint32_t>(pid), .start_ticks = *ticks}, pid, nullptr);
+    if (!followed_.empty()) return;
+    if (monotonic_ns() > deadline_ns) {
+      log("a process that cannot be seen from here still has the pool of events open");
+      lost_at_end_ = true;
+      return;
+    }
+    usleep(kAgainUs);
+  }
 }
 
 // record reaps the target after we saw it end: its word on how comes a moment later.

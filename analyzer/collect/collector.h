@@ -124,6 +124,7 @@ class Collector {
   void write_manifest();
   [[nodiscard]] bool is_over();
   void wait_for_last_word();
+  void follow_pool_users();
   void note_what_is_left();
   void close_recording();
 
