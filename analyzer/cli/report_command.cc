@@ -13,6 +13,7 @@
 #include "cli/output_file.h"
 #include "ingest/load.h"
 #include "ingest/name_file.h"
+#include "ingest/recording_check.h"
 #include "recording/manifest.h"
 #include "report/format.h"
 #include "report/json.h"
@@ -69,10 +70,14 @@ std::uintmax_t event_bytes(const std::string& recording_directory) {
 // ELF files is kept for the next time, and for other machines.
 void name_frames(RecordingAccount& recording, const ReadLimits& limits) {
   RecordingInfo& info = recording.info;
-  NameTable names = read_name_file(info.path, info.session);
+  std::vector<std::string> damage;
+  NameTable names = read_name_file(info.path, info.session, &damage);
+  add_damage(damage, info);
   Symbolized done = symbolize(recording.stacks, names, limits);
+  // A damaged file is replaced by a whole one only when all that it held is there again.
+  const bool replaces = damage.empty() ? done.learned : done.notes.empty();
   for (std::string& note : done.notes) info.notes.push_back(std::move(note));
-  if (done.learned) static_cast<void>(write_name_file(info.path, info.session, names));  // else they are read again
+  if (replaces) static_cast<void>(write_name_file(info.path, info.session, names));  // else they are read again
 }
 
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.

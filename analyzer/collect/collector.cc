@@ -33,6 +33,7 @@ constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
 constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on storing what an ended process left, when nothing else runs
 constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+constexpr useconds_t kAgainUs = 2000;
 // Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
 // program that does nothing but malloc fills the pool in 20 ms.
 constexpr std::uint64_t kBusyRecords = 3000;
@@ -86,12 +87,49 @@ void Collector::run() {
     walk_families();
     finish_ended();
     tell_living();
-    if (started_ && followed_.empty()) {
-      drain(monotonic_ns(), {}, true);  // may tell of processes that came and went unseen
-      if (followed_.empty()) break;
-    }
+    if (started_ && followed_.empty() && is_over()) break;
   }
   close_recording();
+}
+
+// What is still in the pool may tell of processes that came unseen, and some of them may go on.
+bool Collector::is_over() {
+  drain(monotonic_ns(), {}, true);
+  if (!followed_.empty()) return false;
+  wait_for_last_word();
+  drain(monotonic_ns(), {}, true);
+  find_new_slots();
+  if (followed_.empty()) follow_pool_users();
+  return followed_.empty();
+}
+
+// A child that was made where no hook sees it (by a bare system call, or by a parent that was killed in the middle of
+// it) has the pool mapped, and is not known from anything else. An end takes a moment to give the mapping back.
+void Collector::follow_pool_users() {
+  const std::int64_t deadline_ns = monotonic_ns() + kGiveUpNs;
+  while (setup_.pool.is_in_use()) {
+    for (const pid_t pid : setup_.pool.users())
+      if (const auto ticks = start_ticks_of(pid))
+        follow({.pid = static_cast<std::uint32_t>(pid), .start_ticks = *ticks}, pid, nullptr);
+    if (!followed_.empty()) return;
+    if (monotonic_ns() > deadline_ns) {
+      log("a process that cannot be seen from here still has the pool of events open");
+      lost_at_end_ = true;
+      return;
+    }
+    usleep(kAgainUs);
+  }
+}
+
+// record reaps the target after we saw it end: its word on how comes a moment later.
+void Collector::wait_for_last_word() {
+  const std::int64_t deadline_ns = monotonic_ns() + kGiveUpNs;
+  while (setup_.control_fd >= 0 && !control_.at_end() && !setup_.manifest.exit_code && !setup_.manifest.exit_signal &&
+         monotonic_ns() < deadline_ns) {
+    wait(deadline_ns);
+    doorbell_.clear();
+    read_control();
+  }
 }
 
 void Collector::wait(std::int64_t deadline_ns) {
@@ -183,8 +221,10 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
     const std::int64_t now_ns = monotonic_ns();
     if (drain_complained_ns_ == 0 || now_ns - drain_complained_ns_ > kComplaintGapNs) log(process.error());
     drain_complained_ns_ = now_ns;
+    not_stored_.insert(key);
     return nullptr;
   }
+  not_stored_.erase(key);
   Followed followed;
   followed.process = std::make_unique<ProcessFollow>(std::move(*process));
   ProcessFollow& fresh = *followed.process;
@@ -427,6 +467,7 @@ void Collector::finish(Followed& followed) {
   if (process.cgroup() || followed_.size() == 1) process.write_cgroup(true);
   if (process.cgroup()) hand_cgroup_on(followed);
   write_end(followed);
+  closed_.push_back(process.closed());
 }
 
 bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
@@ -517,6 +558,14 @@ void Collector::write_manifest() {
   if (!written) log(written.error());
 }
 
+// Events that no file took are gone with the pool.
+void Collector::note_what_is_left() {
+  const std::uint64_t left_bytes = drain_.left_bytes();
+  if (left_bytes > 0) log(fmt::format("{} bytes of events could not be stored", left_bytes));
+  if (!not_stored_.empty()) log(fmt::format("{} processes could not be recorded", not_stored_.size()));
+  lost_at_end_ = lost_at_end_ || left_bytes > 0 || !not_stored_.empty();
+}
+
 void Collector::close_recording() {
   end_memory_group();
   if (abandoned_) {
@@ -524,15 +573,9 @@ void Collector::close_recording() {
     std::filesystem::remove_all(setup_.directory.path, error);
     return;
   }
-  // record reaps the target after we saw it end: its word on how comes a moment later.
-  const std::int64_t deadline_ns = monotonic_ns() + kGiveUpNs;
-  while (setup_.control_fd >= 0 && !control_.at_end() && !setup_.manifest.exit_code && !setup_.manifest.exit_signal &&
-         monotonic_ns() < deadline_ns) {
-    wait(deadline_ns);
-    read_control();
-  }
   tell_seen_end();  // record may have been stopped, or killed
-  drain(monotonic_ns(), {}, true);
+  note_what_is_left();
+  setup_.manifest.processes = std::move(closed_);
   setup_.manifest.ended_ns = monotonic_ns();
   setup_.manifest.state =
       lost_at_end_ ? "incomplete: the last events could not be written, see collector.log" : "complete";

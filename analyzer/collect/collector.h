@@ -123,6 +123,10 @@ class Collector {
   [[nodiscard]] bool is_gone(ProcessKey key, std::uint32_t tid);
   void log(const std::string& line);
   void write_manifest();
+  [[nodiscard]] bool is_over();
+  void wait_for_last_word();
+  void follow_pool_users();
+  void note_what_is_left();
   void close_recording();
 
   Setup setup_;
@@ -138,6 +142,8 @@ class Collector {
   std::map<ProcessKey, Followed> followed_;
   std::map<pid_t, ProcessKey> by_pid_;
   std::set<ProcessKey> ended_;  // their files are closed: late segments have no home
+  std::vector<ClosedProcess> closed_;
+  std::set<ProcessKey> not_stored_;  // their files could not be made
   std::map<int, Due> due_families_;
   std::map<ProcessKey, WriteTracker> handed_;  // of processes that are not followed yet
   std::set<ProcessKey> not_handed_over_;       // names of processes that could not

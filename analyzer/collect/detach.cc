@@ -58,7 +58,7 @@ void detach_from_job(const std::vector<int>& keep) {
   forget_environment();
   raise_limits();
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGXCPU, SIGALRM,
-                           SIGTSTP, SIGTTIN, SIGTTOU})
+                           SIGTSTP, SIGTTIN, SIGTTOU, SIGIO})
     std::signal(number, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);

@@ -189,6 +189,13 @@ bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::s
   return true;
 }
 
+std::uint64_t Drain::left_bytes() const {
+  std::uint64_t bytes = 0;
+  for (std::uint32_t index = 0; index < chunks_.size(); ++index)
+    bytes += trace::next_segment(pool_, index).bytes.size();
+  return bytes;
+}
+
 Status Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
                     const ThreadGone& thread_gone) {
   std::size_t used = 0;

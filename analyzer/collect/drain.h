@@ -43,6 +43,8 @@ class Drain {
 
   // What the last round saw.
   std::vector<Happening> take_happenings() { return std::exchange(happenings_, {}); }
+  // Published, and not stored.
+  [[nodiscard]] std::uint64_t left_bytes() const;
   // Compact records that the rounds so far took in.
   [[nodiscard]] std::uint64_t compact_records() const { return compact_records_; }
   // Chunks that no writer held when the last round came by.

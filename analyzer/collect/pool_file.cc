@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
 #include <utility>
 
 #include "support/text.h"
@@ -109,6 +112,31 @@ PoolFile& PoolFile::operator=(PoolFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(unlink_, other.unlink_);
   return *this;
+}
+
+// A lease for writing is given only to who alone has a file open: fcntl(2). Whoever opens it in that moment waits for
+// the end of it, and has a signal sent to us, which is ignored (collect/detach).
+bool PoolFile::is_in_use() const {
+  if (!fd_) return false;
+  if (fcntl(fd_.get(), F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;
+  fcntl(fd_.get(), F_SETLEASE, F_UNLCK);
+  return false;
+}
+
+std::vector<pid_t> PoolFile::users() const {
+  struct stat file {};
+  if (!fd_ || fstat(fd_.get(), &file) != 0) return {};
+  // As a line of maps has it between the offset and the path.
+  const std::string mark = fmt::format(" {:02x}:{:02x} {} ", major(file.st_dev), minor(file.st_dev), file.st_ino);
+  std::vector<pid_t> pids;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    const auto pid = parse_number<pid_t>(entry.path().filename().string());
+    if (!pid || *pid == getpid()) continue;
+    const auto maps = read_file(entry.path().string() + "/maps");
+    if (maps && maps->find(mark) != std::string::npos) pids.push_back(*pid);
+  }
+  return pids;
 }
 
 PoolFile::~PoolFile() {

@@ -1,7 +1,10 @@
 // The file behind the pool (trace/pool.h): where it may lie, and its life.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
+#include <vector>
 
 #include "shim/trace/pool.h"
 #include "support/file.h"
@@ -29,6 +32,10 @@ class PoolFile {
   [[nodiscard]] trace::PoolView view() const { return view_; }
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::size_t size_bytes() const { return mapping_.size_bytes(); }
+  // Whether another process has it open or mapped; false also where the kernel does not say.
+  [[nodiscard]] bool is_in_use() const;
+  // The other processes that map it, as far as they can be seen.
+  [[nodiscard]] std::vector<pid_t> users() const;
 
  private:
   Result<std::uint32_t> reserve(std::uint32_t chunk_count, Space space);

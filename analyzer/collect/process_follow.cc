@@ -107,21 +107,40 @@ std::string ProcessFollow::proc(const char* file) const { return fmt::format("/p
 
 Result<ProcessFollow> ProcessFollow::begin(const FollowContext& context, ProcessKey key, pid_t pid) {
   ProcessFollow process(context, key, pid);
-  const std::string directory = fmt::format("{}/{}.{}.{}", context.directory, context.host, key.pid, key.start_ticks);
-  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) return system_error("cannot create", directory);
-  FileIdentity identity{
-      .kind = trace::FileKind::events, .session = context.session, .pid = key.pid, .start_ticks = key.start_ticks};
-  auto events = FrameWriter::create(directory + "/events.zst", identity);
-  if (!events) return Error{events.error()};
-  identity.kind = trace::FileKind::pages;
-  auto pages = FrameWriter::create(directory + "/pages.zst", identity);
-  if (!pages) return Error{pages.error()};
-  process.events_ = std::move(*events);
-  process.pages_ = std::move(*pages);
+  if (const Status made = process.make_files(); !made) return Error{made.error()};
   process.smaps_ns_ = monotonic_ns();
   // Without it (old kernel, no descriptors left) the end is seen at the next poll.
   if (pid > 0) process.pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
   return process;
+}
+
+// Both, or none: then they can be made later.
+Status ProcessFollow::make_files() {
+  const std::string directory = context_->directory + "/" + directory_name();
+  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) return system_error("cannot create", directory);
+  const auto make = [&](trace::FileKind kind, const char* name, FrameWriter& writer) -> Status {
+    auto made = FrameWriter::create(
+        directory + "/" + name,
+        {.kind = kind, .session = context_->session, .pid = key_.pid, .start_ticks = key_.start_ticks});
+    if (!made) return Error{made.error()};
+    writer = std::move(*made);
+    return Done{};
+  };
+  Status status = make(trace::FileKind::events, "events.zst", events_);
+  if (status) {
+    status = make(trace::FileKind::pages, "pages.zst", pages_);
+    if (!status) unlink((directory + "/events.zst").c_str());
+  }
+  if (!status) rmdir(directory.c_str());
+  return status;
+}
+
+std::string ProcessFollow::directory_name() const {
+  return fmt::format("{}.{}.{}", context_->host, key_.pid, key_.start_ticks);
+}
+
+ClosedProcess ProcessFollow::closed() const {
+  return {.directory = directory_name(), .events_frames = events_.frame_count(), .pages_frames = pages_.frame_count()};
 }
 
 bool ProcessFollow::has_ended() const {
@@ -460,6 +479,7 @@ bool ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {
   const std::int64_t now_ns = monotonic_ns();
   const Status stored = pages_.append(kind, static_cast<std::uint64_t>(now_ns), payload);
   if (stored) return true;
+  pages_.give_up_frame();
   if (complained_ns_ == 0 || now_ns - complained_ns_ >= kComplaintGapNs) {
     complained_ns_ = now_ns;
     context_->log(stored.error());

@@ -17,6 +17,7 @@
 #include "collect/walk_policy.h"
 #include "collect/write_tracker.h"
 #include "recording/frame_file.h"
+#include "recording/manifest.h"
 #include "shim/trace/pool.h"
 #include "support/file.h"
 #include "support/kernel_log.h"
@@ -108,11 +109,15 @@ class ProcessFollow {
   // process, is 30 s ago.
   [[nodiscard]] bool wants_peak_smaps(std::int64_t now_ns) const;
 
+  // Its files, as they are to be found at the end.
+  [[nodiscard]] ClosedProcess closed() const;
+
   Status append_segments(std::int64_t now_ns, std::span<const std::byte> payload);
   Status append_blocks(std::int64_t now_ns, std::span<const std::byte> payload);
 
  private:
   ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
+  Status make_files();
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
   void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
@@ -125,6 +130,7 @@ class ProcessFollow {
   void append_json(trace::FrameKind kind, const std::string& text);
   std::int64_t write_text(trace::FrameKind kind, const char* file, trace::WalkTrigger moment);
   [[nodiscard]] std::string proc(const char* file) const;
+  [[nodiscard]] std::string directory_name() const;
   [[nodiscard]] PollPoint point_at(std::int64_t now_ns) const;
 
   const FollowContext* context_;

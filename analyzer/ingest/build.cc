@@ -1,11 +1,14 @@
 #include "ingest/build.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 #include "ingest/cgroup_frames.h"
 #include "ingest/kill_judgement.h"
 #include "ingest/page_frames.h"
+#include "ingest/recording_check.h"
 #include "ingest/replay.h"
 
 namespace whyrss {
@@ -50,6 +53,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   Replay replay({.origin_ns = origin_ns, .pool_path = manifest.pool_path, .see_evidence = {}}, recording.stacks);
   std::uint64_t last_ns = origin_ns;
   std::vector<std::int64_t> dropped_records;
+  std::vector<std::string> damage;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     ProcessInput& input = *inputs[i];
     input.open_events();
@@ -57,13 +61,10 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     ProcessAccount& account = recording.processes[i];
     account = std::move(pages.account);
     account.pid = static_cast<int>(input.pid);
-    for (const std::string& note : input.notes) account.notes.push_back(note);
-    if (recording.info.complete && (!input.notes.empty() || pages.damaged_frames > 0)) {
-      recording.info.complete = false;
-      recording.info.incomplete_why = "some of its files are damaged";
-    }
     if (pages.damaged_frames > 0)
-      account.notes.push_back("pages.zst: " + std::to_string(pages.damaged_frames) + " frames are damaged");
+      input.damage.push_back(
+          fmt::format("{}/pages.zst: {} frames cannot be understood", input.directory, pages.damaged_frames));
+    damage.insert(damage.end(), input.damage.begin(), input.damage.end());
     if (pages.ended_ns) account.ended_s = seconds_since(origin_ns, *pages.ended_ns);
     if (pages.cgroup) merge_cgroup(std::move(*pages.cgroup), recording.info.cgroup);
     for (OomKill& kill : pages.oom_kills) recording.info.oom_kills.push_back(std::move(kill));
@@ -74,6 +75,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     const std::uint64_t born_ns = std::min(pages.born_ns.value_or(UINT64_MAX), first_event_ns.value_or(UINT64_MAX));
     if (born_ns != UINT64_MAX) account.born_s = std::max(0.0, seconds_since(origin_ns, born_ns));
   }
+  add_damage(damage, recording.info);
   if (manifest.group_limit_bytes && !recording.info.cgroup) {
     recording.info.cgroup.emplace().limit_bytes = manifest.group_limit_bytes;
     recording.info.cgroup->made_by_record = true;

@@ -12,6 +12,7 @@
 #include <climits>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "ingest/pool_leftovers.h"
 #include "ingest/pool_rescue.h"
 #include "ingest/process_input.h"
+#include "ingest/recording_check.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"
 #include "support/file.h"
@@ -30,6 +32,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
+
+constexpr const char* kCannotProve =
+    "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
 
 Result<Manifest> read_manifest(const std::string& directory) {
   struct stat status {};
@@ -47,25 +52,25 @@ Result<Manifest> read_manifest(const std::string& directory) {
   return parse_manifest(*text, path);
 }
 
-// One of the two files of a process; what cannot be read becomes a note.
-void read_frames(const std::string& path, const Manifest& manifest, trace::FileKind kind, FrameFile& file,
-                 std::vector<std::string>& notes) {
+// One of the two files of a process; what cannot be read is said in its `damage`.
+void read_frames(const std::string& recording_dir, trace::FileKind kind, const RecordingCheck& check,
+                 ProcessInput& input) {
+  FrameFile& file = kind == trace::FileKind::events ? input.events : input.pages;
+  const std::string name = fmt::format("{}/{}", input.directory, name_of(kind));
+  const std::string path = recording_dir + "/" + name;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    notes.push_back(fmt::format("{} is missing", path));
+    input.damage.push_back(name + ": missing");
     return;
   }
   auto parsed = read_frame_file(path);
   if (!parsed) {
-    notes.push_back(parsed.error());
-    return;
-  }
-  const trace::SessionId& session = parsed->identity.session;
-  if (parsed->identity.kind != kind || hex32(session.high, session.low) != manifest.session) {
-    notes.push_back(fmt::format("{} does not belong to this recording and was left out", path));
+    input.damage.push_back(parsed.error());
     return;
   }
   file = std::move(*parsed);
+  const FileIdentity expected{.kind = kind, .session = {}, .pid = input.pid, .start_ticks = input.start_ticks};
+  for (std::string& line : check.check_file(file, expected, input.directory)) input.damage.push_back(std::move(line));
 }
 
 // "<host>.<pid>.<start_ticks>"; the host may hold dots.
@@ -80,26 +85,36 @@ bool parse_process_name(const std::string& name, std::uint32_t& pid, std::uint64
   return true;
 }
 
-Result<Inputs> read_processes(const std::string& directory, const Manifest& manifest) {
+struct Processes {
+  Inputs inputs;
+  std::vector<std::string> damage;  // of the recording as a whole
+};
+
+Result<Processes> read_processes(const std::string& directory, const Manifest& manifest) {
   std::error_code error;
-  std::vector<std::string> names;
+  std::set<std::string> names;
   for (auto entry = fs::directory_iterator(directory, error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     std::error_code of_entry;
-    if (entry->is_directory(of_entry)) names.push_back(entry->path().filename().string());
+    std::uint32_t pid = 0;
+    std::uint64_t start_ticks = 0;
+    const std::string name = entry->path().filename().string();
+    if (entry->is_directory(of_entry) && parse_process_name(name, pid, start_ticks)) names.insert(name);
   }
   if (error) return Error{fmt::format("cannot list {}: {}", directory, error.message())};
-  std::ranges::sort(names);
-  Inputs inputs;
+  const RecordingCheck check(manifest);
+  Processes processes;
+  processes.damage = check.check_directories(names);
   for (const std::string& name : names) {
+    if (!check.is_own(name)) continue;
     auto input = std::make_unique<ProcessInput>();
-    if (!parse_process_name(name, input->pid, input->start_ticks)) continue;
-    const std::string base = directory + "/" + name;
-    read_frames(base + "/events.zst", manifest, trace::FileKind::events, input->events, input->notes);
-    read_frames(base + "/pages.zst", manifest, trace::FileKind::pages, input->pages, input->notes);
-    inputs.push_back(std::move(input));
+    input->directory = name;
+    parse_process_name(name, input->pid, input->start_ticks);
+    read_frames(directory, trace::FileKind::events, check, *input);
+    read_frames(directory, trace::FileKind::pages, check, *input);
+    processes.inputs.push_back(std::move(input));
   }
-  return inputs;
+  return processes;
 }
 
 bool is_this_boot(const Manifest& manifest) {
@@ -165,8 +180,9 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
   const bool this_boot = is_this_boot(*manifest);
   const bool closed = manifest->state == "complete";
   const bool running = !closed && this_boot && is_held;
-  auto inputs = read_processes(recording_dir, *manifest);
-  if (!inputs) return Error{inputs.error()};
+  auto processes = read_processes(recording_dir, *manifest);
+  if (!processes) return Error{processes.error()};
+  Inputs& inputs = processes->inputs;
 
   // While the collector lives it recycles chunks under our hands, and stores them within a second.
   std::optional<PoolCopy> pool;
@@ -178,17 +194,19 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
       rescue_pool(recording_dir, manifest->pool_path);
     else
       pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
-    if (pool) leftover_bytes = pool->add_to(*inputs);
+    if (pool) leftover_bytes = pool->add_to(inputs);
   }
-  RecordingAccount recording = build_account(*manifest, *inputs);
+  RecordingAccount recording = build_account(*manifest, inputs);
   RecordingInfo& info = recording.info;
   info.path = recording_dir;
+  add_damage(processes->damage, info);
+  if (closed && manifest->format < trace::kFirstNumberedVersion) info.notes.emplace_back(kCannotProve);
   if (leftover_bytes > 0)
     info.notes.push_back(fmt::format("{} bytes of events that the collector had not stored", leftover_bytes));
   const bool orphaned = manifest->state == "recording" && this_boot && !running;
   const bool counted = this_boot && manifest->group_kills.value_or(0) > 0 && info.oom_kills.empty();
   if (orphaned || counted) ask_the_kernel(*manifest, recording);
-  info.end_unseen = orphaned && !info.oom_killed && ended_unseen(*manifest, *inputs, recording);
+  info.end_unseen = orphaned && !info.oom_killed && ended_unseen(*manifest, inputs, recording);
   if (running)
     info.incomplete_why = "still running";
   else if (manifest->state == "recording" && this_boot)

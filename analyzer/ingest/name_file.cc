@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "recording/frame_file.h"
+#include "recording/frame_order.h"
 #include "support/clock.h"
 #include "support/file.h"
 #include "support/text.h"
@@ -88,16 +89,26 @@ void add_module(const Json& json, NameTable& table) {
   table[module] = std::move(names);
 }
 
-NameTable read_one(const std::string& path, const std::string& session) {
+// `name`: for what is wrong with it.
+NameTable read_one(const std::string& path, const std::string& name, const std::string& session,
+                   std::vector<std::string>& damage) {
   NameTable table;
   std::error_code error;
   if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kLargestFileBytes || error) return table;
   const auto text = read_file(path);
   if (!text) return table;
-  const auto file = parse_frame_file(std::as_bytes(std::span(*text)), path);
-  if (!file || file->identity.kind != trace::FileKind::names ||
-      hex32(file->identity.session.high, file->identity.session.low) != session)
+  auto file = parse_frame_file(std::as_bytes(std::span(*text)), name);
+  if (!file) {
+    damage.push_back(file.error());
     return table;
+  }
+  const FileIdentity& is = file->identity;
+  if (is.kind != trace::FileKind::names || hex32(is.session.high, is.session.low) != session) {
+    damage.push_back(name + ": is of another recording, and was left out");
+    return table;
+  }
+  const auto found = check_frames(*file, is.frame_count > 0 ? std::optional(is.frame_count) : std::nullopt);
+  if (!found.empty()) damage.push_back(fmt::format("{}: {}", name, join(found, "; ")));
   for (const RawFrame& frame : file->frames) {
     if (frame.kind != trace::FrameKind::names) continue;
     const auto* begin = reinterpret_cast<const char*>(frame.payload.data());
@@ -117,7 +128,7 @@ Status write_one(const std::string& path, const trace::SessionId& session, const
   Status status = Done{};
   {
     auto writer =
-        FrameWriter::create(fresh, {.kind = trace::FileKind::names, .session = session, .pid = 0, .start_ticks = 0});
+        FrameWriter::create(fresh, {.kind = trace::FileKind::names, .session = session, .frame_count = names.size()});
     if (!writer) return Error{writer.error()};
     for (const auto& [module, known] : names) {
       const std::string text = render_module(module, known).dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -134,11 +145,15 @@ Status write_one(const std::string& path, const trace::SessionId& session, const
 
 }  // namespace
 
-NameTable read_name_file(const std::string& recording_dir, const std::string& session) {
-  NameTable names = read_one(path_in_recording(recording_dir), session);
+NameTable read_name_file(const std::string& recording_dir, const std::string& session,
+                         std::vector<std::string>* damage) {
+  std::vector<std::string> ignored;
+  std::vector<std::string>& found = damage == nullptr ? ignored : *damage;
+  NameTable names = read_one(path_in_recording(recording_dir), "symbols.zst", session, found);
   const std::string cache = cache_directory();
   if (access(recording_dir.c_str(), W_OK) == 0 || cache.empty() || !parse_session(session)) return names;
-  NameTable cached = read_one(path_in_cache(cache, session), session);
+  const std::string cache_path = path_in_cache(cache, session);
+  NameTable cached = read_one(cache_path, cache_path, session, found);
   cached.merge(names);  // the cache is the later one
   return cached;
 }

@@ -3,19 +3,7 @@
 #include <fmt/format.h>
 
 namespace whyrss {
-namespace {
-
-void note_damage(const FrameFile& file, const char* name, std::vector<std::string>& notes) {
-  if (file.damaged_bytes > 0)
-    notes.push_back(fmt::format("{}: {} bytes are damaged and were skipped", name, file.damaged_bytes));
-  if (file.cut_short) notes.push_back(fmt::format("{}: the end is missing", name));
-}
-
-}  // namespace
-
 void ProcessInput::open_events() {
-  note_damage(events, "events.zst", notes);
-  note_damage(pages, "pages.zst", notes);
   std::size_t damaged = 0;
   for (std::uint32_t i = 0; i < events.frames.size(); ++i) {
     const RawFrame& frame = events.frames[i];
@@ -23,7 +11,7 @@ void ProcessInput::open_events() {
     const std::size_t payload_bytes = frame.stored_at != 0 ? frame.raw_bytes : frame.payload.size();
     if (frame.kind == trace::FrameKind::blocks && !stream.add_blocks(i, frame.payload, payload_bytes)) ++damaged;
   }
-  if (damaged > 0) notes.push_back(fmt::format("events.zst: {} frames hold damaged segments", damaged));
+  if (damaged > 0) damage.push_back(fmt::format("{}/events.zst: {} frames hold damaged segments", directory, damaged));
 }
 
 }  // namespace whyrss

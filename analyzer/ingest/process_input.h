@@ -13,8 +13,9 @@ namespace whyrss {
 struct ProcessInput {
   std::uint32_t pid = 0;
   std::uint64_t start_ticks = 0;
+  std::string directory;  // its name in the recording; "": nothing of it was stored
   FrameFile events, pages;
-  std::vector<std::string> notes;    // what could not be read
+  std::vector<std::string> damage;   // what could not be read, with the file's name
   EventStream stream;                // points into `events` and into the pool's copy
   std::int64_t dropped_records = 0;  // as the pool that was left behind says
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <utility>
 
+#include "recording/frame_order.h"
 #include "recording/frame_source.h"
 #include "support/file.h"
 
@@ -38,8 +39,14 @@ constexpr std::size_t kFrameHashedBytes = offsetof(FrameHeader, checksum);
 
 std::uint64_t file_checksum(const FileHeader& header) { return XXH3_64bits(&header, kFileHashedBytes); }
 
-std::uint64_t frame_checksum(const FrameHeader& header, std::span<const std::byte> stored) {
-  return XXH3_64bits_withSeed(stored.data(), stored.size(), XXH3_64bits(&header, kFrameHashedBytes));
+// `seed`: the checksum of the file's header, so that a frame of another file is none.
+std::uint64_t frame_checksum(const FrameHeader& header, std::span<const std::byte> stored, std::uint64_t seed) {
+  const std::uint64_t of_header = XXH3_64bits_withSeed(&header, kFrameHashedBytes, seed);
+  return XXH3_64bits_withSeed(stored.data(), stored.size(), of_header);
+}
+
+std::uint64_t frame_checksum_of_format_2(const FrameHeader& header, std::span<const std::byte> stored) {
+  return XXH3_64bits_withSeed(stored.data(), stored.size(), XXH3_64bits(&header, offsetof(FrameHeader, number)));
 }
 
 // False with errno set; on a short write too, as ENOSPC.
@@ -68,7 +75,7 @@ Result<FrameWriter> FrameWriter::create(const std::string& path, const FileIdent
                     .pid = identity.pid,
                     .reserved = 0,
                     .start_ticks = identity.start_ticks,
-                    .reserved2 = 0,
+                    .frame_count = identity.frame_count,
                     .checksum = 0};
   header.checksum = file_checksum(header);
   if (!write_at(writer.fd_, std::as_bytes(std::span(&header, 1)), 0)) {
@@ -77,17 +84,22 @@ Result<FrameWriter> FrameWriter::create(const std::string& path, const FileIdent
     return error;
   }
   writer.size_bytes_ = sizeof header;
+  writer.seed_ = header.checksum;
   return writer;
 }
 
 FrameWriter::FrameWriter(FrameWriter&& other) noexcept
     : fd_(std::exchange(other.fd_, -1)),
       size_bytes_(std::exchange(other.size_bytes_, 0)),
+      frame_count_(std::exchange(other.frame_count_, 0)),
+      seed_(std::exchange(other.seed_, 0)),
       path_(std::move(other.path_)) {}
 
 FrameWriter& FrameWriter::operator=(FrameWriter&& other) noexcept {
   std::swap(fd_, other.fd_);
   std::swap(size_bytes_, other.size_bytes_);
+  std::swap(frame_count_, other.frame_count_);
+  std::swap(seed_, other.seed_);
   std::swap(path_, other.path_);
   return *this;
 }
@@ -147,8 +159,9 @@ Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::sp
                      .stored_bytes = static_cast<std::uint32_t>(stored),
                      .raw_bytes = static_cast<std::uint32_t>(payload.size()),
                      .time_ns = time_ns,
+                     .number = frame_count_,
                      .checksum = 0};
-  header.checksum = frame_checksum(header, frame.subspan(sizeof header));
+  header.checksum = frame_checksum(header, frame.subspan(sizeof header), seed_);
   std::memcpy(frame.data(), &header, sizeof header);
   if (!write_at(fd_, frame, size_bytes_)) {
     Error error = system_error("cannot append to", path_);
@@ -157,6 +170,7 @@ Status FrameWriter::append(trace::FrameKind kind, std::uint64_t time_ns, std::sp
     return error;
   }
   size_bytes_ += frame.size();
+  ++frame_count_;
   return Done{};
 }
 
@@ -192,8 +206,12 @@ std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stor
 
 class FrameParser {
  public:
-  FrameParser(FrameSource& source, bool leave_blocks)
-      : source_(&source), leave_blocks_(leave_blocks), resync_bytes_left_(source.size_bytes() * 16 + kMaxFrameBytes) {}
+  FrameParser(FrameSource& source, const FileHeader& file, bool leave_blocks)
+      : source_(&source),
+        is_numbered_(file.version >= trace::kFirstNumberedVersion),
+        seed_(file.checksum),
+        leave_blocks_(leave_blocks),
+        resync_bytes_left_(source.size_bytes() * 16 + kMaxFrameBytes) {}
 
   void parse_into(FrameFile& file) {
     const std::uint64_t size_bytes = source_->size_bytes();
@@ -217,26 +235,35 @@ class FrameParser {
   }
 
  private:
+  [[nodiscard]] std::size_t header_bytes() const {
+    return is_numbered_ ? sizeof(FrameHeader) : trace::kFrameHeaderBytesOfFormat2;
+  }
+
   [[nodiscard]] bool read_header(std::uint64_t at, FrameHeader& header) {
-    const auto bytes = source_->view(at, sizeof header);
-    if (bytes.size() < sizeof header) return false;
-    std::memcpy(&header, bytes.data(), sizeof header);
+    const auto bytes = source_->view(at, header_bytes());
+    if (bytes.size() < header_bytes()) return false;
+    std::memcpy(&header, bytes.data(), header_bytes());
+    if (!is_numbered_) header.checksum = std::exchange(header.number, 0);
     return header.magic == kFrameMagic;
+  }
+
+  [[nodiscard]] std::uint64_t checksum(const FrameHeader& header, std::span<const std::byte> stored) const {
+    return is_numbered_ ? frame_checksum(header, stored, seed_) : frame_checksum_of_format_2(header, stored);
   }
 
   [[nodiscard]] bool claims_to_fit(std::uint64_t at) {
     FrameHeader header{};
     const std::uint64_t left = source_->size_bytes() - at;
-    return left >= sizeof header && (!read_header(at, header) || header.stored_bytes <= left - sizeof header);
+    return left >= header_bytes() && (!read_header(at, header) || header.stored_bytes <= left - header_bytes());
   }
 
   // The stored payload of the frame at `at`; nothing when there is none.
   [[nodiscard]] std::optional<std::span<const std::byte>> whole_frame(std::uint64_t at, FrameHeader& header) {
     if (!read_header(at, header)) return std::nullopt;
-    const std::uint64_t left = source_->size_bytes() - at - sizeof header;
+    const std::uint64_t left = source_->size_bytes() - at - header_bytes();
     if (header.raw_bytes > kMaxFrameBytes || header.stored_bytes > left) return std::nullopt;
-    const auto stored = source_->view(at + sizeof header, header.stored_bytes);
-    if (stored.size() != header.stored_bytes || header.checksum != frame_checksum(header, stored)) return std::nullopt;
+    const auto stored = source_->view(at + header_bytes(), header.stored_bytes);
+    if (stored.size() != header.stored_bytes || header.checksum != checksum(header, stored)) return std::nullopt;
     return stored;
   }
 
@@ -251,10 +278,11 @@ class FrameParser {
     file.frames.push_back({.kind = header.kind,
                            .time_ns = header.time_ns,
                            .payload = std::move(*payload),
-                           .stored_at = leave ? at + sizeof header : 0,
+                           .stored_at = leave ? at + header_bytes() : 0,
                            .stored_bytes = header.stored_bytes,
-                           .raw_bytes = header.raw_bytes});
-    return sizeof header + header.stored_bytes;
+                           .raw_bytes = header.raw_bytes,
+                           .number = is_numbered_ ? header.number : file.frames.size()});
+    return header_bytes() + header.stored_bytes;
   }
 
   [[nodiscard]] std::uint64_t next_whole_frame(std::uint64_t from) {
@@ -280,6 +308,8 @@ class FrameParser {
   }
 
   FrameSource* source_;
+  bool is_numbered_;
+  std::uint64_t seed_;
   bool leave_blocks_;
   // Bounds the hashing of false frames: bytes that were made to look like many of them must not take
   // quadratic time.
@@ -301,8 +331,11 @@ Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave
   file.identity = {.kind = header.kind,
                    .session = {.high = header.session_high, .low = header.session_low},
                    .pid = header.pid,
-                   .start_ticks = header.start_ticks};
-  FrameParser(source, leave_blocks).parse_into(file);
+                   .start_ticks = header.start_ticks,
+                   .frame_count = header.frame_count};
+  file.is_numbered = header.version >= trace::kFirstNumberedVersion;
+  FrameParser(source, header, leave_blocks).parse_into(file);
+  put_in_order(file);
   return file;
 }
 

@@ -20,10 +20,11 @@ struct FileIdentity {
   trace::SessionId session{};
   std::uint32_t pid = 0;
   std::uint64_t start_ticks = 0;
+  std::uint64_t frame_count = 0;  // known from the start; 0: it is not
 };
 
-// Appends frames. Owns the fd. After a short write (full disk) it cuts the file back to the last whole
-// frame and reports the error; later frames are tried again, so nothing already written is lost.
+// Appends frames and numbers them. Owns the fd. After a short write (full disk) it cuts the file back to the last
+// whole frame and reports the error; later frames are tried again, so nothing already written is lost.
 class FrameWriter {
  public:
   FrameWriter() = default;
@@ -38,11 +39,15 @@ class FrameWriter {
   // rest.
   Status append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload,
                 std::span<const std::size_t> parts = {});
+  // A frame that could not be appended will not be tried again: its number stays free, and readers name it.
+  void give_up_frame() { ++frame_count_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
+  // Numbers given so far.
+  [[nodiscard]] std::uint64_t frame_count() const { return frame_count_; }
 
  private:
   int fd_ = -1;
-  std::uint64_t size_bytes_ = 0;
+  std::uint64_t size_bytes_ = 0, frame_count_ = 0, seed_ = 0;
   std::string path_;
 };
 
@@ -52,14 +57,18 @@ struct RawFrame {
   std::vector<std::byte> payload;  // of a frame that was left in its file, only its front
   std::uint64_t stored_at = 0;     // 0: the payload is whole; else where in the file it is, compressed
   std::uint32_t stored_bytes = 0, raw_bytes = 0;
+  std::uint64_t number = 0;  // in its file
 };
 
 struct FrameFile {
   FileIdentity identity;
-  std::vector<RawFrame> frames;
-  std::uint64_t damaged_bytes = 0;  // skipped: bad checksum, or no frame there
-  bool cut_short = false;           // the last frame is not whole
-  std::string path;                 // of read_frame_file()
+  bool is_numbered = false;                      // from format 3 on
+  std::vector<RawFrame> frames;                  // by number, each once
+  std::uint64_t repeated_frames = 0;             // were there more than once
+  std::optional<std::uint64_t> first_misplaced;  // number of a frame that stood behind a later one
+  std::uint64_t damaged_bytes = 0;               // skipped: bad checksum, or no frame there
+  bool cut_short = false;                        // the last frame is not whole
+  std::string path;                              // of read_frame_file()
 };
 
 // Parses the bytes of a whole file. Fails only when it is no recording file of a readable version;

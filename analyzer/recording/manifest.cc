@@ -1,6 +1,7 @@
 #include "recording/manifest.h"
 
 #include <fmt/format.h>
+#include <xxhash.h>
 
 #include <nlohmann/json.hpp>
 
@@ -8,6 +9,8 @@ namespace whyrss {
 namespace {
 
 constexpr const char* kSchema = "whyrss.recording/1";
+constexpr const char* kChecksum = "checksum";
+constexpr std::int64_t kFormatWithoutKey = 2;
 
 // Keeps `value` when the key is absent or of another type.
 template <typename T>
@@ -26,12 +29,49 @@ nlohmann::json object_at(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_object() ? *found : nlohmann::json::object();
 }
 
+// The last key: of the text before it.
+std::string with_checksum(std::string text) {
+  text.resize(text.size() - std::string_view("\n}").size());
+  text += ",\n ";
+  const std::uint64_t checksum = XXH3_64bits(text.data(), text.size());
+  return text + fmt::format("\"{}\": \"{:016x}\"\n}}\n", kChecksum, checksum);
+}
+
+bool has_right_checksum(std::string_view text) {
+  const std::size_t at = text.rfind(fmt::format("\"{}\"", kChecksum));
+  return at != std::string_view::npos &&
+         text.substr(at) == fmt::format("\"{}\": \"{:016x}\"\n}}\n", kChecksum, XXH3_64bits(text.data(), at));
+}
+
+nlohmann::ordered_json processes_json(const std::vector<ClosedProcess>& processes) {
+  auto list = nlohmann::ordered_json::array();
+  for (const ClosedProcess& process : processes)
+    list.push_back(
+        {{"directory", process.directory}, {"events", process.events_frames}, {"pages", process.pages_frames}});
+  return list;
+}
+
+std::optional<std::vector<ClosedProcess>> parse_processes(const nlohmann::json& json) {
+  const auto list = json.find("processes");
+  if (list == json.end() || !list->is_array()) return std::nullopt;
+  std::vector<ClosedProcess> processes;
+  for (const nlohmann::json& entry : *list) {
+    if (!entry.is_object()) return std::nullopt;
+    ClosedProcess& process = processes.emplace_back();
+    take(entry, "directory", process.directory);
+    take(entry, "events", process.events_frames);
+    take(entry, "pages", process.pages_frames);
+  }
+  return processes;
+}
+
 }  // namespace
 
 std::string render_manifest(const Manifest& manifest) {
   nlohmann::ordered_json json;
   json["schema"] = kSchema;
   json["version"] = manifest.version;
+  json["format"] = manifest.format;
   json["state"] = manifest.state;
   json["session"] = manifest.session;
   json["host"] = manifest.host;
@@ -59,8 +99,9 @@ std::string render_manifest(const Manifest& manifest) {
   }
   json["collector"] = {
       {"pid", manifest.collector_pid}, {"cpu_s", manifest.collector_cpu_s}, {"share", manifest.collector_share}};
+  if (manifest.processes) json["processes"] = processes_json(*manifest.processes);
   // A command line is bytes, not UTF-8: what JSON cannot hold is replaced.
-  return json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return with_checksum(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
 }
 
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name) {
@@ -70,7 +111,12 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(json, "schema", schema);
   if (schema != kSchema) return Error{fmt::format("{} is of schema '{}'; this whyrss reads {}", name, schema, kSchema)};
   Manifest manifest;
+  manifest.format = kFormatWithoutKey;
   take(json, "version", manifest.version);
+  take(json, "format", manifest.format);
+  manifest.processes = parse_processes(json);
+  const bool is_old = manifest.format == kFormatWithoutKey && !json.contains(kChecksum) && !manifest.processes;
+  manifest.is_sound = is_old || has_right_checksum(text);
   take(json, "state", manifest.state);
   take(json, "session", manifest.session);
   take(json, "host", manifest.host);

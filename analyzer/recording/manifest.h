@@ -8,13 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "shim/trace/trace_format.h"
 #include "support/result.h"
 
 namespace whyrss {
 
+// A process whose files are closed, and how many frames they have.
+struct ClosedProcess {
+  std::string directory;  // its name in the recording
+  std::uint64_t events_frames = 0, pages_frames = 0;
+  friend bool operator==(const ClosedProcess&, const ClosedProcess&) = default;
+};
+
 // The JSON keys are the member names, but for objects, which are named below.
 struct Manifest {
   std::string version;  // of whyrss
+  std::int64_t format = trace::kFormatVersion;
   std::string session;  // 32 hex digits
   std::string host, boot_id;
   std::vector<std::string> command;
@@ -34,6 +43,12 @@ struct Manifest {
   std::optional<int> exit_code;
   std::optional<std::string> exit_signal;  // "SIGKILL"
 
+  // processes: [{directory, events, pages}]: all of the recording, once its collector has closed it
+  std::optional<std::vector<ClosedProcess>> processes;
+
+  // checksum: of everything else. Set by parse_manifest: there is one, and it fits.
+  bool is_sound = true;
+
   // lost: counted by the whole tree
   std::int64_t dropped_records = 0, dropped_bytes = 0, refused_slots = 0;
 
@@ -48,7 +63,7 @@ struct Manifest {
 std::string render_manifest(const Manifest& manifest);
 
 // Fails when it is no manifest of a readable version; unknown keys are skipped, missing ones keep
-// their defaults.
+// their defaults. One of format 2 has no checksum, and is sound without.
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name);
 
 }  // namespace whyrss

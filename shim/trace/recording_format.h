@@ -1,6 +1,7 @@
 // What a recording looks like on disk. Written by the collector only, read by every report.
 //
-//   DIR/manifest.json                          what was asked, by whom, when; state
+//   DIR/manifest.json                          what was asked, by whom, when; state; with a checksum. When the
+//                                              collector closes it: each process and how many frames its files have
 //   DIR/lock                                   held (flock) by the one collector of this recording
 //   DIR/collector.log                          one line per thing that went wrong
 //   DIR/symbols.zst                            FileHeader, then frames of kind `names`: written at the end and
@@ -11,9 +12,14 @@
 // A frame is appended with one write() and carries its own checksum, so a file cut at any byte is
 // readable up to its last whole frame, and a damaged frame costs itself only. Payloads are zstd
 // frames. Changing it: the rule of trace_format.h, same kFormatVersion.
+//
+// What is missing is known: frames are numbered from 0 in each file, a frame that could not be written leaves its
+// number out, and a closed recording says how many numbers were given. The checksum covers the number, and is seeded
+// with that of the file's header: a frame of another file is damage. Files of format 2 have neither.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -30,8 +36,8 @@ struct FileHeader {
   std::uint64_t session_high, session_low;
   std::uint32_t pid, reserved;
   std::uint64_t start_ticks;
-  std::uint64_t reserved2;
-  std::uint64_t checksum;  // XXH3-64 of the 56 bytes before
+  std::uint64_t frame_count;  // of a file that is written at once (names); 0: the manifest says it
+  std::uint64_t checksum;     // XXH3-64 of the 56 bytes before
 };
 
 inline constexpr std::uint32_t kFrameMagic = 0x314d5257;  // "WRM1"
@@ -65,8 +71,10 @@ struct FrameHeader {
   std::uint32_t stored_bytes;  // of the compressed payload that follows
   std::uint32_t raw_bytes;     // of the payload
   std::uint64_t time_ns;       // CLOCK_MONOTONIC when written
-  std::uint64_t checksum;      // XXH3-64 of the 24 bytes before, then of the stored payload (seeded)
+  std::uint64_t number;        // in its file, from 0; not in format 2
+  std::uint64_t checksum;  // XXH3-64 of the 32 bytes before (seeded: FileHeader), then of the stored payload (seeded)
 };
+inline constexpr std::size_t kFrameHeaderBytesOfFormat2 = 32;  // hashed without a seed
 
 // A stretch of one thread's records as they stood in a chunk. The same (lease, offset) may come twice
 // after a kill of the collector: the reader keeps the first.
@@ -235,7 +243,7 @@ struct TextHeader {
   std::uint32_t text_bytes;
 };
 
-static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 32 && sizeof(SegmentHeader) == 24);
+static_assert(sizeof(FileHeader) == 64 && sizeof(FrameHeader) == 40 && sizeof(SegmentHeader) == 24);
 static_assert(sizeof(WalkHeader) == 64 && sizeof(WalkVma) == 56 && sizeof(WalkRun) == 8);
 static_assert(sizeof(LivenessHeader) == 48 && sizeof(LivenessRange) == 16 && sizeof(RetainingView) == 32);
 static_assert(sizeof(TrackedHeader) == 24 && sizeof(HugePagesHeader) == 16 && sizeof(HugePage) == 72);

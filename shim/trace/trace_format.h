@@ -7,6 +7,8 @@
 // History:      1  first format
 //               2  BlockRecord with usable sizes and small sampled blocks, compact blocks, AttachRecord with the
 //                  mode; format 1 was in no release and is not read any more
+//               3  frames of recordings are numbered, their checksums belong to their file, the manifest counts them
+//                  (recording_format.h); records are as in 2, which is still read
 //
 // Little-endian, records 8-aligned, units in the names. Strings are raw bytes without a terminator.
 // Every record is written by one thread into its own chunk; order inside a chunk is program order,
@@ -23,8 +25,9 @@
 namespace whyrss::trace {
 
 inline constexpr std::array<char, 8> kMagic{'w', 'h', 'y', 'r', 's', 's', '\r', '\n'};
-inline constexpr std::uint32_t kFormatVersion = 2;
+inline constexpr std::uint32_t kFormatVersion = 3;
 inline constexpr std::uint32_t kOldestReadableVersion = 2;
+inline constexpr std::uint32_t kFirstNumberedVersion = 3;  // of frames in recordings
 
 // Blocks of at least this many usable bytes are always logged; smaller ones are sampled and counted, or in exact
 // mode logged as CompactAllocate.

@@ -6,6 +6,7 @@ The forked child's first record says that the child exists; a report that lists 
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import subprocess
@@ -258,6 +259,145 @@ def test_drained_frames_survive_without_the_ring(whyrss, job):
     report = whyrss.report(job.recording)
     assert not report["recording"]["complete"]
     assert child in [process["pid"] for process in report["processes"]]
+
+
+STORM = r"""
+import os
+kept = []
+print("ready", os.getpid(), flush=True)
+while True:
+    kept = kept[-40:] + [bytearray(300_000)]
+    pid = os.fork()
+    if pid == 0:
+        mine = bytearray(500_000)
+        os._exit(0)
+    print(pid, flush=True)
+    if pid % 4:
+        os.waitpid(pid, 0)
+"""
+
+# Who is killed, in this order and without a pause. Those who live on are killed later.
+VICTIMS = (["target"], ["collector"], ["collector", "target"], ["target", "collector"], ["record"], ["record", "target"],
+           ["record", "collector"], ["collector", "record", "target"])
+KILLS = int(os.environ.get("WHYRSS_KILLS", "8"))
+
+
+class Storm(Job):
+    """Forks for ever and says whom: whatever was said before a kill is in the recording."""
+
+    def __init__(self, whyrss, recording, tmp_path):
+        script = tmp_path / "storm.py"
+        script.write_text(STORM)
+        self.recording = recording
+        self.record = subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", "/usr/bin/python3", script],
+                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.target = int(self.record.stdout.readline().split()[1])
+        self.children = []
+        self.collector_pid = self.collector()
+
+    def follow(self, count):
+        """Reads what it says of so many children."""
+        self.children += [int(self.record.stdout.readline()) for _ in range(count)]
+
+    def kill_all(self, victims):
+        pids = {"target": self.target, "collector": self.collector_pid, "record": self.record.pid}
+        for name in victims:
+            os.kill(pids[name], signal.SIGKILL)
+        for name in victims:
+            wait_until(lambda name=name: not is_running(pids[name]), f"{name} is gone")
+
+
+def reports_at_once(whyrss, recording, count=2):
+    """As several people ask for them."""
+    running = [subprocess.Popen([whyrss.program, "report", recording, "--format", "json"], stdout=subprocess.PIPE, text=True)
+               for _ in range(count)]
+    texts = [process.communicate(timeout=PATIENCE_S)[0] for process in running]
+    assert [process.returncode for process in running] == [0] * count
+    return [json.loads(text) for text in texts]
+
+
+def assert_holds(report, children):
+    """All that was said before the kill; and nothing is complete of which a part is missing."""
+    assert set(children) <= {process["pid"] for process in report["processes"]}
+    recording = report["recording"]
+    assert recording["complete"] or recording["incomplete_why"]
+    if recording["complete"]:
+        assert recording["lost"]["notes"] == [] and recording["lost"]["events"] == 0
+
+
+@pytest.mark.parametrize("number", range(KILLS))
+def test_killed_at_a_random_moment(whyrss, recording, tmp_path, number):
+    """WHYRSS_KILLS=50 kills as often."""
+    chance = random.Random(f"kill {number}")
+    victims = VICTIMS[number % len(VICTIMS)]
+    storm = Storm(whyrss, recording, tmp_path)
+    pool = pathlib.Path(storm.manifest()["pool_path"])
+    try:
+        storm.follow(chance.randrange(40))
+        time.sleep(chance.random() * 0.05)
+        storm.kill_all(victims)
+        assert_holds(reports_at_once(whyrss, recording)[0], storm.children)
+        if "target" not in victims:
+            storm.follow(chance.randrange(40))
+            storm.kill_all(["target"])
+        storm.record.wait(PATIENCE_S)
+        if "collector" not in victims:
+            whyrss.wait_until_complete(recording)
+        first, second = reports_at_once(whyrss, recording)
+        for report in (first, second, whyrss.report(recording)):
+            assert report["recording"]["complete"] == ("collector" not in victims)
+            assert_holds(report, storm.children)
+            assert report["processes"] == first["processes"]
+        assert not pool.exists()  # taken into the recording, or given back
+    finally:
+        storm.end()
+        for left in (pool, pool.with_name(pool.name + ".memory")):
+            left.unlink(missing_ok=True)
+
+
+UNSEEN_CHILD = r"""
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static long bare_fork(void) {
+  long pid;
+  __asm__ volatile("syscall" : "=a"(pid) : "a"(SYS_fork) : "rcx", "r11", "memory");
+  return pid;
+}
+int main(int count, char** arguments) {
+  long child = bare_fork();
+  if (child != 0) {
+    printf("%ld\n", child);
+    fflush(stdout);
+    kill(getpid(), SIGKILL);
+  }
+  while (access(arguments[1], F_OK) != 0) usleep(1000);
+  char* kept = malloc(48 << 20);
+  memset(kept, 1, 48 << 20);
+  return kept[count];
+}
+"""
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="the program makes a bare system call of x86-64")
+def test_child_that_nobody_knows_of_at_the_end(whyrss, recording, tmp_path, compile_c):
+    """Made by a system call that no hook sees, of a parent that is dead: the recording waits for it as for others."""
+    program, go = compile_c(UNSEEN_CHILD), tmp_path / "go"
+    output = tmp_path / "output"
+    with open(output, "w", encoding="ascii") as file:
+        result = whyrss.record(recording, [program, go], capture_output=False, stdout=file)
+    child = int(output.read_text())
+    try:
+        assert result.returncode == -signal.SIGKILL
+        assert json.loads((recording / "manifest.json").read_text())["state"] == "incomplete: still running"
+    finally:
+        go.touch()
+    report = whyrss.finished_report(recording)
+    (process,) = [process for process in report["processes"] if process["pid"] == child]
+    assert process["rss"]["peak"] >= 48 << 20
 
 
 def test_descriptors_of_a_killed_process_as_they_were_counted_last(whyrss, recording, tmp_path):

@@ -382,6 +382,44 @@ TEST(ManifestText, ReadsBackWhatWasWritten) {
   EXPECT_EQ(read->dropped_records, 7);
 }
 
+TEST(ManifestText, ListsTheClosedProcesses) {
+  Manifest manifest;
+  EXPECT_FALSE(parse_manifest(render_manifest(manifest), "m")->processes.has_value());
+  manifest.processes = {{"node.1.7", 3, 40}, {"node.2.9", 0, 1ULL << 40}};
+  const auto read = parse_manifest(render_manifest(manifest), "m");
+  ASSERT_TRUE(read.ok()) << read.error();
+  EXPECT_TRUE(read->is_sound);
+  EXPECT_EQ(read->format, trace::kFormatVersion);
+  EXPECT_EQ(read->processes, manifest.processes);
+}
+
+TEST(ManifestText, AnyOtherByteIsNoticed) {
+  Manifest manifest;
+  manifest.command = {"a"};
+  manifest.processes = {{"node.1.7", 3, 40}};
+  const std::string text = render_manifest(manifest);
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    for (const char other : {' ', '0', '1', '"', ',', 'x'}) {
+      if (text[at] == other) continue;
+      std::string changed = text;
+      changed[at] = other;
+      const auto read = parse_manifest(changed, "m");
+      EXPECT_TRUE(!read || !read->is_sound) << changed;
+    }
+    const auto cut = parse_manifest(text.substr(0, at), "m");
+    EXPECT_TRUE(!cut || !cut->is_sound) << at;
+  }
+}
+
+TEST(ManifestText, OfFormat2HasNoChecksum) {
+  const auto read = parse_manifest(R"({"schema":"whyrss.recording/1","state":"complete"})", "m");
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->format, 2);
+  EXPECT_TRUE(read->is_sound);
+  EXPECT_FALSE(read->processes.has_value());
+  EXPECT_FALSE(parse_manifest(R"({"schema":"whyrss.recording/1","format":3})", "m")->is_sound);
+}
+
 TEST(ManifestText, RefusesWhatIsNone) {
   for (const char* text : {"", "{", "[]", "{}", R"({"schema":"whyrss.recording/2"})", R"({"schema":5})"})
     EXPECT_FALSE(parse_manifest(text, "m").ok()) << text;

@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <optional>
@@ -90,12 +91,14 @@ class Collect : public testing::Test {
     _exit(0);
   }
 
-  void start_collector(std::optional<rlim_t> file_limit = std::nullopt) {
+  void start_collector(
+      std::optional<rlim_t> file_limit = std::nullopt, const std::function<void()>& before = [] {}) {
     collector_ = fork();
     if (collector_ != 0) return;
     std::signal(SIGXFSZ, SIG_IGN);
     auto directory = make_recording_directory(root_ + "/rec", WhenTaken::refuse);
     if (!directory) _exit(9);
+    before();
     if (file_limit) {
       const rlimit limit{.rlim_cur = *file_limit, .rlim_max = *file_limit};
       setrlimit(RLIMIT_FSIZE, &limit);
@@ -255,6 +258,35 @@ TEST_F(Collect, StoresEverythingInOrderAndCompletes) {
   for (const auto kind : {FrameKind::walk, FrameKind::smaps, FrameKind::polls, FrameKind::process, FrameKind::ended,
                           FrameKind::status, FrameKind::counters})
     EXPECT_TRUE(seen.contains(kind)) << static_cast<int>(kind);
+}
+
+TEST_F(Collect, ListsItsFilesWithTheirFrames) {
+  start_writer(20'000, 5, seal_it);
+  start_collector();
+  reap(writer_);
+  EXPECT_EQ(reap(collector_), 0);
+  const auto manifest = parse_manifest(*read_file(root_ + "/rec/manifest.json"), "manifest");
+  ASSERT_TRUE(manifest.ok() && manifest->processes);
+  EXPECT_TRUE(manifest->is_sound);
+  ASSERT_EQ(manifest->processes->size(), 1U);
+  const ClosedProcess& process = manifest->processes->front();
+  EXPECT_EQ(process.events_frames, load(root_ + "/rec/" + process.directory + "/events.zst").frames.size());
+  EXPECT_EQ(process.pages_frames, load(root_ + "/rec/" + process.directory + "/pages.zst").frames.size());
+  EXPECT_GT(process.events_frames, 0U);
+}
+
+TEST_F(Collect, IsNotCompleteWithoutAProcessWhoseFilesCouldNotBeMade) {
+  start_writer(1000, 5, seal_it);
+  start_collector(std::nullopt, [this] {
+    const std::string name = fmt::format("host.{}.{}", writer_, *start_ticks_of(writer_));
+    std::ofstream(root_ + "/rec/" + name) << "no directory";
+  });
+  reap(writer_);
+  EXPECT_EQ(reap(collector_), 0);
+  EXPECT_TRUE(state().starts_with("incomplete: ")) << state();
+  const auto log = read_file(root_ + "/rec/collector.log");
+  ASSERT_TRUE(log.ok());
+  EXPECT_NE(log->find("1 processes could not be recorded"), std::string::npos) << *log;
 }
 
 TEST_F(Collect, KeepsAllOfAWriterThatIsKilledInTheMiddleOfAChunk) {

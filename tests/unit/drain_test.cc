@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <vector>
@@ -122,6 +123,24 @@ class DrainTest : public testing::Test {
     }
   }
 };
+
+TEST_F(DrainTest, WhatHasNoPlaceIsLeft) {
+  trace::Lease lease;
+  const ByteVector mark = text(RecordKind::mark, 1, "x");
+  ASSERT_TRUE(write(writer(1), lease, mark));
+  round(true, false);
+  EXPECT_EQ(drain_->left_bytes(), mark.size());
+  round(true, true);
+  EXPECT_EQ(drain_->left_bytes(), 0U);
+}
+
+TEST_F(DrainTest, FilesThatCouldNotBeMadeAreMadeLater) {
+  const std::string directory = directory_ + "/node.78.7";
+  std::filesystem::create_directories(directory + "/pages.zst");
+  EXPECT_FALSE(ProcessFollow::begin(context_, {.pid = 78, .start_ticks = 7}, 0).ok());
+  std::filesystem::remove(directory + "/pages.zst");
+  EXPECT_TRUE(ProcessFollow::begin(context_, {.pid = 78, .start_ticks = 7}, 0).ok());
+}
 
 TEST_F(DrainTest, PutsCompactRecordsInColumnsAndLeavesOthersAsTheyAre) {
   trace::Lease lease;

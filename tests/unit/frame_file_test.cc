@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "file_tree.h"
+#include "recording/frame_order.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -170,6 +171,45 @@ TEST_F(FrameFileTest, LeavesBlocksInTheFileButForTheirFront) {
   EXPECT_FALSE(load_payload(file->frames[1], fd.get(), 8).has_value());
   const auto all = parse_frame_file(load(), "f");
   EXPECT_TRUE(all.ok());
+}
+
+TEST_F(FrameFileTest, NumbersItsFrames) {
+  const auto bytes = write_twelve();
+  auto file = parse_frame_file(bytes, "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE(file->is_numbered);
+  for (std::size_t i = 0; i < file->frames.size(); ++i) EXPECT_EQ(file->frames[i].number, i);
+  EXPECT_TRUE(check_frames(*file, 12).empty());
+  EXPECT_TRUE(check_frames(*file, std::nullopt).empty());
+  EXPECT_EQ(check_frames(*file, 13), std::vector<std::string>{"frame 13 of 13 is missing"});
+  EXPECT_EQ(check_frames(*file, 7),
+            std::vector<std::string>{"it had 5 more frames than its writer counted, which were left out"});
+  EXPECT_EQ(file->frames.size(), 7U);
+}
+
+TEST_F(FrameFileTest, AFrameThatWasGivenUpIsMissing) {
+  auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::pages});
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->append(trace::FrameKind::walk, 1, payload(10, 1)).ok());
+  writer->give_up_frame();
+  ASSERT_TRUE(writer->append(trace::FrameKind::walk, 2, payload(10, 1)).ok());
+  writer->give_up_frame();
+  EXPECT_EQ(writer->frame_count(), 4U);
+  auto file = parse_frame_file(load(), "f");
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(check_frames(*file, writer->frame_count()), std::vector<std::string>{"frames 2, 4 of 4 are missing"});
+}
+
+TEST_F(FrameFileTest, NumbersThatNobodyGaveDoNoHarm) {
+  FrameFile file;
+  file.is_numbered = true;
+  for (const std::uint64_t number : {UINT64_MAX, UINT64_MAX - 1, std::uint64_t{0}})
+    file.frames.push_back({.payload = {}, .number = number});
+  put_in_order(file);
+  EXPECT_EQ(file.frames.size(), 2U);
+  EXPECT_EQ(check_frames(file, std::nullopt).size(), 2U);
+  EXPECT_EQ(check_frames(file, 1).size(), 2U);
+  EXPECT_EQ(file.frames.size(), 1U);
 }
 
 TEST_F(FrameFileTest, NeverReplacesAnExistingFile) {

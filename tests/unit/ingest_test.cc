@@ -504,7 +504,7 @@ TEST(BadInput, FilesOfAnotherRecordingAreLeftOut) {
   const auto account = load_account(recording.path());
   ASSERT_TRUE(account.ok());
   EXPECT_FALSE(account->processes.at(0).traced);
-  EXPECT_EQ(account->processes.at(0).notes.size(), 2U);
+  EXPECT_EQ(account->info.notes.size(), 2U);
 }
 
 TEST(BadInput, WalksThatDoNotAddUpAreSkipped) {
@@ -531,7 +531,7 @@ TEST(BadInput, ADamagedRecordingIsNotComplete) {
   const auto cut = load_account(recording.path());
   ASSERT_TRUE(cut.ok()) << cut.error();
   EXPECT_FALSE(cut->info.complete);
-  EXPECT_EQ(cut->info.incomplete_why, "some of its files are damaged");
+  EXPECT_EQ(cut->info.incomplete_why, "some of its files are damaged or missing");
 }
 
 TEST(BadInput, CutAndFlippedFilesNeverCrash) {

@@ -103,6 +103,27 @@ TEST_F(NameFile, DamageCostsNamesOnly) {
   }
 }
 
+TEST_F(NameFile, DamageIsNamed) {
+  const auto damage_of = [&](const std::string& bytes) {
+    std::ofstream(path(), std::ios::binary) << bytes;
+    std::vector<std::string> damage;
+    static_cast<void>(read_name_file(directory_, kSession, &damage));
+    for (const std::string& line : damage) EXPECT_NE(line.find("symbols.zst"), std::string::npos) << line;
+    return damage.size();
+  };
+  ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
+  std::ifstream in(path(), std::ios::binary);
+  const std::string sound((std::istreambuf_iterator<char>(in)), {});
+  EXPECT_EQ(damage_of(sound), 0U);
+  for (std::size_t at = 0; at < sound.size(); ++at) {
+    EXPECT_EQ(damage_of(sound.substr(0, at)), 1U) << at;  // at the end of a frame too
+    std::string flipped = sound;
+    flipped[at] = static_cast<char>(flipped[at] ^ 8);
+    EXPECT_EQ(damage_of(flipped), 1U) << at;
+  }
+  EXPECT_EQ(damage_of(sound + sound.substr(sizeof(trace::FileHeader))), 1U);  // all frames twice
+}
+
 TEST_F(NameFile, FramesThatSayOtherThingsAreSkipped) {
   for (const char* text :
        {"", "[]", "{}", "7", "{\"path\":1}", "[[[[", "{\"path\":\"/x\",\"build_id\":\"zz\",\"debug_info\":1}",

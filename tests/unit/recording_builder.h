@@ -279,9 +279,16 @@ class TestRecording {
     identity.kind = trace::FileKind::pages;
     auto others = FrameWriter::create(base + "/pages.zst", identity);
     for (const auto& [kind, payload] : pages) static_cast<void>(others->append(kind, 1, payload));
+    closed_.push_back({.directory = std::filesystem::path(base).filename(),
+                       .events_frames = events->frame_count(),
+                       .pages_frames = others->frame_count()});
   }
 
-  void write_manifest() const { std::ofstream(directory_ + "/manifest.json") << render_manifest(manifest); }
+  // As its collector left it: closed, unless the test says otherwise.
+  void write_manifest() {
+    if (manifest.state == "complete") manifest.processes = closed_;
+    std::ofstream(directory_ + "/manifest.json") << render_manifest(manifest);
+  }
   [[nodiscard]] std::string process_directory(std::uint32_t pid) const {
     return directory_ + "/node.a." + std::to_string(pid) + ".7";
   }
@@ -292,6 +299,7 @@ class TestRecording {
  private:
   FileTree tree_;
   const std::string& directory_ = tree_.path();
+  std::vector<ClosedProcess> closed_;
 };
 
 }  // namespace whyrss::testing_support

@@ -217,6 +217,7 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   }
   for (Thread& thread : threads) seal(thread.lease);
   drain_now(true);
+  ClosedProcess closed = process->closed();
   process = Error{"done"};
 
   const std::string base = fmt::format("{}/node.{}.7", directory, kPid);
@@ -232,6 +233,8 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
     const ByteVector payload = walk(start.time_ns + (end_ns - start.time_ns) * part / 4 + part / 4, {heap});
     if (!pages || !pages->append(trace::FrameKind::walk, 1, payload)) return 1;
   }
+  closed.pages_frames = pages->frame_count();
+  manifest.processes = {closed};
   manifest.ended_ns = static_cast<std::int64_t>(end_ns + 1);
   std::ofstream(directory + "/manifest.json") << render_manifest(manifest);
   const auto stored_bytes = static_cast<double>(std::filesystem::file_size(base + "/events.zst"));
