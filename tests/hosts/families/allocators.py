@@ -4,9 +4,9 @@ import os
 from harness.host import PROGRAMS, CannotRun, Host
 
 LIBRARIES = "/usr/lib/x86_64-linux-gnu"
-ALLOCATORS = {  # name: (package, shared library, linker's name, static archive)
+ALLOCATORS = {  # name: (package, shared library, linker's name, static archive, what that needs)
     "jemalloc": ("libjemalloc-dev", "libjemalloc.so.2", "jemalloc", "libjemalloc.a"),
-    "tcmalloc": ("libgoogle-perftools-dev", "libtcmalloc.so.4", "tcmalloc", "libtcmalloc.a"),
+    "tcmalloc": ("libgoogle-perftools-dev", "libtcmalloc.so.4", "tcmalloc", "libtcmalloc.a", "-lunwind", "-llzma"),
     "tcmalloc-minimal": ("libgoogle-perftools-dev", "libtcmalloc_minimal.so.4", "tcmalloc_minimal",
                          "libtcmalloc_minimal.a"),
     "mimalloc": ("libmimalloc-dev", "libmimalloc.so.2", "mimalloc", "libmimalloc.a"),
@@ -19,8 +19,7 @@ def compiled(*flags):
         for flag in flags:
             if str(flag).endswith(".a") and not os.path.exists(flag):
                 raise CannotRun(f"{flag} is in none of Debian's packages")
-        scene.prepare("g++", "-x", "c++", "-fpermissive", "-w", "-O1", "-pthread", "-o", scene.folder / "allocate", source, "-x",
-                      "none", *flags)
+        scene.prepare("gcc", "-O1", "-pthread", "-o", scene.folder / "allocate", source, *flags, "-lstdc++", "-lm")
     return prepare
 
 
@@ -29,17 +28,17 @@ def allocate(scene):
 
 
 def hosts_of(name):
-    package, shared, linked, static = ALLOCATORS[name]
+    package, shared, linked, static, *more = ALLOCATORS[name]
     packages = (package, "g++")
     return [
         Host(f"allocators/{name}-preloaded", allocate, packages, compiled(), files_at_exec=False,
              environment={"LD_PRELOAD": f"{LIBRARIES}/{shared}"}),
         Host(f"allocators/{name}-linked", allocate, packages, compiled(f"-l{linked}"), files_at_exec=False),
         Host(f"allocators/{name}-static", allocate, packages,
-             compiled("-Wl,--whole-archive", f"{LIBRARIES}/{static}", "-Wl,--no-whole-archive", "-lunwind", "-llzma", "-lm",
-                      "-ldl"), files_at_exec=False),
+             compiled(f"{LIBRARIES}/{static}", *more), files_at_exec=False),
         Host(f"allocators/{name}-all-static", allocate, packages,
-             compiled("-static", f"{LIBRARIES}/{static}", "-lunwind", "-llzma", "-lm"), files_at_exec=False, reported=False),
+             compiled("-static", "-Wl,--allow-multiple-definition", f"{LIBRARIES}/{static}", *more), files_at_exec=False,
+             reported=False),
     ]
 
 

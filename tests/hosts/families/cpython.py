@@ -51,7 +51,7 @@ def one_test(version, python, name):
 
     def command(_scene):
         return [python, "-m", "test", "-v", "--junit-xml", "junit.xml", "--tempdir", ".", name]
-    return Host(f"cpython/{version}/{name}", command, prepare=prepare, outcome=outcomes, limit_s=LONG.get(name, 420),
+    return Host(f"cpython/{version}/{name}", command, prepare=prepare, outcome=outcomes, ends=None, limit_s=LONG.get(name, 420),
                 files_at_exec=False)
 
 

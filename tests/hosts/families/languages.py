@@ -28,7 +28,7 @@ def java(*options):
 
 
 def prepare_rust(scene):
-    scene.prepare("/usr/bin/rustc", "-O", "-g", "-o", scene.folder / "work", PROGRAMS / "work.rs")
+    scene.prepare("/usr/bin/rustc", "-O", "-g", "-o", scene.folder / "made", PROGRAMS / "work.rs")
 
 
 def go_environment(scene):
@@ -37,39 +37,39 @@ def go_environment(scene):
 
 def prepare_go(source, cgo):
     def prepare(scene):
-        scene.prepare("/usr/bin/go", "build", "-o", scene.folder / "work", PROGRAMS / source, CGO_ENABLED=cgo,
+        scene.prepare("/usr/bin/go", "build", "-o", scene.folder / "made", PROGRAMS / source, CGO_ENABLED=cgo,
                       **go_environment(scene))
     return prepare
 
 
 def go_compiler(scene):
     variables = [f"{name}={value}" for name, value in {**go_environment(scene), "CGO_ENABLED": "0"}.items()]
-    script_text = f'cp -al "$SCENE/cache" cache; GOCACHE=$PWD/cache go build -trimpath -o out {PROGRAMS}/work.go && ./out'
+    script_text = f'cp -al "$SCENE/cache" cache; GOCACHE=$PWD/cache go build -o out {PROGRAMS}/work.go; ./out'
     return ["/usr/bin/env", *variables, "/bin/sh", "-ec", script_text]
 
 
 def work(scene):
-    return [scene.folder / "work"]
+    return [scene.folder / "made"]
 
 
 def hosts(_options):
     jdk = ("openjdk-17-jdk-headless",)
     return [
-        Host("languages/node", script("/usr/bin/node", "work.js"), ("nodejs",)),
-        Host("languages/java", java(), jdk, prepare_java),
-        Host("languages/java-parallel", java("-XX:+UseParallelGC", "-Xmx256m"), jdk, prepare_java),
+        Host("languages/node", script("/usr/bin/node", "work.js"), ("nodejs",), ends=5),
+        Host("languages/java", java(), jdk, prepare_java, ends=4),
+        Host("languages/java-parallel", java("-XX:+UseParallelGC", "-Xmx256m"), jdk, prepare_java, ends=4),
         Host("languages/javac", lambda _: ["/usr/bin/javac", "-d", ".", PROGRAMS / "Work.java"], jdk,
              outcome=files_made("Work.class"), files_at_exec=False),
-        Host("languages/ruby", script("/usr/bin/ruby", "work.rb"), ("ruby",)),
-        Host("languages/php", script("/usr/bin/php", "work.php", "-d", "memory_limit=1G"), ("php-cli",)),
-        Host("languages/perl", script("/usr/bin/perl", "work.pl"), ("perl",)),
-        Host("languages/python", script("/usr/bin/python3", "work.py"), ("python3",)),
+        Host("languages/ruby", script("/usr/bin/ruby", "work.rb"), ("ruby",), ends=6),
+        Host("languages/php", script("/usr/bin/php", "work.php", "-d", "memory_limit=1G"), ("php-cli",), ends=9),
+        Host("languages/perl", script("/usr/bin/perl", "work.pl"), ("perl",), ends=5),
+        Host("languages/python", script("/usr/bin/python3", "work.py"), ("python3",), ends=4),
         Host("languages/sqlite", lambda scene: ["/bin/sh", "-c", f"sqlite3 d.db < {scene.folder}/work.sql"], ("sqlite3",),
              lambda scene: scene.write("work.sql", SQL)),
-        Host("languages/rust", work, ("rustc",), prepare_rust),
+        Host("languages/rust", work, ("rustc",), prepare_rust, ends=8),
         Host("languages/rustc", lambda _: ["/usr/bin/rustc", "-O", "-o", "out", PROGRAMS / "work.rs"], ("rustc",),
-             files_at_exec=False),
-        Host("languages/go", work, ("golang-go",), prepare_go("work.go", "0"), reported=False, limit_s=300),
-        Host("languages/go-cgo", work, ("golang-go", "gcc"), prepare_go("work_cgo.go", "1"), limit_s=300),
-        Host("languages/go-build", go_compiler, ("golang-go",), prepare_go("work.go", "0"), limit_s=300),
+             outcome=files_made("out"), files_at_exec=False),
+        Host("languages/go", work, ("golang-go",), prepare_go("work.go", "0"), reported=False, limit_s=300, ends=3),
+        Host("languages/go-cgo", work, ("golang-go", "gcc"), prepare_go("work_cgo.go", "1"), limit_s=300, ends=3),
+        Host("languages/go-build", go_compiler, ("golang-go",), prepare_go("work.go", "0"), limit_s=300, ends=3),
     ]

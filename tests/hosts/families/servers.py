@@ -12,7 +12,7 @@ def served(stop, place, server, client):
 
 
 REDIS_CLIENT = r"""
-redis-benchmark -s redis.sock -n 20000 -c 20 -q -d 200 -r 5000 -t set,get,lpush,hset,zadd > benchmark.txt
+redis-benchmark -s redis.sock -n 4000 -c 20 -q -d 200 -r 5000 -t set,get,lpush,hset,zadd > benchmark.txt
 grep -c 'requests per second' benchmark.txt
 cli="redis-cli -s redis.sock"
 $cli config set maxmemory-policy noeviction; $cli bgsave
@@ -25,7 +25,7 @@ $cli debug reload || true; $cli get key
 
 
 def redis(_scene):
-    server = ["/usr/bin/redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "", "--io-threads", "2",
+    server = ["/usr/bin/redis-server", "--port", "0", "--unixsocket", "redis.sock", "--save", "",
               "--enable-debug-command", "yes", "--logfile", "redis.log"]
     return served("TERM", "redis.sock", server, REDIS_CLIENT)
 

@@ -41,7 +41,7 @@ diff <(echo one) =(echo one) && echo alike
 def script(shell, name, text, *packages):
     def prepare(scene):
         scene.write("script", f"#!{shell}\n{text}").chmod(0o755)
-    return Host(name, lambda scene: [scene.folder / "script"], packages, prepare)
+    return Host(name, lambda scene: [scene.folder / "script"], packages, prepare, ends=7)
 
 
 def hosts(_options):

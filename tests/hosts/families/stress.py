@@ -26,7 +26,7 @@ def verified(_scene, output):
 def stressor(name):
     words = [STRESS_NG, f"--{name}", "2", "--timeout", "1", "--verify", "--stdout", "--temp-path", ".", "--no-rand-seed",
              "--oomable"]
-    return Host(f"stress-ng/{name}", lambda _: words, ("stress-ng",), user="nobody", outcome=verified, limit_s=60, timed=False,
+    return Host(f"stress-ng/{name}", lambda _: words, ("stress-ng",), user="nobody", outcome=verified, ends=None, limit_s=60, timed=False,
                 files_at_exec=False)
 
 

@@ -1,5 +1,5 @@
 """gdb, strace and valgrind, recorded themselves (under) and around a recorded program (over)."""
-from harness.host import PROGRAMS, Host, without
+from harness.host import PROGRAMS, Host, only, without
 
 GDB = ["/usr/bin/gdb", "-nx", "-q", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set confirm off"]
 STEPS = ["-ex", "break finish", "-ex", "run", "-ex", "bt 2", "-ex", "print total", "-ex", "next", "-ex", "continue"]
@@ -12,7 +12,7 @@ def make_program(scene):
 
 
 def program(scene):
-    return [scene.folder / "allocate", "2", "2000"]
+    return [scene.folder / "allocate", "2", "8000"]
 
 
 def under(name, tool, outcome=without(), **more):
@@ -26,10 +26,9 @@ def over(name, tool, outcome=without(), **more):
 
 
 def hosts(_options):
-    follow = ["-ex", "set follow-fork-mode child", "-ex", "set detach-on-fork off", "-ex", "set schedule-multiple on"]
     return [
         under("gdb-under", [*GDB, *STEPS, "--args"], NOISE),
-        over("gdb-over", [*GDB, *follow, "-ex", "run", "--args"], NOISE),
+        over("gdb-over", [*GDB, "-ex", "run", "--args"], only("^allocated", "^child")),
         under("strace-under", ["/usr/bin/strace", "-f", "-o", "trace"]),
         over("strace-over", ["/usr/bin/strace", "-f", "-o", "trace"]),
         under("valgrind-under", ["/usr/bin/valgrind", "-q", "--error-exitcode=9", "--leak-check=full"]),

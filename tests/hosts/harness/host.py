@@ -133,6 +133,7 @@ class Host:
     environment: dict = dataclasses.field(default_factory=dict)
     around: Callable[[list], list] | None = None  # a program that starts the recorded command, and is not recorded
     user: str | None = None  # where the harness is root
+    ends: int | None = 0  # the status that it ends with bare; None: any
     limit_s: float = 120
     timed: bool = True  # whether its CPU time depends on its work, not on a clock
     files_at_exec: bool = True  # whether it starts $PROBE, which logs what a program is born with

@@ -10,6 +10,7 @@ import re
 import shutil
 
 from harness import recording_check, tree
+from harness.host import CannotRun
 from harness.ways import WAYS, command_line
 
 SHARED_MEMORY = pathlib.Path("/dev/shm")
@@ -42,7 +43,9 @@ class Trial:
         self.results = {way.name: WayResult() for way in WAYS}
 
     def run(self, ways):
-        self.run_bare()
+        outcome = self.run_bare()
+        if self.host.ends is not None and outcome.status != self.host.ends:
+            raise CannotRun(f"bare it ends with {outcome.status_name()}, not {self.host.ends}: {last_line(outcome)}")
         for way in ways:
             if way.name != "bare":
                 self.run_way(way)
@@ -125,6 +128,10 @@ class Trial:
 
 def whyrss_shared_memory():
     return {name for name in os.listdir(SHARED_MEMORY) if name.startswith("whyrss.")}
+
+
+def last_line(outcome):
+    return shorten((outcome.stderr.strip() or outcome.stdout.strip() or "it says nothing").splitlines()[-1])
 
 
 def whyrss_lines(stderr):
