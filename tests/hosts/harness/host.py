@@ -135,6 +135,7 @@ class Host:
     user: str | None = None  # where the harness is root
     ends: int | None = 0  # the status that it ends with bare; None: any
     limit_s: float = 120
+    memory_max: int | None = None  # in bytes, for hosts that take all they get
     timed: bool = True  # whether its CPU time depends on its work, not on a clock
     files_at_exec: bool = True  # whether it starts $PROBE, which logs what a program is born with
     reported: bool = True  # whether a recording must have processes with causes

@@ -1,5 +1,6 @@
 """Whether a recording can be read: `report` ends with 0 in time, as text and as JSON, and the causes sum to RSS."""
 import json
+import pathlib
 import subprocess
 
 LIMIT_S = 300
@@ -9,11 +10,11 @@ def mistakes(build, recording, must_have_causes):
     """One line for each thing that is wrong with a recording."""
     if not recording.is_dir():
         return ["no recording was made"]
-    found = []
+    found = left_in_shared_memory(recording)
     for output_format in ("text", "json"):
         problem, output = report(build, recording, output_format)
         if problem:
-            return [problem]
+            return [*found, problem]
     data = json.loads(output)
     if not data["recording"]["complete"]:
         found.append(f"incomplete: {'; '.join(data['recording']['lost']['notes'])[:200]}")
@@ -26,6 +27,17 @@ def mistakes(build, recording, must_have_causes):
             if sum_of_causes != process["rss"][total]:
                 found.append(f"causes of {process['pid']} sum to {sum_of_causes}, RSS {moment} is {process['rss'][total]}")
     return found
+
+
+def left_in_shared_memory(recording):
+    """What this recording, whose processes have all ended, left in /dev/shm. Other recordings may be under way there."""
+    try:
+        pool = json.loads((recording / "manifest.json").read_text(encoding="utf-8")).get("pool_path")
+    except (OSError, ValueError) as reason:
+        return [f"manifest.json cannot be read: {reason}"]
+    if not pool or not pathlib.Path(pool).name.startswith("whyrss."):
+        return []
+    return [f"left behind: {name}" for name in (pool, f"{pool}.memory") if pathlib.Path(name).exists()]
 
 
 def report(build, recording, output_format):

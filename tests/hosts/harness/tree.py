@@ -12,7 +12,7 @@ import signal
 import subprocess
 import time
 
-from harness import cpu_group
+from harness import groups
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.005
@@ -68,8 +68,9 @@ def command_of(pid):
 
 
 class Tree:
-    def __init__(self, words, environment, scene, logs):
-        self.group = cpu_group.make_group()
+    def __init__(self, words, environment, scene, logs, memory_max):
+        self.group = groups.make_groups()
+        self.memory = groups.make_memory_group(memory_max) if memory_max else None
         self.began = time.monotonic()
         self.children_before = cpu_of_children()
         self.group_before = self.group.cpu_seconds() if self.group else 0
@@ -80,8 +81,9 @@ class Tree:
 
     def enter(self, scene):
         """In the child, before its exec."""
-        if self.group:
-            self.group.join()
+        for group in (self.group, self.memory):
+            if group:
+                group.join()
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         scene.become_user()
 
@@ -133,12 +135,11 @@ class Tree:
     def finish(self):
         if self.group:
             self.result.cpu_s = self.group.cpu_seconds() - self.group_before
-            try:
-                self.group.remove()
-            except OSError:
-                pass  # the kernel still counts a process that has just ended; the next run takes it again
         else:
             self.result.cpu_s = cpu_of_children() - self.children_before
+        for group in (self.group, self.memory):
+            if group:
+                group.remove()
         return self.result
 
 
@@ -147,9 +148,9 @@ def cpu_of_children():
     return usage.ru_utime + usage.ru_stime
 
 
-def run(words, environment, scene, logs, limit_s):
+def run(words, environment, scene, logs, limit_s, memory_max=None):
     """Runs a command to the end of its whole tree."""
-    tree = Tree(words, environment, scene, logs)
+    tree = Tree(words, environment, scene, logs, memory_max)
     tree.wait(limit_s)
     result = tree.finish()
     result.stdout = (logs / "stdout").read_text(errors="replace")

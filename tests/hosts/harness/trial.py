@@ -4,16 +4,12 @@ A host is not always the same as itself: where a way differs from what was seen 
 bare run has shown is no harm.
 """
 import dataclasses
-import os
-import pathlib
 import re
 import shutil
 
 from harness import recording_check, tree
 from harness.host import CannotRun
 from harness.ways import WAYS, command_line
-
-SHARED_MEMORY = pathlib.Path("/dev/shm")
 
 
 @dataclasses.dataclass
@@ -97,18 +93,12 @@ class Trial:
         scene.own(logs)
         recording = logs / "recording.whyrss"
         scene.begin_run()
-        shared_before = whyrss_shared_memory()
         words, environment = command_line(way, host, scene, self.build, recording)
-        outcome = tree.run(words, environment, scene, logs, host.limit_s)
+        outcome = tree.run(words, environment, scene, logs, host.limit_s, host.memory_max)
         self.count(way, outcome)
         found = {"status": outcome.status_name(), **self.compared(outcome)}
         if way.records:
             found["recording"] = "\n".join(recording_check.mistakes(self.build, recording, host.reported))
-        left = whyrss_shared_memory() - shared_before
-        if left:
-            found["left behind"] = ", ".join(sorted(left))
-            for name in left:
-                (SHARED_MEMORY / name).unlink(missing_ok=True)
         if outcome.survivors and way.name != "bare":
             self.results[way.name].notes.append(f"had to be killed: {'; '.join(outcome.survivors)}")
         return outcome, found, logs
@@ -124,10 +114,6 @@ class Trial:
         result.runs += 1
         result.wall_s += (outcome.wall_s - result.wall_s) / result.runs
         result.cpu_s += (outcome.cpu_s - result.cpu_s) / result.runs
-
-
-def whyrss_shared_memory():
-    return {name for name in os.listdir(SHARED_MEMORY) if name.startswith("whyrss.")}
 
 
 def last_line(outcome):
