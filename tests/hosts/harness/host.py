@@ -25,10 +25,11 @@ class Scene:
     """The scratch directory of one host. `folder` lasts for all its runs, `work` is made anew for each at the same path,
     so that whatever a program prints about its files is the same in all ways."""
 
-    def __init__(self, folder, user=None):
+    def __init__(self, folder, host):
         self.folder = folder
+        self.disk_max = host.disk_max
         self.work = folder / "work"
-        self.user = user if os.geteuid() == 0 else None
+        self.user = host.user if os.geteuid() == 0 else None
         self.port = free_port()
         self.probe_log = folder / "probe.log"
         folder.mkdir(parents=True)
@@ -40,11 +41,25 @@ class Scene:
 
     def begin_run(self):
         """An empty working directory and an empty log of the probe."""
+        self.end_run()
         shutil.rmtree(self.work, ignore_errors=True)
         self.work.mkdir()
+        if self.disk_max:
+            self.mount_bounded()
         self.probe_log.write_text("")
         self.own(self.work)
         self.own(self.probe_log)
+
+    def end_run(self):
+        if os.path.ismount(self.work):
+            subprocess.run(["umount", "-l", self.work], check=True)
+
+    def mount_bounded(self):
+        """A file system of the run's own, for hosts that fill what they get."""
+        words = ["mount", "-t", "tmpfs", "-o", f"size={self.disk_max},nr_inodes=200k", "whyrss-hosts", self.work]
+        made = subprocess.run(words, capture_output=True, text=True, check=False)
+        if made.returncode != 0:
+            raise CannotRun(f"it fills what disk it gets, and no file system can be mounted for it: {made.stderr.strip()}")
 
     def environment(self):
         return {"PATH": PATH, "HOME": str(self.folder), "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8", "TZ": "UTC",
@@ -136,6 +151,7 @@ class Host:
     ends: int | None = 0  # the status that it ends with bare; None: any
     limit_s: float = 120
     memory_max: int | None = None  # in bytes, for hosts that take all they get
+    disk_max: int | None = None  # the same of its working directory
     timed: bool = True  # whether its CPU time depends on its work, not on a clock
     files_at_exec: bool = True  # whether it starts $PROBE, which logs what a program is born with
     reported: bool = True  # whether a recording must have processes with causes

@@ -69,7 +69,7 @@ def command_of(pid):
 
 class Tree:
     def __init__(self, words, environment, scene, logs, memory_max):
-        self.group = groups.make_groups()
+        self.group = groups.make_cpu_group()
         self.memory = groups.make_memory_group(memory_max) if memory_max else None
         self.began = time.monotonic()
         self.children_before = cpu_of_children()
