@@ -29,6 +29,10 @@ static void add(const char *format, ...) {
 
 // Files of a run, of which each way has its own, count as one.
 static void add_target(char *target) {
+  if (strstr(target, " (deleted)") != NULL) {  // temporary files are named by number
+    add("a deleted file");
+    return;
+  }
   char *number = strchr(target, ':');
   if (target[0] != '/' && number != NULL && number[1] == '[') *number = '\0';  // pipe:[1234]
   const char *slash = strrchr(target, '/');
