@@ -1,0 +1,36 @@
+"""Every stressor of stress-ng that runs without privileges, for a second, with its own verification."""
+import re
+import subprocess
+
+from harness.host import Host
+
+# stress-ng is kept from harming the machine that it shares: by processes of its user, memory, disk.
+STRESS_NG = "/usr/bin/stress-ng"
+
+
+def stressors():
+    """Their names; none as long as stress-ng is not installed."""
+    try:
+        listed = subprocess.run([STRESS_NG, "--stressors"], capture_output=True, text=True, check=True).stdout
+    except OSError:
+        return []
+    return listed.split()
+
+
+def verified(_scene, output):
+    """What stress-ng says of its own checks: failures, and whether all stressors succeeded."""
+    kept = [line.partition("] ")[2] for line in output.splitlines()
+            if re.search(r": (fail|error): | successful run| unsuccessful run|skipped|untrustworthy|terminated", line)]
+    return {"verification": "\n".join(re.sub(r"\d+\.\d+s|\d{3,}|0x[0-9a-f]+", "~", line) for line in kept)}
+
+
+def stressor(name):
+    words = ["/usr/bin/prlimit", "--nproc=3000", STRESS_NG, f"--{name}", "2", "--timeout", "1", "--verify", "--stdout", "--temp-path", ".", "--no-rand-seed",
+             "--oomable"]
+    return Host(f"stress-ng/{name}", lambda _: words, ("stress-ng",), user="nobody", outcome=verified, ends=None, limit_s=60, timed=False,
+                memory_max=6 << 30, disk_max=2 << 30, files_at_exec=False)
+
+
+def hosts(_options):
+    found = [stressor(name) for name in stressors()]
+    return found or [stressor("cpu")]  # installs it; the next run has them all

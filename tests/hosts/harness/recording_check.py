@@ -1,0 +1,52 @@
+"""Whether a recording can be read: `report` ends with 0 in time, as text and as JSON, and the causes sum to RSS."""
+import json
+import pathlib
+import subprocess
+
+LIMIT_S = 300
+
+
+def mistakes(build, recording, must_have_causes):
+    """One line for each thing that is wrong with a recording."""
+    if not recording.is_dir():
+        return ["no recording was made"]
+    found = left_in_shared_memory(recording)
+    for output_format in ("text", "json"):
+        problem, output = report(build, recording, output_format)
+        if problem:
+            return [*found, problem]
+    data = json.loads(output)
+    if not data["recording"]["complete"]:
+        found.append(f"incomplete: {'; '.join(data['recording']['lost']['notes'])[:200]}")
+    walked = [process for process in data["processes"] if process["causes"]]
+    if must_have_causes and not walked:
+        found.append("no process has causes")
+    for process in walked:
+        for moment, total in (("first", "first"), ("last", "last"), ("at_peak", "peak")):
+            sum_of_causes = sum(entry["rss"][moment] for entry in process["causes"])
+            if sum_of_causes != process["rss"][total]:
+                found.append(f"causes of {process['pid']} sum to {sum_of_causes}, RSS {moment} is {process['rss'][total]}")
+    return found
+
+
+def left_in_shared_memory(recording):
+    """What this recording, whose processes have all ended, left in /dev/shm. Other recordings may be under way there."""
+    try:
+        pool = json.loads((recording / "manifest.json").read_text(encoding="utf-8")).get("pool_path")
+    except (OSError, ValueError) as reason:
+        return [f"manifest.json cannot be read: {reason}"]
+    if not pool or not pathlib.Path(pool).name.startswith("whyrss."):
+        return []
+    return [f"left behind: {name}" for name in (pool, f"{pool}.memory") if pathlib.Path(name).exists()]
+
+
+def report(build, recording, output_format):
+    """(what went wrong or None, the report)."""
+    words = [str(build.whyrss), "report", str(recording), "--format", output_format]
+    try:
+        result = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"report --format {output_format} takes more than {LIMIT_S} s", ""
+    if result.returncode != 0:
+        return f"report --format {output_format} ends with {result.returncode}: {result.stderr.strip()[:200]}", ""
+    return None, result.stdout
