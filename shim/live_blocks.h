@@ -38,6 +38,11 @@ class LiveBlocks {
   // True when the block was in the set.
   bool remove(const void* block) noexcept;
 
+  // Makes may_contain() true for this address until as many calls of the other: its release is of interest, logged or
+  // not.
+  void watch(const void* block) noexcept { add_to_filter(block); }
+  void unwatch(const void* block) noexcept { remove_from_filter(block); }
+
   // Makes may_contain() true for this address for good.
   void mark_for_slow_release(const void* block) noexcept {
     counters_[filter_index(block)].store(kSaturated, std::memory_order_relaxed);
