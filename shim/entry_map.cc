@@ -15,6 +15,7 @@
 #include "shim/observe.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
+#include "shim/touch_event.h"
 
 namespace whyrss::shim {
 namespace {
@@ -41,6 +42,7 @@ std::uint32_t advice_weight(int advice) noexcept {
 [[gnu::always_inline]] inline void* map_observed(const Caller& caller, void* address, std::size_t size, int prot,
                                                  int flags, int fd, off_t offset) noexcept {
   resolve_real();
+  if ((flags & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0) touch_before_removal(thread_state(), address, size);
   KernelFaults faults(mapping_weight(flags));
   void* mapped = real.mmap64(address, size, prot, flags, fd, offset);
   if (mapped == MAP_FAILED) return mapped;
@@ -117,6 +119,10 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_memory_syscall(long
   const std::uint32_t weight = number == SYS_mmap      ? mapping_weight(static_cast<int>(a4))
                                : number == SYS_madvise ? advice_weight(static_cast<int>(a3))
                                                        : 0;
+  const bool removes = number == SYS_munmap || number == SYS_mremap ||
+                       (number == SYS_mmap && (a4 & (MAP_FIXED | MAP_FIXED_NOREPLACE)) != 0) ||
+                       (number == SYS_mprotect && (a3 & PROT_WRITE) == 0);
+  if (removes) touch_before_removal(thread_state(), address, size);
   KernelFaults faults(weight);
   const long result = raw_syscall(number, a1, a2, a3, a4, a5, a6);
   if (is_raw_error(result)) {
@@ -182,6 +188,7 @@ WHYRSS_ENTRY void* mmap64(void* address, std::size_t size, int prot, int flags, 
 
 WHYRSS_ENTRY int munmap(void* address, std::size_t size) noexcept {
   resolve_real();
+  touch_before_removal(thread_state(), address, size);
   observe_range(caller_here(), RecordKind::unmap, address, size, 0);
   return real.munmap(address, size);
 }
@@ -195,6 +202,7 @@ WHYRSS_ENTRY void* mremap(void* address, std::size_t old_size, std::size_t new_s
     wanted = va_arg(arguments, void*);
     va_end(arguments);
   }
+  touch_before_removal(thread_state(), address, old_size);
   void* moved = real.mremap(address, old_size, new_size, flags, wanted);
   if (moved != MAP_FAILED)
     observe_remap(caller_here(),
@@ -205,6 +213,7 @@ WHYRSS_ENTRY void* mremap(void* address, std::size_t old_size, std::size_t new_s
 
 WHYRSS_ENTRY int mprotect(void* address, std::size_t size, int prot) noexcept {
   resolve_real();
+  if ((prot & PROT_WRITE) == 0) touch_before_removal(thread_state(), address, size);
   const int result = real.mprotect(address, size, prot);
   if (result == 0) observe_protection(caller_here(), address, size, prot);
   return result;

@@ -224,16 +224,11 @@ WHYRSS_ENTRY int sigaltstack(const stack_t* next, stack_t* previous) noexcept {
   TouchThread* touch = thread.touch;
   const int result = real.sigaltstack(next, previous);
   if (result != 0 || touch == nullptr) return result;
-  if (previous != nullptr && is_touch_stack(*touch, previous->ss_sp))
+  if (previous != nullptr && is_own_stack(touch->signal_stack, previous->ss_sp))
     *previous = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
   if (next == nullptr || is_borrowed_image()) return result;
   const int saved_errno = errno;
-  if ((next->ss_flags & SS_DISABLE) != 0)
-    install_touch_stack(*touch);
-  else if (next->ss_size < smallest_signal_stack_bytes())
-    touch_pause(thread);
-  else
-    touch_resume(thread);
+  touch_signal_stack_changed(thread, *next);
   errno = saved_errno;
   return result;
 }

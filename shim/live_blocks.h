@@ -38,6 +38,11 @@ class LiveBlocks {
   // True when the block was in the set.
   bool remove(const void* block) noexcept;
 
+  // Makes may_contain() true for this address until as many calls of the other: its release is of interest, logged or
+  // not.
+  void watch(const void* block) noexcept { add_to_filter(block); }
+  void unwatch(const void* block) noexcept { remove_from_filter(block); }
+
  private:
   static constexpr std::uint8_t kSaturated = 255;
   static std::uint64_t hash(const void* block) noexcept {

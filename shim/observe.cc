@@ -128,6 +128,9 @@ void note_untraced_child(ThreadState& thread) noexcept {
     emit_note(thread, "children forked since the program's seccomp filter are not traced inside");
 }
 
+// Of an alternate signal stack of the program: a capture needs about half of this.
+constexpr std::uintptr_t kCaptureRoomBytes = 8 * 1024;
+
 // On an alternate signal stack, if this thread is on one.
 bool has_room_for_stack() noexcept {
   stack_t now{};

@@ -15,6 +15,7 @@
 #include "shim/outermost_caller.h"
 #include "shim/quick_events.h"
 #include "shim/real.h"
+#include "shim/touch_event.h"
 
 namespace whyrss::shim {
 namespace {
@@ -147,6 +148,7 @@ Released log_release(const void* block, std::size_t usable) noexcept {
 }  // namespace
 
 Released observe_release(const void* block) noexcept {
+  touch_before_removal(thread_state(), block, 1);
   const std::size_t usable = usable_bytes(block);
   const Released released = log_release(block, usable);
   change_if_small(block, usable, LiveChange::release);

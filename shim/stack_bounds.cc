@@ -61,6 +61,14 @@ bool StackBounds::extend(std::uint64_t address) noexcept {
   return true;
 }
 
+std::uint64_t own_stack_end(std::uint64_t sp) noexcept {
+  if (sp < g_main_stack_end && g_main_stack_end - sp < kStackSpan) return g_main_stack_end;
+  const auto thread_block = reinterpret_cast<std::uint64_t>(__builtin_thread_pointer());
+  const bool below_block = thread_block != g_main_thread_block && sp < thread_block && thread_block - sp < kStackSpan;
+  KnownStack known{};
+  return below_block && is_own_stack(sp, thread_block, known) ? thread_block : 0;
+}
+
 void start_stack_bounds() noexcept {
   g_main_thread_block = reinterpret_cast<std::uint64_t>(__builtin_thread_pointer());
   const std::uint64_t* end = nullptr;

@@ -20,9 +20,6 @@
 
 namespace whyrss::shim {
 
-// Of an alternate signal stack of the program: a capture needs about half of this.
-inline constexpr std::uintptr_t kCaptureRoomBytes = 8 * 1024;
-
 // Register state of the program: right after the call of our hook returns, or where a signal stopped it.
 struct Caller {
   std::uint64_t ip, sp, bp;

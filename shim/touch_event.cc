@@ -2,7 +2,6 @@
 
 #include <linux/perf_event.h>
 #include <signal.h>
-#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 
@@ -35,9 +34,6 @@ constexpr std::string_view kFilterInstalled = "the program has installed a secco
 
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kTrapBit = std::uint64_t{1} << (SIGTRAP - 1);
-
-// Above the kernel's signal frame: what the first functions of the handler take.
-constexpr std::uint64_t kHandlerBytes = 1024;
 
 // Of this process.
 struct TouchProcess {
@@ -128,6 +124,15 @@ std::string_view reason_of(long error) noexcept {
   }
 }
 
+bool may_run(const TouchThread& touch) noexcept { return !touch.paused && !touch.signal_stack.unfit; }
+
+// Where nothing speaks against it any more.
+void run_again(TouchThread& touch) noexcept {
+  if (may_run(touch) && g_touch.wanted.load(std::memory_order_acquire) && !trace::is_kernel_closed() &&
+      !has_new_seccomp_filter())
+    begin_period(touch, period_due());
+}
+
 void emit_state(ThreadState& thread, trace::TouchState state, std::string_view why) noexcept {
   emit_text(thread, trace::RecordKind::touch_state, static_cast<std::uint32_t>(state), why);
 }
@@ -163,9 +168,9 @@ long arm(ThreadState& thread) noexcept {
   if (touch == nullptr || !ensure_scratch(thread)) return -ENOMEM;
   touch->event_page = nullptr;  // whatever is there was another process's
   touch->generation = thread.generation;
-  install_touch_stack(*touch);
-  touch->paused = touch->paused || is_trap_blocked();
-  return touch->paused ? 0 : begin_period(*touch, period_due());
+  take_up_signal_stack(touch->signal_stack);
+  touch->paused = is_trap_blocked();
+  return may_run(*touch) ? begin_period(*touch, period_due()) : 0;
 }
 
 }  // namespace
@@ -215,16 +220,7 @@ void touch_leave_thread(ThreadState& thread) noexcept {
   if (touch == nullptr || trace::is_kernel_closed()) return;
   if (touch->generation == thread.generation) drop_event(*touch);
   touch->event_page = nullptr;
-  if (touch->has_own_stack) {
-    stack_t now{};
-    if (is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
-    if ((now.ss_flags & SS_ONSTACK) != 0 && is_touch_stack(*touch, now.ss_sp)) return;  // pthread_exit in a handler
-    if (is_touch_stack(*touch, now.ss_sp)) {
-      stack_t none{};
-      none.ss_flags = SS_DISABLE;
-      own_syscall(SYS_sigaltstack, as_long(&none), 0);
-    }
-  }
+  if (!leave_signal_stack(touch->signal_stack)) return;
   thread.touch = nullptr;
   give_back_own_memory(thread, touch, sizeof(TouchThread));
 }
@@ -248,7 +244,25 @@ void touch_resume_after_handler(ThreadState& thread) noexcept {
   TouchThread* touch = thread.touch;
   if (touch == nullptr || touch->generation != thread.generation || trace::is_kernel_closed()) return;
   touch->paused = false;
-  if (g_touch.wanted.load(std::memory_order_acquire) && !has_new_seccomp_filter()) begin_period(*touch, period_due());
+  run_again(*touch);
+}
+
+void touch_signal_stack_changed(ThreadState& thread, const stack_t& set) noexcept {
+  TouchThread* touch = thread.touch;
+  if (touch == nullptr || touch->generation != thread.generation) return;
+  if ((set.ss_flags & SS_DISABLE) != 0)
+    take_up_signal_stack(touch->signal_stack);
+  else
+    adopt_signal_stack(touch->signal_stack, set);
+  if (touch->signal_stack.unfit)
+    drop_event(*touch);
+  else if (touch->event_page == nullptr)
+    run_again(*touch);
+}
+
+void touch_stack_removed(ThreadState& thread) noexcept {
+  thread.touch->signal_stack.unfit = true;
+  if (thread.touch->generation == thread.generation) drop_event(*thread.touch);
 }
 
 void touch_before_exec(ThreadState& thread) noexcept {
@@ -298,28 +312,6 @@ void touch_go_on(TouchThread& touch) noexcept {
   }
   // With the random period going on the weights would be wrong.
   if (error != 0) drop_event(touch);
-}
-
-bool is_touch_stack(const TouchThread& touch, const void* stack) noexcept {
-  return touch.has_own_stack && stack == touch.stack;
-}
-
-void install_touch_stack(TouchThread& touch) noexcept {
-  stack_t now{};
-  if (is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)))) return;
-  if ((now.ss_flags & SS_DISABLE) == 0) {
-    if (!is_touch_stack(touch, now.ss_sp)) touch.paused = now.ss_size < smallest_signal_stack_bytes();
-    return;
-  }
-  stack_t ours{};
-  ours.ss_sp = touch.stack;
-  ours.ss_size = sizeof(touch.stack);
-  touch.has_own_stack = !is_raw_error(own_syscall(SYS_sigaltstack, as_long(&ours), 0));
-}
-
-std::uint64_t smallest_signal_stack_bytes() noexcept {
-  constexpr unsigned long kMinSignalStack = 51;  // AT_MINSIGSTKSZ, Linux 5.14
-  return std::max<std::uint64_t>(getauxval(kMinSignalStack), 2048) + kHandlerBytes;
 }
 
 std::uint32_t take_missed_faults() noexcept {

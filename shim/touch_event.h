@@ -8,13 +8,15 @@
 // Owner     The event lives as long as the page of it that is mapped: the descriptor is closed at once. The
 //           kernel gives that page to no fork child: what the child copied of the address means nothing.
 // Blocked   While the program blocks SIGTRAP the event is gone, so that nothing of ours is ever pending.
-// Stack     The handler has a stack of its own (sigaltstack), where the program set none: the kernel's
-//           signal frame takes up to 12 KiB, which coroutines and small threads do not have.
+// Stack     The handler has a stack of its own (touch_stack.h): the kernel's signal frame takes up to 12 KiB, which
+//           coroutines and small threads do not have.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "shim/thread_state.h"
+#include "shim/touch_stack.h"
 
 namespace whyrss::shim {
 
@@ -25,11 +27,8 @@ struct TouchThread {
   std::uint64_t random = 0;         // state of the generator of first periods
   std::uint32_t period_faults = 0;  // that each sample stands for
   bool steady = false;              // the event runs with that period, the random one is over
-  bool paused = false;              // SIGTRAP is blocked, or the alternate stack is too small
-  bool has_own_stack = false;       // `stack` is the thread's alternate stack
-  // Only what is used becomes resident. Handlers of the program that ask for an alternate stack and set none
-  // run here too, and expect the room of a thread.
-  alignas(4096) unsigned char stack[256 * 1024] = {};
+  bool paused = false;              // SIGTRAP is blocked
+  SignalStack signal_stack;
 };
 
 // Once per image, in the constructor: installs the handler and arms the calling thread, or says why not.
@@ -60,12 +59,19 @@ void touch_after_failed_filter(ThreadState& thread) noexcept;
 // In the handler, after a sample: goes on with the period that is due now.
 void touch_go_on(TouchThread& touch) noexcept;
 
-// Whether the alternate stack is the one that start_stack installed; puts it (back) in place.
-bool is_touch_stack(const TouchThread& touch, const void* stack) noexcept;
-void install_touch_stack(TouchThread& touch) noexcept;
+// The program has set an alternate stack, or none (any more).
+void touch_signal_stack_changed(ThreadState& thread, const stack_t& set) noexcept;
 
-// Bytes that an alternate stack of the program must have for our handler to run there.
-std::uint64_t smallest_signal_stack_bytes() noexcept;
+// The program takes memory away: no signal of ours goes there any more if it is the thread's alternate stack. Before
+// the call. (Memory that is another thread's alternate stack is not looked for: that thread could get any signal.)
+void touch_stack_removed(ThreadState& thread) noexcept;
+inline void touch_before_removal(ThreadState& thread, const void* memory, std::size_t size_bytes) noexcept {
+  const TouchThread* touch = thread.touch;
+  if (touch == nullptr || touch->signal_stack.set == nullptr) return;
+  const auto set = reinterpret_cast<std::uintptr_t>(touch->signal_stack.set);
+  const auto start = reinterpret_cast<std::uintptr_t>(memory);
+  if (start < set + touch->signal_stack.set_bytes && set < start + size_bytes) touch_stack_removed(thread);
+}
 
 // Faults whose sample could not be taken since the last call.
 std::uint32_t take_missed_faults() noexcept;

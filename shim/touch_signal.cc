@@ -59,18 +59,9 @@ bool is_handler(const struct sigaction& action) noexcept {
   return (action.sa_flags & SA_SIGINFO) != 0 || (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
 }
 
-// Whether the capture fits: on our own alternate stack or the program's stack it does.
-bool has_room(const ucontext_t& context, const TouchThread& touch) noexcept {
-  const stack_t& stack = context.uc_stack;
-  if ((stack.ss_flags & SS_DISABLE) != 0 || is_touch_stack(touch, stack.ss_sp)) return true;
-  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
-  const auto low = reinterpret_cast<std::uintptr_t>(stack.ss_sp);
-  return here < low || here - low >= stack.ss_size || here - low >= kCaptureRoomBytes;
-}
-
-std::uint32_t stack_of(const ucontext_t& context, ThreadState& thread) noexcept {
+std::uint32_t stack_of(const ucontext_t& context, bool on_own_stack, ThreadState& thread) noexcept {
   if (!session().stacks_ready.load(std::memory_order_acquire) || thread.scratch == nullptr) return trace::kNoStack;
-  if (!has_room(context, *thread.touch)) return trace::kNoStack;
+  if (on_own_stack && session().settings.use_libunwind) return trace::kNoStack;  // it begins with our frames
   const auto& registers = context.uc_mcontext.gregs;
   const Caller caller{.ip = static_cast<std::uint64_t>(registers[REG_RIP]),
                       .sp = static_cast<std::uint64_t>(registers[REG_RSP]),
@@ -79,11 +70,41 @@ std::uint32_t stack_of(const ucontext_t& context, ThreadState& thread) noexcept 
   return describe_stack(caller, thread.writer, thread.lease, *thread.scratch);
 }
 
-// Nothing here maps memory or enters the thread: that was done when the event was armed.
+struct Sample {
+  ThreadState& thread;
+  const PerfSignal& signal;
+  const ucontext_t& context;
+  bool on_own_stack;
+};
+
+void record_sample(void* argument) noexcept {
+  const Sample& sample = *static_cast<const Sample*>(argument);
+  const std::uint32_t stack_id = stack_of(sample.context, sample.on_own_stack, sample.thread);
+  emit(sample.thread, trace::RecordKind::touch,
+       trace::TouchRecord{.header = {},
+                          .address = sample.signal.address,
+                          .weight_faults = static_cast<std::uint32_t>(sample.signal.data),
+                          .missed_faults = take_missed_faults(),
+                          .stack_id = stack_id,
+                          .tid = sample.thread.writer.tid});
+  touch_go_on(*sample.thread.touch);
+}
+
+// On a stack of the program there may be room for the kernel's frame and little more. The interrupted code is not on
+// ours then, but where a handler of the program runs there still, after it has set another.
+bool has_own_stack_to_spare(const ucontext_t& context, const SignalStack& own) noexcept {
+  const stack_t& stack = context.uc_stack;
+  const auto sp = static_cast<std::uint64_t>(context.uc_mcontext.gregs[REG_RSP]);
+  const bool on_ours = sp - reinterpret_cast<std::uint64_t>(own.stack) <= sizeof(own.stack);
+  return (stack.ss_flags & SS_DISABLE) == 0 && stack.ss_sp != own.stack && !on_ours;
+}
+
+// Nothing here maps memory or enters the thread: that was done when the event was armed. The guard is taken on the
+// stack of the handler, by which it is known.
 void take_sample(const PerfSignal& signal, const ucontext_t& context) noexcept {
   const auto weight_faults = static_cast<std::uint32_t>(signal.data);
   if (trace::is_kernel_closed())
-    return count_missed_faults(weight_faults);  // of another thread: its event is still there
+    return count_missed_faults(weight_faults);  // of another thread: its event is there yet
   ThreadState& thread = thread_state();
   const Busy busy(thread);
   TouchThread* touch = thread.touch;
@@ -97,15 +118,14 @@ void take_sample(const PerfSignal& signal, const ucontext_t& context) noexcept {
     if (busy.taken() && touch->event_page != nullptr) touch_go_on(*touch);
     return;
   }
-  const std::uint32_t stack_id = stack_of(context, thread);
-  emit(thread, trace::RecordKind::touch,
-       trace::TouchRecord{.header = {},
-                          .address = signal.address,
-                          .weight_faults = weight_faults,
-                          .missed_faults = take_missed_faults(),
-                          .stack_id = stack_id,
-                          .tid = thread.writer.tid});
-  touch_go_on(*touch);
+  Sample sample{.thread = thread,
+                .signal = signal,
+                .context = context,
+                .on_own_stack = has_own_stack_to_spare(context, touch->signal_stack)};
+  if (sample.on_own_stack)
+    call_on_own_stack(touch->signal_stack, record_sample, &sample);
+  else
+    record_sample(&sample);
 }
 
 void set_kernel_action(const struct sigaction& action) noexcept { real.sigaction(SIGTRAP, &action, nullptr); }
@@ -127,6 +147,17 @@ void die_of_trap(const siginfo_t& info, bool from_kernel) noexcept {
   set_kernel_action(before);  // PID 1 of a container lives on
 }
 
+// The kernel has blocked all signals for us: the program's handler runs with those that it asked for.
+void block_as_for(const struct sigaction& action, const ucontext_t& context) noexcept {
+  std::uint64_t before = 0;
+  std::uint64_t asked = 0;
+  std::memcpy(&before, &context.uc_sigmask, sizeof before);
+  std::memcpy(&asked, &action.sa_mask, sizeof asked);
+  const std::uint64_t itself = (action.sa_flags & SA_NODEFER) != 0 ? 0 : std::uint64_t{1} << (SIGTRAP - 1);
+  const std::uint64_t blocked = before | asked | itself;
+  own_syscall(SYS_rt_sigprocmask, SIG_SETMASK, as_long(&blocked), 0, sizeof blocked);
+}
+
 void pass_on(int number, siginfo_t* info, void* context) noexcept {
   const struct sigaction action = program_action();
   const bool from_kernel = info->si_code > 0;  // int3, a hardware breakpoint: cannot be ignored
@@ -143,6 +174,7 @@ void pass_on(int number, siginfo_t* info, void* context) noexcept {
   // The handler runs with SIGTRAP blocked: one of ours that waited would swallow the next of the program's.
   ThreadState& thread = thread_state();
   const bool paused = touch_pause(thread);
+  block_as_for(action, *static_cast<const ucontext_t*>(context));
   if ((action.sa_flags & SA_SIGINFO) != 0)
     action.sa_sigaction(number, info, context);
   else
@@ -158,18 +190,12 @@ void on_trap(int number, siginfo_t* info, void* context) noexcept {
   errno = saved_errno;
 }
 
-// Our handler under the program's conditions.
+// Our handler, with all signals blocked: its stack is one for the thread.
 struct sigaction shared_action(const struct sigaction& program) noexcept {
   struct sigaction action {};
   action.sa_sigaction = on_trap;
-  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
-  if (is_handler(program)) {
-    action.sa_mask = program.sa_mask;
-    action.sa_flags |= program.sa_flags & (SA_RESTART | SA_NODEFER);
-  } else {
-    sigemptyset(&action.sa_mask);
-    action.sa_flags |= SA_RESTART;
-  }
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | (is_handler(program) ? program.sa_flags & SA_RESTART : SA_RESTART);
+  std::memset(&action.sa_mask, 0xff, sizeof action.sa_mask);
   return action;
 }
 

@@ -2,9 +2,9 @@
 // SIGTRAP from the kernel meets a default or ignored action: so our handler stays installed for good, and
 // hands on what is not ours as the kernel would have delivered it to the program.
 //
-// What the program asks for is remembered and told back (entry_signal.cc). Our handler is installed with the
-// program's mask, SA_RESTART and SA_NODEFER, so that its own handler runs under the conditions it chose;
-// SA_RESETHAND, SIG_IGN and SIG_DFL are played.
+// What the program asks for is remembered and told back (entry_signal.cc). Our handler is installed with its
+// SA_RESTART, and with all signals blocked; its own handler runs with the mask that it chose. SA_NODEFER, SA_RESETHAND,
+// SIG_IGN and SIG_DFL are played.
 #pragma once
 
 #include <signal.h>
