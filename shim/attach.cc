@@ -57,12 +57,15 @@ void write_attach_record(ThreadState& thread, trace::Born born, std::uint32_t pa
   record.page_bytes = 4096;
   record.own_start = reinterpret_cast<std::uintptr_t>(__ehdr_start);
   record.own_end = (reinterpret_cast<std::uintptr_t>(_end) + 4095) & ~std::uintptr_t{4095};
-  const long exe_bytes = own_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(tail), kPathBytes);
-  record.exe_bytes = is_raw_error(exe_bytes) ? 0 : static_cast<std::uint32_t>(exe_bytes);
-  tail += record.exe_bytes;
-  record.command_bytes =
-      static_cast<std::uint32_t>(read_file("/proc/self/cmdline", std::span(tail, kCommandBytes)).size());
-  tail += record.command_bytes;
+  // A fork child runs what its parent runs: readers know that.
+  if (born != trace::Born::fork) {
+    const long exe_bytes = own_syscall(SYS_readlink, as_long("/proc/self/exe"), as_long(tail), kPathBytes);
+    record.exe_bytes = is_raw_error(exe_bytes) ? 0 : static_cast<std::uint32_t>(exe_bytes);
+    tail += record.exe_bytes;
+    record.command_bytes =
+        static_cast<std::uint32_t>(read_file("/proc/self/cmdline", std::span(tail, kCommandBytes)).size());
+    tail += record.command_bytes;
+  }
   const std::string_view allocator(session().allocator_path);
   record.allocator_path_bytes = static_cast<std::uint32_t>(std::min(allocator.size(), kPathBytes));
   std::memcpy(tail, allocator.data(), record.allocator_path_bytes);

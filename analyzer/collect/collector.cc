@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <optional>
+#include <utility>
 
 #include "procfs/process_stat.h"
 #include "support/clock.h"
@@ -66,7 +67,8 @@ Collector::Collector(Setup setup)
 }
 
 void Collector::run() {
-  write_manifest();
+  if (access((setup_.directory.path + "/manifest.json").c_str(), F_OK) != 0) write_manifest();
+  next_counters_ns_ = monotonic_ns() + kCountersNs;
   const std::int64_t first_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
   while (true) {
     wait(next_tick_ns_);
@@ -143,6 +145,9 @@ void Collector::wait(std::int64_t deadline_ns) {
   for (const auto& [family, due] : due_families_) deadline_ns = std::min(deadline_ns, due.at_ns);
   const std::int64_t left_ms = (deadline_ns - monotonic_ns() + 999'999) / 1'000'000;
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 100)));
+  handover_called_ = std::ranges::any_of(entries, [this](const pollfd& entry) {
+    return entry.fd == setup_.handover.fd() && entry.revents != 0;
+  });
 }
 
 void Collector::read_control() {
@@ -242,7 +247,9 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
     if (gave_up_lazily_.erase(name) > 0) fresh.expect_lazy_free();
   if (forked && parent->process->may_have_lazy_free()) fresh.expect_lazy_free();
   followed.slot = live_slot_of(key);
-  fresh.write_process(followed.slot != trace::kNoSlot);
+  // Most fork children run another program at once, and what they run before that their own record says.
+  followed.owes_process = forked && followed.slot != trace::kNoSlot;
+  if (!followed.owes_process) fresh.write_process(followed.slot != trace::kNoSlot);
   Followed& stored = followed_.emplace(key, std::move(followed)).first->second;
   if (pid > 0) {
     by_pid_[pid] = key;
@@ -262,6 +269,7 @@ void Collector::exec_seen(Followed& followed) {
   followed.forked_from = {};
   followed.track_at_ns = 0;
   followed.process->set_write_tracker(std::nullopt);
+  followed.owes_process = false;
   followed.process->write_process(followed.slot != trace::kNoSlot);
   followed.image_seen_ns = monotonic_ns();
   followed.process->policy().forget();
@@ -390,6 +398,7 @@ void Collector::tick(std::int64_t now_ns) {
       process.set_live_bytes(setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
     if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) continue;
     if (exec) exec_seen(followed);
+    if (std::exchange(followed.owes_process, false)) process.write_process(true);
     const bool young = now_ns - followed.image_seen_ns < kYoungNs;
     if (const auto trigger = process.policy().observe(process.poll_point());
         trigger && !(young && trigger == WalkTrigger::start))
@@ -453,6 +462,7 @@ void Collector::tell_living() {
 
 void Collector::finish(Followed& followed) {
   ProcessFollow& process = *followed.process;
+  if (followed.owes_process) process.write_process(true);
   process.flush_polls();
   if (followed.slot != trace::kNoSlot) {
     trace::ProcessSlot& slot = setup_.pool.view().slots[followed.slot];

@@ -60,6 +60,7 @@ class Collector {
     std::uint32_t look_served = 0;
     PeakPolicy peaks;
     std::int64_t children_scanned_ns = 0;
+    bool owes_process = false;  // its process frame
     bool has_ended = false;
     std::int64_t ended_ns = 0;
   };
@@ -162,6 +163,7 @@ class Collector {
   std::int64_t drain_complained_ns_ = 0;
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
+  bool handover_called_ = false;  // in the last wait
   bool busy_ = false;  // the last round found many events of exact mode
 };
 

@@ -1,5 +1,6 @@
 // Write tracking in fork families: whose userfaultfd has come, and when whose pages are protected.
 #include <algorithm>
+#include <utility>
 
 #include "collect/collector.h"
 #include "support/clock.h"
@@ -9,6 +10,7 @@ namespace whyrss {
 using trace::WalkTrigger;
 
 void Collector::take_handed_memory() {
+  if (!handover_called_ && !setup_.handover.is_receiving() && handed_.empty()) return;
   for (HandedMemory& handed : setup_.handover.take()) {
     auto tracker = WriteTracker::adopt(std::move(handed.descriptor));
     if (!tracker || presence_of(handed.pid, handed.start_ticks) == Presence::gone) continue;
@@ -65,10 +67,15 @@ std::map<Collector::Followed*, WriteTracker::Huge> Collector::take_due_tracking(
 void Collector::hasten_tracking() {
   const std::int64_t now_ns = monotonic_ns();
   const trace::PoolView pool = setup_.pool.view();
-  bool hastened = false;
+  bool hastened = false, asked = false;
   for (auto& [key, followed] : followed_) {
     if (followed.track_at_ns <= 0 || followed.slot == trace::kNoSlot || is_leaving(followed)) continue;
     if (pool.slots[followed.slot].look_request.load(std::memory_order_acquire) == followed.look_served) continue;
+    // It may have handed its memory over since the last wait.
+    if (!std::exchange(asked, true)) {
+      handover_called_ = true;
+      take_handed_memory();
+    }
     const auto parent = followed_.find(followed.forked_from);
     if (!followed.process->has_write_tracker() || parent == followed_.end() ||
         !parent->second.process->has_write_tracker())

@@ -36,6 +36,8 @@ class HandoverSocket {
   [[nodiscard]] bool is_open() const { return static_cast<bool>(listener_); }
   // To wait for; -1: there is none, or no descriptor is left for what would come.
   [[nodiscard]] int fd() const { return out_of_descriptors_ ? -1 : listener_.get(); }
+  // Something may come for which fd() does not wake.
+  [[nodiscard]] bool is_receiving() const { return !connections_.empty() || out_of_descriptors_; }
   // What has come since the last call; never waits.
   std::vector<HandedMemory> take();
 

@@ -167,6 +167,7 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   start_code_ = stat->start_code;
   start_stack_ = stat->start_stack;
   thread_count_ = stat->thread_count;
+  if (parent_pid_ == 0) parent_pid_ = stat->parent_pid;
   polls_.push_back({.time_ns = static_cast<std::uint64_t>(now_ns),
                     .rss_pages = memory->resident,
                     .shared_pages = memory->shared,
@@ -403,10 +404,12 @@ void ProcessFollow::write_process(bool traced_fully) {
   const auto stat = pid_ > 0 ? read_stat(pid_) : std::nullopt;
   if (!stat) {
     // Too short-lived to be seen: its own attach record says the rest.
-    append_json(FrameKind::process, dump({{"pid", key_.pid},
-                                          {"start_ticks", key_.start_ticks},
-                                          {"born_ns", born_ns(key_.start_ticks)},
-                                          {"traced", traced_fully ? "full" : "kernel"}}));
+    nlohmann::json json{{"pid", key_.pid},
+                        {"start_ticks", key_.start_ticks},
+                        {"born_ns", born_ns(key_.start_ticks)},
+                        {"traced", traced_fully ? "full" : "kernel"}};
+    if (parent_pid_ > 0) json["parent"] = parent_pid_;
+    append_json(FrameKind::process, dump(json));
     return;
   }
   const auto cmdline = read_file(proc("cmdline"));

@@ -199,7 +199,11 @@ std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stor
     raw_bytes = static_cast<std::size_t>(ZSTD_getFrameContentSize(stored.data(), stored.size()));
   }
   std::vector<std::byte> payload(raw_bytes + slack_bytes);
-  const std::size_t raw = ZSTD_decompress(payload.data(), raw_bytes, stored.data(), stored.size());
+  // Making one for each of many small frames would take longer than reading them.
+  thread_local const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
+  if (!context) return std::nullopt;
+  const std::size_t raw =
+      ZSTD_decompressDCtx(context.get(), payload.data(), raw_bytes, stored.data(), stored.size());
   if (ZSTD_isError(raw) != 0 || raw != raw_bytes) return std::nullopt;
   return payload;
 }

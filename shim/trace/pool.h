@@ -43,7 +43,7 @@ inline constexpr std::uint64_t kLongestWaitNs = 1'000'000'000;
 // In exact mode the reader is woken for this many full chunks, or an eighth of the pool.
 inline constexpr std::uint32_t kCrowdedChunks = 16;
 // The reader keeps so many chunks free, as long as there are bare ones.
-inline constexpr std::uint32_t kReadyChunks = 16;
+inline constexpr std::uint32_t kReadyChunks = 8;
 inline constexpr std::uint32_t kNoSlot = 0xffffffff;
 
 struct SessionId {

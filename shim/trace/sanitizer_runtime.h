@@ -60,10 +60,20 @@ class SanitizerSearch {
   static constexpr std::size_t kMaxSegments = 64;
   static constexpr std::uint64_t kMaxEntries = 1024;  // a program has some thirty
   static constexpr std::size_t kMaxNameBytes = 256;
+  static constexpr std::size_t kWindowBytes = 512;  // on the stack of whoever calls exec
 
+  // Entries lie one behind the other: a window of the file holds many of them.
   template <class Type>
   bool read(Type& into, std::uint64_t offset) noexcept {
-    return read_at_(std::span<char>(reinterpret_cast<char*>(&into), sizeof into), offset) == sizeof into;
+    static_assert(sizeof into <= kWindowBytes);
+    if (offset < window_offset_ || offset - window_offset_ > window_bytes_ ||
+        window_bytes_ - (offset - window_offset_) < sizeof into) {
+      window_bytes_ = read_at_(std::span<char>(window_), offset);
+      window_offset_ = offset;
+    }
+    if (window_bytes_ - (offset - window_offset_) < sizeof into) return false;
+    std::memcpy(&into, window_.data() + (offset - window_offset_), sizeof into);
+    return true;
   }
 
   template <class Matches>
@@ -97,6 +107,9 @@ class SanitizerSearch {
 
   const Elf64_Ehdr& header_;
   ReadAt read_at_;
+  std::array<char, kWindowBytes> window_;
+  std::uint64_t window_offset_ = 0;
+  std::size_t window_bytes_ = 0;
 };
 
 }  // namespace whyrss::trace
