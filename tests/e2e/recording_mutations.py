@@ -144,7 +144,7 @@ def forged(recording, chance):
         elif what == "time":
             fields[5] = chance.choice((0, 1 << 62, (1 << 64) - 1))
         elif what == "number":
-            fields[6] = chance.choice((0, fields[6] + 1, 1 << 40, (1 << 64) - 1, (1 << 64) - 2))
+            fields[6] = chance.choice((0, fields[6] ^ 1, 1 << 40, (1 << 64) - 1, (1 << 64) - 2))
         FRAME_HEADER.pack_into(frame, 0, *fields)
         stored = bytes(frame[FRAME_HEADER.size:])
         if what == "zstd":
