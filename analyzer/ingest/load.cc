@@ -42,6 +42,8 @@ Result<Manifest> read_manifest(const std::string& directory) {
   if (!S_ISDIR(status.st_mode))
     return Error{fmt::format("{} is no whyrss recording: it is not a directory", directory)};
   const std::string path = directory + "/manifest.json";
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
+    return Error{fmt::format("{} is no whyrss recording: its manifest.json is no file", directory)};
   const auto text = read_file(path);
   if (!text) {
     std::error_code error;

@@ -94,9 +94,16 @@ NameTable read_one(const std::string& path, const std::string& name, const std::
                    std::vector<std::string>& damage) {
   NameTable table;
   std::error_code error;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kLargestFileBytes || error) return table;
+  if (!fs::exists(path, error)) return table;
+  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kLargestFileBytes || error) {
+    damage.push_back(name + ": is no file, or too large for one of names, and was left out");
+    return table;
+  }
   const auto text = read_file(path);
-  if (!text) return table;
+  if (!text) {
+    damage.push_back(text.error());
+    return table;
+  }
   auto file = parse_frame_file(std::as_bytes(std::span(*text)), name);
   if (!file) {
     damage.push_back(file.error());

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ingest/build.h"
+#include "recording/frame_order.h"
 
 namespace {
 
@@ -46,8 +47,12 @@ std::vector<std::unique_ptr<ProcessInput>> cut(std::span<const std::byte> bytes)
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
-  const auto parsed = parse_frame_file(bytes, "fuzz");
+  auto parsed = parse_frame_file(bytes, "fuzz");
   if (!parsed && parsed.error().empty()) __builtin_trap();
+  if (parsed) {
+    check_frames(*parsed, 2);
+    if (parsed->frames.size() > 2 && parsed->is_numbered) __builtin_trap();
+  }
   Manifest manifest;
   manifest.target_pid = 100;
   manifest.started_ns = 1'000'000'000;

@@ -122,6 +122,13 @@ TEST_F(NameFile, DamageIsNamed) {
     EXPECT_EQ(damage_of(flipped), 1U) << at;
   }
   EXPECT_EQ(damage_of(sound + sound.substr(sizeof(trace::FileHeader))), 1U);  // all frames twice
+  fs::resize_file(path(), 1UL << 36);                                         // sparse
+  std::vector<std::string> damage;
+  EXPECT_TRUE(read_name_file(directory_, kSession, &damage).empty());
+  fs::remove(path());
+  fs::create_directory(path());
+  EXPECT_TRUE(read_name_file(directory_, kSession, &damage).empty());
+  EXPECT_EQ(damage.size(), 2U);
 }
 
 TEST_F(NameFile, FramesThatSayOtherThingsAreSkipped) {
