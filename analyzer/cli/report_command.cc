@@ -12,6 +12,7 @@
 #include "cli/output_file.h"
 #include "ingest/load.h"
 #include "ingest/name_file.h"
+#include "recording/recording_folder.h"
 #include "report/format.h"
 #include "report/json.h"
 #include "report/markdown.h"
@@ -46,14 +47,14 @@ std::uintmax_t event_bytes(const std::string& recording_directory) {
   return sum;
 }
 
-// Names for the native frames of `recording`, which gets the notes about them too. What had to be read from
-// ELF files is kept for the next time, and for other machines.
-void name_frames(RecordingAccount& recording, const ReadLimits& limits) {
+// Names for the native frames of `recording`, which lies in `folder` and gets the notes about them too. What had to be
+// read from ELF files is kept for the next time, and for other machines.
+void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLimits& limits) {
   RecordingInfo& info = recording.info;
-  NameTable names = read_name_file(info.path, info.session);
+  NameTable names = read_name_file(folder, info.session);
   Symbolized done = symbolize(recording.stacks, names, limits);
   for (std::string& note : done.notes) info.notes.push_back(std::move(note));
-  if (done.learned) static_cast<void>(write_name_file(info.path, info.session, names));  // else they are read again
+  if (done.learned) static_cast<void>(write_name_file(folder, info.session, names));  // else they are read again
 }
 
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.
@@ -92,7 +93,9 @@ int run_report(const ReportOptions& options) {
     if (!parsed) return complain(parsed.error(), kUsage);
     condition = *parsed;
   }
-  Result<RecordingAccount> recording = load_account(options.recording);
+  const Result<Folder> folder = open_recording(options.recording);
+  if (!folder) return complain(folder.error(), kUnreadable);
+  Result<RecordingAccount> recording = load_account(*folder);
   if (!recording) return complain(recording.error(), kUnreadable);
   const Result<Interval> interval = parse_interval(*recording, options.from, options.to);
   if (!interval) return complain(interval.error(), kUsage);
@@ -100,7 +103,7 @@ int run_report(const ReportOptions& options) {
     return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
                     kUsage);
 
-  name_frames(*recording, ReadLimits{});
+  name_frames(*recording, *folder, ReadLimits{});
   const View view = build_view(*recording, *interval, options.pid);
   const int written = write_output(rendered(options, view), options.output, "the report");
   if (written != kDone || options.fail_if.empty()) return written;
@@ -112,16 +115,25 @@ int run_report(const ReportOptions& options) {
                   kFailIfHeld);
 }
 
-Result<RecordingAccount> load_with_names(const std::string& recording_directory) {
-  Result<RecordingAccount> recording = load_account(recording_directory);
-  if (recording) name_frames(*recording, ReadLimits{});
+namespace {
+
+Result<RecordingAccount> load_named(const std::string& recording_directory, const ReadLimits& limits) {
+  const Result<Folder> folder = open_recording(recording_directory);
+  if (!folder) return Error{folder.error()};
+  Result<RecordingAccount> recording = load_account(*folder);
+  if (recording) name_frames(*recording, *folder, limits);
   return recording;
 }
 
+}  // namespace
+
+Result<RecordingAccount> load_with_names(const std::string& recording_directory) {
+  return load_named(recording_directory, ReadLimits{});
+}
+
 std::string short_verdict(const std::string& recording_directory) {
-  Result<RecordingAccount> recording = load_account(recording_directory);
+  const Result<RecordingAccount> recording = load_named(recording_directory, kLimitsAtEnd);
   if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
-  name_frames(*recording, kLimitsAtEnd);
   const View view = build_view(*recording, whole_life(*recording), std::nullopt);
   TextStyle style;
   style.colour = wants_colour(STDERR_FILENO);
@@ -130,8 +142,7 @@ std::string short_verdict(const std::string& recording_directory) {
 
 void store_names(const std::string& recording_directory) {
   if (event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
-  Result<RecordingAccount> recording = load_account(recording_directory);
-  if (recording) name_frames(*recording, kLimitsAtEnd);
+  static_cast<void>(load_named(recording_directory, kLimitsAtEnd));  // else the first report reads them
 }
 
 }  // namespace whyrss

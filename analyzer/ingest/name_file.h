@@ -9,15 +9,16 @@
 #include <string>
 
 #include "model/name_table.h"
+#include "support/folder.h"
 #include "support/result.h"
 
 namespace whyrss {
 
-// What `recording_dir` or, where that cannot be written to, the user's cache keeps for the recording with this
-// session (32 hex digits).
-NameTable read_name_file(const std::string& recording_dir, const std::string& session);
+// What `recording` or, where that is somebody else's or cannot be written to, the user's cache keeps for the recording
+// with this session (32 hex digits).
+NameTable read_name_file(const Folder& recording, const std::string& session);
 
-// To the directory, or else to the user's cache: $XDG_CACHE_HOME/whyrss or ~/.cache/whyrss.
-Status write_name_file(const std::string& recording_dir, const std::string& session, const NameTable& names);
+// To the recording, or else to the user's cache: $XDG_CACHE_HOME/whyrss or ~/.cache/whyrss.
+Status write_name_file(const Folder& recording, const std::string& session, const NameTable& names);
 
 }  // namespace whyrss
