@@ -108,7 +108,7 @@ std::string ProcessFollow::proc(const char* file) const { return fmt::format("/p
 Result<ProcessFollow> ProcessFollow::begin(const FollowContext& context, ProcessKey key, pid_t pid) {
   ProcessFollow process(context, key, pid);
   const std::string directory = fmt::format("{}/{}.{}.{}", context.directory, context.host, key.pid, key.start_ticks);
-  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) return system_error("cannot create", directory);
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return system_error("cannot create", directory);
   FileIdentity identity{
       .kind = trace::FileKind::events, .session = context.session, .pid = key.pid, .start_ticks = key.start_ticks};
   auto events = FrameWriter::create(directory + "/events.zst", identity);

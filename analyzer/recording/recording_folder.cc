@@ -1,15 +1,10 @@
 #include "recording/recording_folder.h"
 
-#include <dirent.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <cstring>
-#include <memory>
 #include <optional>
 #include <string_view>
 
@@ -29,25 +24,6 @@ struct KnownFile {
 constexpr std::array kKnownFiles{KnownFile{"manifest.json", 64 * kMiB}, KnownFile{"lock", kMiB},
                                  KnownFile{"collector.log", 1024 * kMiB}, KnownFile{"symbols.zst", 256 * kMiB},
                                  KnownFile{"pool", 1024 * kMiB}};
-
-Result<std::vector<std::string>> list(const Folder& folder) {
-  struct Close {
-    void operator()(DIR* directory) const { closedir(directory); }
-  };
-  // A descriptor of its own, which closedir() closes: the position in a directory belongs to the open file.
-  auto again = folder.open_folder(".");
-  if (!again) return Error{again.error()};
-  Fd own(dup(again->fd()));
-  const std::unique_ptr<DIR, Close> directory(own ? fdopendir(own.get()) : nullptr);
-  if (!directory) return system_error("cannot list", folder.path());
-  own.release();
-  std::vector<std::string> names;
-  errno = 0;
-  while (const dirent* entry = readdir(directory.get())) names.emplace_back(entry->d_name);
-  if (errno != 0) return system_error("cannot list", folder.path());
-  std::ranges::sort(names);
-  return names;
-}
 
 // The host may hold dots.
 std::optional<ProcessFolder> parse_process_name(const std::string& name) {
@@ -94,7 +70,7 @@ Result<Manifest> read_manifest(const Folder& recording) {
 }
 
 Result<std::vector<ProcessFolder>> list_processes(const Folder& recording) {
-  const auto names = list(recording);
+  const auto names = recording.list();
   if (!names) return Error{names.error()};
   std::vector<ProcessFolder> processes;
   for (const std::string& name : *names) {

@@ -1,5 +1,6 @@
 #include "support/folder.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/openat2.h>
@@ -7,8 +8,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
-#include <cstdio>
+#include <climits>
 #include <string_view>
 
 #include "support/text.h"
@@ -18,11 +21,13 @@ namespace {
 
 constexpr int kReadFlags = O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY | O_CLOEXEC;
 constexpr mode_t kFileMode = 0600;
-constexpr int kFolderFlags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+// One that may be passed through but not listed (0711) will do.
+constexpr int kFolderFlags = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 
 EntryKind kind_of(mode_t mode) {
   if (S_ISREG(mode)) return EntryKind::file;
   if (S_ISDIR(mode)) return EntryKind::directory;
+  if (S_ISLNK(mode)) return EntryKind::link;
   return S_ISSOCK(mode) ? EntryKind::socket : EntryKind::other;
 }
 
@@ -31,6 +36,7 @@ EntryStatus entry_of(const struct stat& status) {
           .identity = {.device = status.st_dev, .inode = status.st_ino},
           .size_bytes = status.st_size > 0 ? static_cast<std::uint64_t>(status.st_size) : 0,
           .owner = status.st_uid,
+          .group = status.st_gid,
           .mode = status.st_mode & 07777,
           .links = status.st_nlink,
           .changed_s = status.st_ctim.tv_sec};
@@ -74,7 +80,7 @@ EntryStatus status_of(const Fd& fd) {
 }
 
 Result<Folder> Folder::open(const std::string& path) {
-  Fd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Fd fd(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!fd) return system_error("cannot open", path);
   return Folder(std::move(fd), path);
 }
@@ -95,6 +101,39 @@ EntryStatus Folder::status_of(const std::string& name) const {
 bool Folder::is_private() const {
   const EntryStatus own = status();
   return own.kind == EntryKind::directory && own.owner == geteuid() && (own.mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+Result<std::vector<std::string>> Folder::list() const {
+  struct Close {
+    void operator()(DIR* directory) const { closedir(directory); }
+  };
+  Fd own(openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const std::unique_ptr<DIR, Close> directory(own ? fdopendir(own.get()) : nullptr);
+  if (!directory) return system_error("cannot list", path_);
+  own.release();
+  std::vector<std::string> names;
+  errno = 0;
+  while (const dirent* entry = readdir(directory.get()))
+    if (const std::string_view name = entry->d_name; name != "." && name != "..") names.emplace_back(name);
+  if (errno != 0) return system_error("cannot list", path_);
+  std::ranges::sort(names);
+  return names;
+}
+
+Result<Folder> Folder::make_folder(const std::string& name, unsigned mode) const {
+  if (mkdirat(fd(), name.c_str(), mode) != 0) return system_error("cannot create", path_of(name));
+  return open_folder(name);
+}
+
+bool Folder::set_mode(unsigned mode) const {
+  const Fd own(openat(fd(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  return own && fchmod(own.get(), mode) == 0;
+}
+
+std::string Folder::link_target(const std::string& name) const {
+  std::array<char, PATH_MAX> target{};
+  const ssize_t size = readlinkat(fd(), name.c_str(), target.data(), target.size());
+  return size > 0 ? std::string(target.data(), static_cast<std::size_t>(size)) : "";
 }
 
 Result<Fd> Folder::open_file(const std::string& name) const {

@@ -5,13 +5,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "support/file.h"
 #include "support/result.h"
 
 namespace whyrss {
 
-enum class EntryKind { missing, file, directory, socket, other };
+enum class EntryKind { missing, file, directory, link, socket, other };
 
 // Which file it is, whatever its name.
 struct FileId {
@@ -23,7 +24,7 @@ struct EntryStatus {
   EntryKind kind = EntryKind::missing;
   FileId identity;
   std::uint64_t size_bytes = 0;
-  std::uint32_t owner = 0, mode = 0;
+  std::uint32_t owner = 0, group = 0, mode = 0;
   std::uint64_t links = 0;
   std::int64_t changed_s = 0;  // st_ctime
 };
@@ -50,6 +51,13 @@ class Folder {
   [[nodiscard]] EntryStatus status_of(const std::string& name) const;
   // Belongs to the effective user, and nobody else may change what is in it.
   [[nodiscard]] bool is_private() const;
+
+  // Of all entries, in order.
+  [[nodiscard]] Result<std::vector<std::string>> list() const;
+  // Makes a directory, with the mode that the umask leaves, and opens it.
+  [[nodiscard]] Result<Folder> make_folder(const std::string& name, unsigned mode) const;
+  [[nodiscard]] bool set_mode(unsigned mode) const;  // of the directory itself
+  [[nodiscard]] std::string link_target(const std::string& name) const;
 
   // For reading. Fails at once for all but a regular file: a FIFO, a device, a socket, a link.
   [[nodiscard]] Result<Fd> open_file(const std::string& name) const;
