@@ -13,7 +13,7 @@
 namespace whyrss {
 namespace {
 
-constexpr int kMostLinks = 40;               // as the kernel
+constexpr int kMostLinks = 40;                 // as the kernel
 constexpr unsigned kMadeDirectoryMode = 0755;  // others may not write, whatever the umask
 
 // Root's group is root in all but name; containers for any user rely on it.
@@ -57,8 +57,8 @@ class Walk {
     only_roots_ = only_roots_ && status.owner == 0 && !others;
     shared_ = others;
     if (!others || status.owner == geteuid() || (sticky && status.owner == 0)) return Done{};
-    return refuse(fmt::format("{} belongs to the user with the id {}, and others may write into it", here_.path(),
-                              status.owner));
+    return refuse(
+        fmt::format("{} belongs to the user with the id {}, and others may write into it", here_.path(), status.owner));
   }
 
   Status step(const std::string& name) {
@@ -71,8 +71,8 @@ class Walk {
     }
     if (entry.kind == EntryKind::link) return follow(name, entry);
     if (entry.kind != EntryKind::directory)
-      return Error{fmt::format("cannot create the output directory {}: {} is not a directory", path_,
-                               here_.path_of(name))};
+      return Error{
+          fmt::format("cannot create the output directory {}: {} is not a directory", path_, here_.path_of(name))};
     if (shared_ && !is_of(entry, geteuid()))
       return refuse(fmt::format("{} belongs to the user with the id {}", here_.path_of(name), entry.owner));
     auto next = here_.open_folder(name);
@@ -89,7 +89,8 @@ class Walk {
   }
 
   [[nodiscard]] Status refuse(const std::string& why) const {
-    return Error{fmt::format("{} is not used for a recording: {}; choose another directory (-o, WHYRSS_OUTPUT)", path_, why)};
+    return Error{
+        fmt::format("{} is not used for a recording: {}; choose another directory (-o, WHYRSS_OUTPUT)", path_, why)};
   }
   [[nodiscard]] Error cannot_create(const std::string& why) const {
     return {fmt::format("cannot create the output directory {}: {}", path_, why)};

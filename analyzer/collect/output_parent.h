@@ -2,7 +2,8 @@
 // the recording's files appear elsewhere.
 //
 //   /home/me/job          belongs to root or this user: fine
-//   /tmp                  root's, sticky: others may write, but not touch what is ours; what lies there is passed through
+//   /tmp                  root's, sticky: others may write, but not touch what is ours; what lies there is passed
+//   through
 //                         only where it is this user's or root's
 //   /tmp/x, /data/shared  somebody else's, and others may write: whoever may can swap what is in it; refused
 //   a symbolic link       refused, but for those that belong to the system: root's, below directories of root alone

@@ -62,8 +62,7 @@ Status make_or_check(const Folder& parent, const std::string& path) {
   if (errno != EEXIST) return system_error("cannot create the output directory", path);
   const EntryStatus status = parent.status_of(name);
   if (status.kind == EntryKind::link) return Error{fmt::format("{} is a symbolic link: choose another -o", path)};
-  if (status.kind != EntryKind::directory)
-    return Error{fmt::format("{} is not a directory: choose another -o", path)};
+  if (status.kind != EntryKind::directory) return Error{fmt::format("{} is not a directory: choose another -o", path)};
   if (status.owner != geteuid())
     return Error{fmt::format("{} belongs to the user with the id {}: choose another -o", path, status.owner)};
   return Done{};

@@ -1,6 +1,5 @@
 #include "ingest/block_merge.h"
 
-
 #include <algorithm>
 #include <functional>
 #include <limits>
