@@ -1,23 +1,20 @@
 // The whyrss command: parse, dispatch, print errors.
-#include <cstdio>
 #include <exception>
+#include <new>
 
 #include "cli/command_line.h"
-#include "report/format.h"
+#include "cli/complain.h"
+#include "cli/output_file.h"
+#include "support/last_words.h"
 #include "support/process_title.h"
 
 namespace whyrss {
 namespace {
 
-int run(const UsageError& error) {
-  std::fprintf(stderr, "whyrss: %s\n", printable(error.message).c_str());
-  return error.exit_status;
-}
+constexpr int kFailed = 1, kCannotRecord = 125;
 
-int run(const ShowText& show) {
-  std::fputs(show.text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : 1;
-}
+int run(const UsageError& error) { return complain(error.message, error.exit_status); }
+int run(const ShowText& show) { return write_output(show.text, "", "the help"); }
 
 int run(RecordOptions options) {
   options.short_verdict = short_verdict;
@@ -35,16 +32,28 @@ int run(CollectOptions options) {
 }
 int run(const EnvOptions& options) { return run_env(options); }
 
+int run_all(const std::vector<std::string>& arguments) {
+  const CommandLine command = parse_command_line(arguments);
+  const bool records = std::holds_alternative<RecordOptions>(command);  // ends as its command did
+  const int failed = records ? kCannotRecord : kFailed;
+  install_last_words(failed);
+  try {
+    const int status = std::visit([](const auto& known) { return run(known); }, command);
+    if (status != 0 && !records && !has_said()) say("it failed without a reason (please report it)");
+    return status;
+  } catch (const std::bad_alloc&) {
+    say(kOutOfMemory);
+    return failed;
+  } catch (const std::exception& error) {
+    return complain(error.what(), failed);
+  }
+}
+
 }  // namespace
 }  // namespace whyrss
 
 int main(int argc, char** argv) {
-  try {
-    whyrss::remember_arguments(argc, argv);
-    const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
-    return std::visit([](const auto& command) { return whyrss::run(command); }, whyrss::parse_command_line(arguments));
-  } catch (const std::exception& error) {  // out of memory and the like
-    std::fprintf(stderr, "whyrss: %s\n", whyrss::printable(error.what()).c_str());
-    return 1;
-  }
+  whyrss::install_last_words(whyrss::kFailed);
+  whyrss::remember_arguments(argc, argv);
+  return whyrss::run_all(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
 }

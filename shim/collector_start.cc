@@ -87,7 +87,8 @@ bool launch_detached(const Launch& launch) noexcept {
   return !is_raw_error(raw_syscall(SYS_write, opener.number(), as_long(&word), 1));
 }
 
-bool read_ready_line(int fd, Text& session_value) noexcept {
+// False without a session; `reason` then is the collector's own, if it gave one.
+bool read_ready_line(int fd, Text& session_value, Text& reason) noexcept {
   constexpr std::string_view kWord = "WHYRSS_SESSION";
   static constinit std::array<char, 4352> line{};  // constructor only
   std::size_t filled = 0;
@@ -105,6 +106,7 @@ bool read_ready_line(int fd, Text& session_value) noexcept {
     std::string_view text(line.data(), filled);
     if (!text.ends_with('\n')) continue;
     text.remove_suffix(1);
+    if (text.starts_with('!')) reason.add(std::string_view(text.data() + 1, text.size() - 1));
     if (!text.starts_with(kWord) || text.size() <= kWord.size() + 1) return false;
     text.remove_prefix(kWord.size() + 1);  // a blank or =
     session_value.add(text);
@@ -172,7 +174,12 @@ bool start_collector(const char* output_dir, const char* const* environment, Tex
                                              .environment = copy.data(),
                                              .ready_fd = write_end.number()});
   }
-  if (launched && read_ready_line(read_end.number(), session_value)) return true;
+  static constinit Text reason;
+  if (launched && read_ready_line(read_end.number(), session_value, reason)) return true;
+  if (!reason.view().empty()) {
+    mistake.add(reason.view()).add(" (tracing is off)");
+    return false;
+  }
   mistake.add("the collector did not start: ")
       .add(program.c_str())
       .add(" collect --output ")

@@ -30,7 +30,7 @@ bool was_measured(const Comparison& comparison) {
                      [](const Contestant& who) { return !who.bare.empty() && !who.recorded.empty(); });
 }
 
-int print_own_allocator() { return std::fputs(describe_own_allocator().c_str(), stdout) >= 0 ? kDone : kNothing; }
+int print_own_allocator() { return write_output(describe_own_allocator(), "", "the answer"); }
 
 }  // namespace
 
@@ -57,7 +57,8 @@ int run_compare(const CompareOptions& options) {
     comparison.notes.push_back(fmt::format("{} {}: another allocator cannot be preloaded, nor its heap be looked into.",
                                            program.path, describe(program.kind)));
   const int written = write_output(rendered(comparison, options.format), options.output, "the comparison");
-  return written == kDone && !was_measured(comparison) ? kNothing : written;
+  if (written != kDone || was_measured(comparison)) return written;
+  return complain("nothing was measured" + (comparison.notes.empty() ? "" : ": " + comparison.notes.front()), kNothing);
 }
 
 }  // namespace whyrss

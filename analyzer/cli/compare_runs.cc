@@ -15,6 +15,7 @@
 
 #include "support/clock.h"
 #include "support/file.h"
+#include "support/last_words.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -33,7 +34,7 @@ constexpr int kCannotRun = 125, kNotFound = 127;
 void open_as(const std::string& path, int flags, int fd) {
   const int opened = open(path.c_str(), flags, 0600);
   if (opened < 0) {
-    write_fully(STDERR_FILENO, fmt::format("whyrss: cannot open {}: {}\n", path, std::strerror(errno)));
+    say(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
     _exit(kCannotRun);
   }
   dup2(opened, fd);
@@ -77,7 +78,7 @@ void preload_alone(const std::string& library) {
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
   execvp(arguments.front(), arguments.data());
-  write_fully(STDERR_FILENO, fmt::format("whyrss: cannot run {}: {}\n", plan.command.front(), std::strerror(errno)));
+  say(fmt::format("cannot run {}: {}", plan.command.front(), std::strerror(errno)));
   _exit(kNotFound);
 }
 
@@ -104,6 +105,12 @@ bool reap_ended() {
     if (pid < 0 && errno == ECHILD) return true;
     if (pid <= 0) return false;
   }
+}
+
+// What it throws must not unwind into its copy of the parent, which would remove the parent's files.
+[[noreturn]] void run_as_child(const std::function<void()>& child) noexcept {
+  child();
+  _exit(kCannotRun);
 }
 
 }  // namespace
@@ -139,8 +146,7 @@ pid_t Runner::start(const std::function<void()>& child) {
   const pid_t pid = fork();
   if (pid != 0) return pid;
   sigprocmask(SIG_SETMASK, &before_, nullptr);
-  child();
-  _exit(kCannotRun);
+  run_as_child(child);
 }
 
 // Waits for `pid`; a signal that ends the job is passed on to it, unless the terminal has done so already.

@@ -16,6 +16,7 @@
 #include "report/format.h"
 #include "shim/trace/trace_format.h"
 #include "support/file.h"
+#include "support/last_words.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -156,7 +157,7 @@ void Comparing::note_failure(const Entrant& entrant, const char* way, int round,
   const std::string end = describe_end(result.status);
   if (end.empty()) return;
   progress("");
-  std::fprintf(stderr, "whyrss: %s, %s run %d: %s\n", entrant.contestant.label.c_str(), way, round, end.c_str());
+  say(fmt::format("{}, {} run {}: {}", entrant.contestant.label, way, round, end));
   if (options_.show_output) return;
   const std::string said = last_lines(workplace_.error_output());
   if (!said.empty()) std::fprintf(stderr, "%s\n", said.c_str() + 1);

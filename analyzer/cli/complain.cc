@@ -3,12 +3,13 @@
 #include <cstdio>
 
 #include "report/format.h"
+#include "support/last_words.h"
 
 namespace whyrss {
 
 int complain(const std::string& text, int status) {
   std::fflush(stdout);  // what was seen comes before what could not be done
-  std::fprintf(stderr, "whyrss: %s\n", printable(text).c_str());
+  say(printable(text));
   return status;
 }
 

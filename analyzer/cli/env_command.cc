@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 #include <filesystem>
 #include <system_error>
+
+#include "cli/complain.h"
+#include "cli/output_file.h"
 
 namespace whyrss {
 namespace {
@@ -29,15 +31,12 @@ int run_env(const EnvOptions& options) {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   const fs::path shim = (self.parent_path().parent_path() / "lib" / "libwhyrss.so").lexically_normal();
-  if (error || !fs::exists(shim, error)) {
-    std::fprintf(stderr, "whyrss: %s is missing: install whyrss with its library\n", shim.c_str());
-    return 1;
-  }
+  if (error || !fs::exists(shim, error))
+    return complain(shim.string() + " is missing: install whyrss with its library");
   const std::string wanted = options.output.empty() ? "whyrss-%h-%p" : options.output;
   const fs::path output = fs::absolute(wanted, error).lexically_normal();
   const std::string lines = env_lines(shim.string(), error ? wanted : output.string(), options.options);
-  std::fputs(lines.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? 0 : 1;
+  return write_output(lines, "", "the lines");
 }
 
 }  // namespace whyrss

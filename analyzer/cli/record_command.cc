@@ -23,6 +23,7 @@
 #include "collect/recording_directory.h"
 #include "collect/target_kind.h"
 #include "support/clock.h"
+#include "support/last_words.h"
 #include "support/process_title.h"
 #include "support/text.h"
 
@@ -31,8 +32,6 @@ namespace {
 
 constexpr int kCannotRecord = 125, kNotExecutable = 126, kNotFound = 127;
 constexpr std::int64_t kCollectorEndsNs = 2'000'000'000;
-
-void say(const std::string& text) { write_fully(STDERR_FILENO, "whyrss: " + text + "\n"); }
 
 int refuse(int status, const std::string& text) {
   say(text);

@@ -14,7 +14,7 @@
 #include "ingest/load.h"
 #include "ingest/name_file.h"
 #include "ingest/recording_check.h"
-#include "recording/manifest.h"
+#include "recording/recording_folder.h"
 #include "report/format.h"
 #include "report/json.h"
 #include "report/markdown.h"
@@ -46,8 +46,8 @@ constexpr double kBriefS = 0.1;
 
 // As the recording's own account of it says.
 bool is_brief(const std::string& recording_directory) {
-  const auto text = read_file(recording_directory + "/manifest.json");
-  const auto manifest = text ? parse_manifest(*text, "manifest.json") : Result<Manifest>(Error{text.error()});
+  const auto folder = open_recording(recording_directory);
+  const auto manifest = folder ? read_manifest(*folder) : Result<Manifest>(Error{folder.error()});
   return manifest && manifest->ended_ns != 0 &&
          static_cast<double>(manifest->ended_ns - manifest->started_ns) < kBriefS * 1e9;
 }
@@ -66,18 +66,18 @@ std::uintmax_t event_bytes(const std::string& recording_directory) {
   return sum;
 }
 
-// Names for the native frames of `recording`, which gets the notes about them too. What had to be read from
-// ELF files is kept for the next time, and for other machines.
-void name_frames(RecordingAccount& recording, const ReadLimits& limits) {
+// Names for the native frames of `recording`, which lies in `folder` and gets the notes about them too. What had to be
+// read from ELF files is kept for the next time, and for other machines.
+void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLimits& limits) {
   RecordingInfo& info = recording.info;
   std::vector<std::string> damage;
-  NameTable names = read_name_file(info.path, info.session, &damage);
+  NameTable names = read_name_file(folder, info.session, &damage);
   add_damage(damage, info);
   Symbolized done = symbolize(recording.stacks, names, limits);
   // A damaged file is replaced by a whole one only when all that it held is there again.
   const bool replaces = damage.empty() ? done.learned : done.notes.empty();
   for (std::string& note : done.notes) info.notes.push_back(std::move(note));
-  if (replaces) static_cast<void>(write_name_file(info.path, info.session, names));  // else they are read again
+  if (replaces) static_cast<void>(write_name_file(folder, info.session, names));  // else they are read again
 }
 
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.
@@ -116,7 +116,9 @@ int run_report(const ReportOptions& options) {
     if (!parsed) return complain(parsed.error(), kUsage);
     condition = *parsed;
   }
-  Result<RecordingAccount> recording = load_account(options.recording);
+  const Result<Folder> folder = open_recording(options.recording);
+  if (!folder) return complain(folder.error(), kUnreadable);
+  Result<RecordingAccount> recording = load_account(*folder);
   if (!recording) return complain(recording.error(), kUnreadable);
   const Result<Interval> interval = parse_interval(*recording, options.from, options.to);
   if (!interval) return complain(interval.error(), kUsage);
@@ -124,7 +126,7 @@ int run_report(const ReportOptions& options) {
     return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
                     kUsage);
 
-  name_frames(*recording, ReadLimits{});
+  name_frames(*recording, *folder, ReadLimits{});
   const View view = build_view(*recording, *interval, options.pid);
   const int written = write_output(rendered(options, view), options.output, "the report");
   if (written != kDone || options.fail_if.empty()) return written;
@@ -136,14 +138,26 @@ int run_report(const ReportOptions& options) {
                   kFailIfHeld);
 }
 
-Result<RecordingAccount> load_with_names(const std::string& recording_directory) {
-  Result<RecordingAccount> recording = load_account(recording_directory);
-  if (recording) name_frames(*recording, ReadLimits{});
+namespace {
+
+Result<RecordingAccount> load_named(const std::string& recording_directory, const ReadLimits& limits) {
+  const Result<Folder> folder = open_recording(recording_directory);
+  if (!folder) return Error{folder.error()};
+  Result<RecordingAccount> recording = load_account(*folder);
+  if (recording) name_frames(*recording, *folder, limits);
   return recording;
 }
 
+}  // namespace
+
+Result<RecordingAccount> load_with_names(const std::string& recording_directory) {
+  return load_named(recording_directory, ReadLimits{});
+}
+
 std::string short_verdict(const std::string& recording_directory) {
-  Result<RecordingAccount> recording = load_account(recording_directory);
+  const Result<Folder> folder = open_recording(recording_directory);
+  if (!folder) return "whyrss: " + printable(folder.error()) + "\n";
+  Result<RecordingAccount> recording = load_account(*folder);
   if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
   TextStyle style;
   style.colour = wants_colour(STDERR_FILENO);
@@ -152,15 +166,14 @@ std::string short_verdict(const std::string& recording_directory) {
     const std::vector<Verdict> verdicts = find_verdicts(nameless);
     if (!shows_lines(verdicts)) return render_short(nameless, verdicts, style);
   }
-  name_frames(*recording, kLimitsAtEnd);
+  name_frames(*recording, *folder, kLimitsAtEnd);
   const View view = build_view(*recording, whole_life(*recording), std::nullopt);
   return render_short(view, find_verdicts(view), style);
 }
 
 void store_names(const std::string& recording_directory) {
   if (is_brief(recording_directory) || event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
-  Result<RecordingAccount> recording = load_account(recording_directory);
-  if (recording) name_frames(*recording, kLimitsAtEnd);
+  static_cast<void>(load_named(recording_directory, kLimitsAtEnd));  // else the first report reads them
 }
 
 }  // namespace whyrss

@@ -551,7 +551,7 @@ void Collector::drain_between() {
 
 void Collector::log(const std::string& line) {
   const std::string path = setup_.directory.path + "/collector.log";
-  const Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  const Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (fd) write_fully(fd.get(), fmt::format("{} {}\n", rfc3339(clock_ns(CLOCK_REALTIME)), line));
 }
 

@@ -9,9 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "procfs/process_stat.h"
+#include "support/clock.h"
+#include "support/dead_socket.h"
 
 namespace whyrss {
 namespace {
@@ -20,6 +23,17 @@ namespace {
 constexpr int kBacklog = 1024;
 // Connections whose process was stopped before it sent anything.
 constexpr std::size_t kMostSilent = 16;
+
+// Between bind() and listen() a living one looks like a dead one.
+constexpr std::int64_t kSettledS = 60;
+
+// "whyrss.<session>.memory"
+bool is_of_a_session(std::string_view name) {
+  constexpr std::string_view kPrefix = "whyrss.", kSuffix = ".memory";
+  constexpr std::size_t kSessionDigits = 32;
+  return name.size() == kPrefix.size() + kSessionDigits + kSuffix.size() && name.starts_with(kPrefix) &&
+         name.ends_with(kSuffix);
+}
 
 bool fits(const std::string& path) { return path.size() < sizeof(sockaddr_un::sun_path); }
 
@@ -66,7 +80,17 @@ Received receive(const Fd& connection, HandedMemory& handed) {
 
 }  // namespace
 
+void remove_dead_sockets(const Folder& folder, std::int64_t least_age_s) {
+  const auto names = folder.list();
+  if (!names) return;
+  const std::int64_t now_s = clock_ns(CLOCK_REALTIME) / 1'000'000'000;
+  for (const std::string& name : *names)
+    if (is_of_a_session(name) && now_s - folder.status_of(name).changed_s >= least_age_s)
+      remove_dead_socket(folder, name);
+}
+
 Result<HandoverSocket> HandoverSocket::open(const std::string& pool_path, const std::string& recording_directory) {
+  if (const auto shared_memory = Folder::open("/dev/shm")) remove_dead_sockets(*shared_memory, kSettledS);
   for (const std::string& path : {pool_path + ".memory", recording_directory + "/memory"}) {
     if (!fits(path)) continue;
     HandoverSocket result;

@@ -1,4 +1,11 @@
 // Where the processes of the tree hand over their userfaultfd (PoolHeader::handover_path).
+//
+// A file, not an abstract name, which would go with the collector: an abstract name belongs to a network namespace. A
+// process of the tree in another one (unshare -n, a container) could not reach it, and every user of the same one sees
+// it in /proc/net/unix and may listen there once the collector is dead; a userfaultfd reads and writes its process's
+// memory. A socket in /dev/shm is reached by the same user alone, and nobody else can put another in its place (the
+// sticky bit). The price: it stays when the collector is killed. A report removes it (ingest/pool_rescue), or the next
+// recording of the same user. Pools are never removed so: they hold what a report of their recording still wants.
 #pragma once
 
 #include <sys/types.h>
@@ -9,8 +16,12 @@
 
 #include "shim/trace/pool.h"
 #include "support/file.h"
+#include "support/folder.h"
 
 namespace whyrss {
+
+// Those of sessions of this user at which nobody listens any more, if they are older than that.
+void remove_dead_sockets(const Folder& folder, std::int64_t least_age_s);
 
 struct HandedMemory {
   pid_t pid = 0;  // here; who connected, by the kernel's word
@@ -22,7 +33,8 @@ struct HandedMemory {
 class HandoverSocket {
  public:
   HandoverSocket() = default;
-  // Beside the pool's file; else, where that has none or a name too long for a socket, in `recording_directory`.
+  // Removes sockets of dead collectors first. Beside the pool's file; else, where that has none or a name too long for
+  // a socket, in `recording_directory`.
   static Result<HandoverSocket> open(const std::string& pool_path, const std::string& recording_directory);
   HandoverSocket(HandoverSocket&& other) noexcept;
   HandoverSocket& operator=(HandoverSocket&& other) noexcept;

@@ -50,8 +50,9 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
   return result;
 }
 
-// In the child. What comes through the gate: "<number of variables>", then NAME=VALUE..., then argv.
-[[noreturn]] void wait_and_exec(int gate, int result, const sigset_t& mask) {
+// In the child: nothing that it throws may go on in its copy of record. What comes through the gate: "<number of
+// variables>", then NAME=VALUE..., then argv.
+[[noreturn]] void wait_and_exec(int gate, int result, const sigset_t& mask) noexcept {
   const auto text = read_all(gate, "gate");
   std::vector<std::string> words = text ? split(*text, '\0') : std::vector<std::string>{};
   const std::size_t variables = words.empty() ? 0 : parse_number<std::size_t>(words.front()).value_or(0);

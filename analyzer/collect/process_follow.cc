@@ -117,7 +117,7 @@ Result<ProcessFollow> ProcessFollow::begin(const FollowContext& context, Process
 // Both, or none: then they can be made later.
 Status ProcessFollow::make_files() {
   const std::string directory = context_->directory + "/" + directory_name();
-  if (mkdir(directory.c_str(), 0777) != 0 && errno != EEXIST) return system_error("cannot create", directory);
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return system_error("cannot create", directory);
   const auto make = [&](trace::FileKind kind, const char* name, FrameWriter& writer) -> Status {
     auto made = FrameWriter::create(
         directory + "/" + name,

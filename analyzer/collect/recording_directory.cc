@@ -15,12 +15,16 @@
 #include <optional>
 #include <vector>
 
+#include "collect/output_parent.h"
+
 namespace whyrss {
 namespace {
 
 namespace fs = std::filesystem;
 
 constexpr int kMaxSuffix = 100'000;
+// A recording holds names of files and functions, and command lines.
+constexpr mode_t kMode = 0700;
 
 std::string first_of_environment(std::initializer_list<const char*> names) {
   for (const char* name : names)
@@ -36,7 +40,7 @@ std::string host_name() {
 
 // Nothing when somebody else holds it.
 std::optional<Fd> lock_directory(const std::string& path) {
-  Fd lock(open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  Fd lock(open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock) return std::nullopt;
   // A file system without locks (some NFS mounts) gives ENOLCK: then the mkdir alone has to do.
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return std::nullopt;
@@ -49,6 +53,25 @@ bool holds_only_the_lock(const std::string& path) {
   std::error_code error;
   const fs::directory_iterator entries(path, error);
   return !error && std::ranges::all_of(entries, is_lock);
+}
+
+// Makes the directory of the recording, or checks the one that is there.
+Status make_or_check(const Folder& parent, const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  if (mkdirat(parent.fd(), name.c_str(), kMode) == 0) return Done{};
+  if (errno != EEXIST) return system_error("cannot create the output directory", path);
+  const EntryStatus status = parent.status_of(name);
+  if (status.kind == EntryKind::link) return Error{fmt::format("{} is a symbolic link: choose another -o", path)};
+  if (status.kind != EntryKind::directory) return Error{fmt::format("{} is not a directory: choose another -o", path)};
+  if (status.owner != geteuid())
+    return Error{fmt::format("{} belongs to the user with the id {}: choose another -o", path, status.owner)};
+  return Done{};
+}
+
+// What it held was made by this user's leave; what comes is for nobody else.
+void close_to_others(const Folder& parent, const std::string& path) {
+  const auto folder = parent.open_folder(fs::path(path).filename().string());
+  if (folder) static_cast<void>(folder->set_mode(kMode));  // refused by file systems without modes
 }
 
 // The caller holds its lock, which stays.
@@ -96,14 +119,11 @@ std::string absolute_path(const std::string& path) {
 
 Result<RecordingDirectory> make_recording_directory(const std::string& path, WhenTaken when_taken) {
   std::error_code error;
-  const fs::path parent = fs::path(path).parent_path();
-  if (!parent.empty()) fs::create_directories(parent, error);
+  const auto parent = open_output_parent(path);
+  if (!parent) return Error{parent.error()};
   std::string candidate = path;
   for (int suffix = 1; suffix < kMaxSuffix; ++suffix) {
-    if (mkdir(candidate.c_str(), 0777) != 0 && errno != EEXIST)
-      return system_error("cannot create the output directory", candidate);
-    if (!fs::is_directory(candidate, error))
-      return Error{fmt::format("{} is not a directory: choose another -o", candidate)};
+    if (const Status usable = make_or_check(*parent, candidate); !usable) return Error{usable.error()};
     const bool empty = fs::is_empty(candidate, error);
     if (error) return Error{fmt::format("cannot use the output directory {}: {}", candidate, error.message())};
     const bool replaces = !empty && when_taken == WhenTaken::replace;
@@ -122,8 +142,10 @@ Result<RecordingDirectory> make_recording_directory(const std::string& path, Whe
         if (const Status cleared = clear_old_recording(candidate); !cleared) return Error{cleared.error()};
       }
       // Another one may have come, and even gone, since it was found empty.
-      if (lock && holds_only_the_lock(candidate))
+      if (lock && holds_only_the_lock(candidate)) {
+        close_to_others(*parent, candidate);
         return RecordingDirectory{.path = candidate, .lock = std::move(*lock)};
+      }
       if (when_taken != WhenTaken::choose_next)
         return Error{fmt::format("{} is being used by another whyrss: choose another -o", candidate)};
     }

@@ -1,7 +1,5 @@
 #include "ingest/block_merge.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
 #include <functional>
 #include <limits>
@@ -71,7 +69,7 @@ BlockMerge::OpenFrame& BlockMerge::frame(std::uint32_t number) {
   OpenFrame& open = found->second;
   if (!added) return open;
   const RawFrame& stored = file_->frames[number];
-  if (stored.stored_at != 0 && !fd_) fd_ = Fd(::open(file_->path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (stored.stored_at != 0 && !fd_) fd_ = file_->reopen();
   auto payload = load_payload(stored, fd_.get(), kPayloadSlack);
   if (!payload) return open;
   open.payload = std::move(*payload);

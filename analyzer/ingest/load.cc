@@ -1,16 +1,13 @@
 #include "ingest/load.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <climits>
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <utility>
@@ -18,73 +15,46 @@
 
 #include "ingest/build.h"
 #include "ingest/oom_words.h"
-#include "ingest/pool_leftovers.h"
 #include "ingest/pool_rescue.h"
 #include "ingest/process_input.h"
 #include "ingest/recording_check.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"
+#include "recording/recording_folder.h"
 #include "support/file.h"
 #include "support/text.h"
 
 namespace whyrss {
 namespace {
 
-namespace fs = std::filesystem;
 using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
 
 constexpr const char* kCannotProve =
     "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
 
-Result<Manifest> read_manifest(const std::string& directory) {
-  struct stat status {};
-  if (stat(directory.c_str(), &status) != 0) return system_error("cannot open the recording", directory);
-  if (!S_ISDIR(status.st_mode))
-    return Error{fmt::format("{} is no whyrss recording: it is not a directory", directory)};
-  const std::string path = directory + "/manifest.json";
-  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode))
-    return Error{fmt::format("{} is no whyrss recording: its manifest.json is no file", directory)};
-  const auto text = read_file(path);
-  if (!text) {
-    std::error_code error;
-    if (!fs::exists(path, error) && !error)
-      return Error{fmt::format("{} is no whyrss recording: it has no manifest.json", directory)};
-    return Error{text.error()};
-  }
-  return parse_manifest(*text, path);
-}
-
-// One of the two files of a process; what cannot be read is said in its `damage`.
-void read_frames(const std::string& recording_dir, trace::FileKind kind, const RecordingCheck& check,
-                 ProcessInput& input) {
+// One of the two files of a process; what cannot be read is said in its `damage`. Fails for what no recording has in its
+// place.
+Status read_frames(const Folder& recording, trace::FileKind kind, const RecordingCheck& check, ProcessInput& input) {
   FrameFile& file = kind == trace::FileKind::events ? input.events : input.pages;
   const std::string name = fmt::format("{}/{}", input.directory, name_of(kind));
-  const std::string path = recording_dir + "/" + name;
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) {
+  const EntryStatus entry = recording.status_of(name);
+  if (entry.kind == EntryKind::missing) {
     input.damage.push_back(name + ": missing");
-    return;
+    return Done{};
   }
-  auto parsed = read_frame_file(path);
+  if (entry.kind != EntryKind::file)
+    return Error{fmt::format("{} is no regular file: the recording is not read", recording.path_of(name))};
+  auto parsed = read_frame_file(recording, name);
+  // What a crash leaves has some of its frames.
+  if (!parsed && entry.size_bytes > trace::kMaxFrameBytes) return Error{parsed.error()};
   if (!parsed) {
     input.damage.push_back(parsed.error());
-    return;
+    return Done{};
   }
   file = std::move(*parsed);
   const FileIdentity expected{.kind = kind, .session = {}, .pid = input.pid, .start_ticks = input.start_ticks};
   for (std::string& line : check.check_file(file, expected, input.directory)) input.damage.push_back(std::move(line));
-}
-
-// "<host>.<pid>.<start_ticks>"; the host may hold dots.
-bool parse_process_name(const std::string& name, std::uint32_t& pid, std::uint64_t& start_ticks) {
-  const auto parts = split(name, '.');
-  if (parts.size() < 3) return false;
-  const auto ticks = parse_number<std::uint64_t>(parts[parts.size() - 1]);
-  const auto number = parse_number<std::uint32_t>(parts[parts.size() - 2]);
-  if (!ticks || !number || *number == 0 || *number > INT_MAX) return false;
-  pid = *number;
-  start_ticks = *ticks;
-  return true;
+  return Done{};
 }
 
 struct Processes {
@@ -92,28 +62,22 @@ struct Processes {
   std::vector<std::string> damage;  // of the recording as a whole
 };
 
-Result<Processes> read_processes(const std::string& directory, const Manifest& manifest) {
-  std::error_code error;
+Result<Processes> read_processes(const Folder& recording, const Manifest& manifest) {
+  const auto found = list_processes(recording);
+  if (!found) return Error{found.error()};
   std::set<std::string> names;
-  for (auto entry = fs::directory_iterator(directory, error); !error && entry != fs::directory_iterator();
-       entry.increment(error)) {
-    std::error_code of_entry;
-    std::uint32_t pid = 0;
-    std::uint64_t start_ticks = 0;
-    const std::string name = entry->path().filename().string();
-    if (entry->is_directory(of_entry) && parse_process_name(name, pid, start_ticks)) names.insert(name);
-  }
-  if (error) return Error{fmt::format("cannot list {}: {}", directory, error.message())};
+  for (const ProcessFolder& process : *found) names.insert(process.name);
   const RecordingCheck check(manifest);
   Processes processes;
   processes.damage = check.check_directories(names);
-  for (const std::string& name : names) {
-    if (!check.is_own(name)) continue;
+  for (const ProcessFolder& process : *found) {
+    if (!check.is_own(process.name)) continue;
     auto input = std::make_unique<ProcessInput>();
-    input->directory = name;
-    parse_process_name(name, input->pid, input->start_ticks);
-    read_frames(directory, trace::FileKind::events, check, *input);
-    read_frames(directory, trace::FileKind::pages, check, *input);
+    input->directory = process.name;
+    input->pid = process.pid;
+    input->start_ticks = process.start_ticks;
+    for (const trace::FileKind kind : {trace::FileKind::events, trace::FileKind::pages})
+      if (Status read = read_frames(recording, kind, check, *input); !read) return Error{read.error()};
     processes.inputs.push_back(std::move(input));
   }
   return processes;
@@ -127,9 +91,9 @@ bool is_this_boot(const Manifest& manifest) {
 }
 
 // Only a living collector holds the lock. Asking takes it for a moment, shared, and never waits.
-bool collector_lives(const std::string& directory) {
-  const Fd lock(open((directory + "/lock").c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  return lock && flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+bool collector_lives(const Folder& recording) {
+  const auto lock = recording.open_file("lock");
+  return lock && flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 // Of a job that was killed together with its collector, or before that could look at it.
@@ -171,38 +135,37 @@ bool ended_unseen(const Manifest& manifest, const Inputs& inputs, const Recordin
 }  // namespace
 
 Result<RecordingAccount> load_account(const std::string& recording_dir) {
-  bool is_held = collector_lives(recording_dir);
-  auto manifest = read_manifest(recording_dir);
+  const auto folder = open_recording(recording_dir);
+  if (!folder) return Error{folder.error()};
+  return load_account(*folder);
+}
+
+Result<RecordingAccount> load_account(const Folder& folder) {
+  bool is_held = collector_lives(folder);
+  auto manifest = read_manifest(folder);
   // It may have ended in between: what it left behind is told by what it wrote last.
-  if (is_held && !collector_lives(recording_dir)) {
+  if (is_held && !collector_lives(folder)) {
     is_held = false;
-    manifest = read_manifest(recording_dir);
+    manifest = read_manifest(folder);
   }
   if (!manifest) return Error{manifest.error()};
   const bool this_boot = is_this_boot(*manifest);
   const bool closed = manifest->state == "complete";
   const bool running = !closed && this_boot && is_held;
-  auto processes = read_processes(recording_dir, *manifest);
+  auto processes = read_processes(folder, *manifest);
   if (!processes) return Error{processes.error()};
   Inputs& inputs = processes->inputs;
 
   // While the collector lives it recycles chunks under our hands, and stores them within a second.
-  std::optional<PoolCopy> pool;
-  std::uint64_t leftover_bytes = 0;
-  if (!closed && !running) {
-    // In this order: another report may be moving it now.
-    if (this_boot) pool = PoolCopy::read(manifest->pool_path, manifest->session);
-    if (pool)
-      rescue_pool(recording_dir, manifest->pool_path);
-    else
-      pool = PoolCopy::read(rescued_pool_path(recording_dir), manifest->session);
-    if (pool) leftover_bytes = pool->add_to(inputs);
-  }
+  Leftovers leftovers;
+  if (!closed && !running) leftovers = take_leftovers(folder, *manifest, this_boot);
+  const std::uint64_t leftover_bytes = leftovers.pool ? leftovers.pool->add_to(inputs) : 0;
   RecordingAccount recording = build_account(*manifest, inputs);
   RecordingInfo& info = recording.info;
-  info.path = recording_dir;
+  info.path = folder.path();
   add_damage(processes->damage, info);
   if (closed && manifest->format < trace::kFirstNumberedVersion) info.notes.emplace_back(kCannotProve);
+  if (!leftovers.why_not.empty()) info.notes.push_back(leftovers.why_not);
   if (leftover_bytes > 0)
     info.notes.push_back(fmt::format("{} bytes of events that the collector had not stored", leftover_bytes));
   const bool orphaned = manifest->state == "recording" && this_boot && !running;

@@ -1,10 +1,9 @@
 #include "ingest/name_file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -54,10 +53,8 @@ std::string cache_directory() {
   return "";
 }
 
-std::string path_in_recording(const std::string& recording_dir) { return recording_dir + "/symbols.zst"; }
-std::string path_in_cache(const std::string& directory, const std::string& session) {
-  return fmt::format("{}/{}.symbols.zst", directory, session);
-}
+constexpr const char* kInRecording = "symbols.zst";
+std::string name_in_cache(const std::string& session) { return session + ".symbols.zst"; }
 
 Json render_module(const Module& module, const ModuleNames& names) {
   Json entries = Json::array();
@@ -89,22 +86,17 @@ void add_module(const Json& json, NameTable& table) {
   table[module] = std::move(names);
 }
 
-// `name`: for what is wrong with it.
-NameTable read_one(const std::string& path, const std::string& name, const std::string& session,
+// What is wrong with it is added to `damage`.
+NameTable read_one(const Folder& folder, const std::string& name, const std::string& session,
                    std::vector<std::string>& damage) {
   NameTable table;
-  std::error_code error;
-  if (!fs::exists(path, error)) return table;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kLargestFileBytes || error) {
+  const EntryStatus entry = folder.status_of(name);
+  if (entry.kind == EntryKind::missing) return table;
+  if (entry.kind != EntryKind::file || entry.size_bytes > kLargestFileBytes) {
     damage.push_back(name + ": is no file, or too large for one of names, and was left out");
     return table;
   }
-  const auto text = read_file(path);
-  if (!text) {
-    damage.push_back(text.error());
-    return table;
-  }
-  auto file = parse_frame_file(std::as_bytes(std::span(*text)), name);
+  auto file = read_frame_file(folder, name);
   if (!file) {
     damage.push_back(file.error());
     return table;
@@ -129,51 +121,65 @@ NameTable read_one(const std::string& path, const std::string& name, const std::
   return table;
 }
 
-Status write_one(const std::string& path, const trace::SessionId& session, const NameTable& names) {
-  const std::string fresh = fmt::format("{}.{}", path, getpid());
-  unlink(fresh.c_str());
-  Status status = Done{};
-  {
-    auto writer =
-        FrameWriter::create(fresh, {.kind = trace::FileKind::names, .session = session, .frame_count = names.size()});
-    if (!writer) return Error{writer.error()};
-    for (const auto& [module, known] : names) {
-      const std::string text = render_module(module, known).dump(-1, ' ', false, Json::error_handler_t::replace);
-      status = writer->append(trace::FrameKind::names, static_cast<std::uint64_t>(monotonic_ns()),
-                              std::as_bytes(std::span(text)));
-      if (!status) break;
-    }
+Status write_names(FrameWriter& writer, const NameTable& names) {
+  for (const auto& [module, known] : names) {
+    const std::string text = render_module(module, known).dump(-1, ' ', false, Json::error_handler_t::replace);
+    if (Status status = writer.append(trace::FrameKind::names, static_cast<std::uint64_t>(monotonic_ns()),
+                                      std::as_bytes(std::span(text)));
+        !status)
+      return status;
   }
-  if (status && rename(fresh.c_str(), path.c_str()) == 0) return status;
-  if (status) status = system_error("cannot rename to", path);
-  unlink(fresh.c_str());
+  return Done{};
+}
+
+Status write_one(const Folder& folder, const std::string& name, const trace::SessionId& session,
+                 const NameTable& names) {
+  const std::string fresh = fmt::format("{}.{}", name, getpid());
+  folder.remove(fresh);
+  auto file = folder.create_file(fresh);
+  if (!file) return Error{file.error()};
+  auto writer = FrameWriter::start(std::move(*file), folder.path_of(fresh),
+                                   {.kind = trace::FileKind::names, .session = session, .frame_count = names.size()});
+  Status status = writer ? write_names(*writer, names) : Status(Error{writer.error()});
+  if (status) status = folder.rename(fresh, name);
+  if (!status) folder.remove(fresh);
   return status;
+}
+
+Result<Folder> open_cache() {
+  const std::string cache = cache_directory();
+  return cache.empty() ? Result<Folder>(Error{"no directory for a cache"}) : Folder::open(cache);
+}
+
+// What somebody else has made is left as it is.
+bool may_write(const Folder& recording) {
+  return recording.status().owner == geteuid() && faccessat(recording.fd(), ".", W_OK, AT_EACCESS) == 0;
 }
 
 }  // namespace
 
-NameTable read_name_file(const std::string& recording_dir, const std::string& session,
-                         std::vector<std::string>* damage) {
+NameTable read_name_file(const Folder& recording, const std::string& session, std::vector<std::string>* damage) {
   std::vector<std::string> ignored;
   std::vector<std::string>& found = damage == nullptr ? ignored : *damage;
-  NameTable names = read_one(path_in_recording(recording_dir), "symbols.zst", session, found);
-  const std::string cache = cache_directory();
-  if (access(recording_dir.c_str(), W_OK) == 0 || cache.empty() || !parse_session(session)) return names;
-  const std::string cache_path = path_in_cache(cache, session);
-  NameTable cached = read_one(cache_path, cache_path, session, found);
+  NameTable names = read_one(recording, kInRecording, session, found);
+  if (may_write(recording) || !parse_session(session)) return names;
+  const auto cache = open_cache();
+  if (!cache) return names;
+  NameTable cached = read_one(*cache, name_in_cache(session), session, found);
   cached.merge(names);  // the cache is the later one
   return cached;
 }
 
-Status write_name_file(const std::string& recording_dir, const std::string& session, const NameTable& names) {
+Status write_name_file(const Folder& recording, const std::string& session, const NameTable& names) {
   const auto id = parse_session(session);
   if (!id) return Error{"the recording has no session id"};
-  Status in_place = write_one(path_in_recording(recording_dir), *id, names);
-  const std::string cache = cache_directory();
-  if (in_place || cache.empty()) return in_place;
+  Status in_place = Error{"it belongs to somebody else"};
+  if (may_write(recording)) in_place = write_one(recording, kInRecording, *id, names);
+  if (in_place) return in_place;
   std::error_code error;
-  fs::create_directories(cache, error);
-  return write_one(path_in_cache(cache, session), *id, names);
+  fs::create_directories(cache_directory(), error);
+  const auto cache = open_cache();
+  return cache ? write_one(*cache, name_in_cache(session), *id, names) : in_place;
 }
 
 }  // namespace whyrss

@@ -10,16 +10,17 @@
 #include <vector>
 
 #include "model/name_table.h"
+#include "support/folder.h"
 #include "support/result.h"
 
 namespace whyrss {
 
-// What `recording_dir` or, where that cannot be written to, the user's cache keeps for the recording with this
-// session (32 hex digits). What of it could not be read is added to `damage`, with the file's name.
-NameTable read_name_file(const std::string& recording_dir, const std::string& session,
+// What `recording` or, where that is somebody else's or cannot be written to, the user's cache keeps for the recording
+// with this session (32 hex digits). What of it could not be read is added to `damage`, with the file's name.
+NameTable read_name_file(const Folder& recording, const std::string& session,
                          std::vector<std::string>* damage = nullptr);
 
-// To the directory, or else to the user's cache: $XDG_CACHE_HOME/whyrss or ~/.cache/whyrss.
-Status write_name_file(const std::string& recording_dir, const std::string& session, const NameTable& names);
+// To the recording, or else to the user's cache: $XDG_CACHE_HOME/whyrss or ~/.cache/whyrss.
+Status write_name_file(const Folder& recording, const std::string& session, const NameTable& names);
 
 }  // namespace whyrss

@@ -1,46 +1,56 @@
 #include "ingest/pool_leftovers.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <new>
 
 #include "recording/lease_reader.h"
-#include "support/file.h"
+#include "support/folder.h"
 #include "support/text.h"
 
 namespace whyrss {
 namespace {
 
 constexpr std::align_val_t kPoolAlignment{alignof(trace::PoolHeader)};
-constexpr std::int64_t kMostPoolBytes = 4LL * 1024 * 1024 * 1024;
+// The collector's has 16 MiB.
+constexpr std::uint64_t kMostPoolBytes = 256UL << 20;
+
+bool read_at(const Fd& fd, std::byte* bytes, std::size_t size_bytes) {
+  for (std::size_t used = 0; used < size_bytes;) {
+    const ssize_t got = pread(fd.get(), bytes + used, size_bytes - used, static_cast<off_t>(used));
+    if (got <= 0) return false;
+    used += static_cast<std::size_t>(got);
+  }
+  return true;
+}
+
+// By what its header says, before room for the rest is made.
+bool is_pool_of(const Fd& fd, std::uint64_t size_bytes, const std::string& session) {
+  if (size_bytes < sizeof(trace::PoolHeader) || size_bytes > kMostPoolBytes) return false;
+  alignas(trace::PoolHeader) std::array<std::byte, sizeof(trace::PoolHeader)> bytes{};
+  if (!read_at(fd, bytes.data(), bytes.size())) return false;
+  const auto* header = reinterpret_cast<const trace::PoolHeader*>(bytes.data());
+  return header->magic == trace::kPoolMagic && header->total_bytes == size_bytes &&
+         hex32(header->session.high, header->session.low) == session;
+}
 
 }  // namespace
 
 void PoolCopy::Free::operator()(std::byte* bytes) const { ::operator delete(bytes, kPoolAlignment); }
 
-std::optional<PoolCopy> PoolCopy::read(const std::string& path, const std::string& session) {
-  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-  struct stat status {};
-  if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return std::nullopt;
-  if (status.st_size < static_cast<off_t>(sizeof(trace::PoolHeader)) || status.st_size > kMostPoolBytes)
-    return std::nullopt;
-  const auto size_bytes = static_cast<std::size_t>(status.st_size);
+Result<PoolCopy> PoolCopy::read(const Fd& fd, const std::string& session) {
+  const std::uint64_t size_bytes = status_of(fd).size_bytes;
+  if (!is_pool_of(fd, size_bytes, session)) return Error{"it does not belong to this recording"};
   PoolCopy copy;
   copy.bytes_.reset(static_cast<std::byte*>(::operator new(size_bytes, kPoolAlignment)));
-  std::size_t used = 0;
-  while (used < size_bytes) {
-    const ssize_t got = pread(fd.get(), copy.bytes_.get() + used, size_bytes - used, static_cast<off_t>(used));
-    if (got <= 0) return std::nullopt;
-    used += static_cast<std::size_t>(got);
-  }
+  if (!read_at(fd, copy.bytes_.get(), size_bytes)) return Error{"it cannot be read"};
   copy.pool_ = trace::open_pool(copy.bytes_.get(), size_bytes);
-  if (!copy.pool_) return std::nullopt;
-  const trace::SessionId& id = copy.pool_.header->session;
-  if (hex32(id.high, id.low) != session) return std::nullopt;
+  // Its owner may have written meanwhile.
+  if (!copy.pool_ || hex32(copy.pool_.header->session.high, copy.pool_.header->session.low) != session)
+    return Error{"it is damaged, or of another version"};
   return copy;
 }
 

@@ -3,21 +3,21 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "ingest/process_input.h"
 #include "recording/block_columns.h"
 #include "shim/trace/pool.h"
+#include "support/file.h"
 
 namespace whyrss {
 
 // A private copy of a pool file, aligned as its layout wants it.
 class PoolCopy {
  public:
-  // Nothing when there is no such file, or it is no pool of this session.
-  static std::optional<PoolCopy> read(const std::string& path, const std::string& session);
+  // Fails when it is no pool of this session.
+  static Result<PoolCopy> read(const Fd& fd, const std::string& session);
 
   // The bytes that the collector has not taken, for the processes of the recording; processes of which
   // nothing was stored are added. The inputs point into this copy. Returns the number of bytes.

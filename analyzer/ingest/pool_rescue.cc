@@ -1,14 +1,15 @@
 #include "ingest/pool_rescue.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <filesystem>
 
+#include "support/dead_socket.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -17,16 +18,21 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kPageBytes = 4096;
+constexpr std::size_t kSessionDigits = 32;
+constexpr const char* kRescued = "pool";
+constexpr const char* kSharedMemory = "dev/shm";
 
 // Of all processes, in whatever namespace: one that still has the pool mapped can write into it.
-bool is_mapped(const std::string& path) {
+bool is_mapped(const FileId& pool) {
+  const std::string wanted =
+      fmt::format(" {:02x}:{:02x} {} ", major(pool.device), minor(pool.device), pool.inode);  // proc_pid_maps(5)
   std::error_code error;
   for (auto entry = fs::directory_iterator("/proc", error); !error && entry != fs::directory_iterator();
        entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (name.find_first_not_of("0123456789") != std::string::npos) continue;
     const auto maps = read_file("/proc/" + name + "/maps");
-    if (maps && maps->find(path) != std::string::npos) return true;
+    if (maps && maps->find(wanted) != std::string::npos) return true;
   }
   return false;
 }
@@ -44,24 +50,99 @@ bool copy_sparse(const Fd& from, const Fd& to, off_t size_bytes) {
   return ftruncate(to.get(), size_bytes) == 0 && fsync(to.get()) == 0;
 }
 
-bool copy_file(const std::string& from_path, const std::string& to_path) {
-  const Fd from(open(from_path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  const std::string unfinished = fmt::format("{}.{}", to_path, getpid());
-  const Fd to(open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-  struct stat status {};
-  const bool copied = from && to && fstat(from.get(), &status) == 0 && copy_sparse(from, to, status.st_size) &&
-                      rename(unfinished.c_str(), to_path.c_str()) == 0;
-  if (to && !copied) unlink(unfinished.c_str());
+bool copy_into(const Folder& recording, const Fd& pool) {
+  const std::string unfinished = fmt::format("{}.{}", kRescued, getpid());
+  recording.remove(unfinished);  // of a report that was killed
+  const auto to = recording.create_file(unfinished);
+  if (!to) return false;
+  const bool copied = copy_sparse(pool, *to, static_cast<off_t>(status_of(pool).size_bytes)) &&
+                      recording.rename(unfinished, kRescued).ok();
+  if (!copied) recording.remove(unfinished);
   return copied;
+}
+
+// The name of the pool in /dev/shm; nothing when it was elsewhere.
+std::optional<std::string> shared_name(const Manifest& manifest) {
+  const std::string& session = manifest.session;
+  if (session.size() != kSessionDigits || session.find_first_not_of("0123456789abcdef") != std::string::npos)
+    return std::nullopt;
+  std::string name = "whyrss." + session;
+  if (manifest.pool_path != fmt::format("/{}/{}", kSharedMemory, name)) return std::nullopt;
+  return name;
+}
+
+// Why this user may not take what is left; "" when they may.
+std::string refusal(const Folder& recording) {
+  const EntryStatus folder = recording.status(), manifest = recording.status_of("manifest.json");
+  for (const EntryStatus& entry : {folder, manifest})
+    if (entry.owner != geteuid()) return fmt::format("only who recorded it may, the user with the id {}", entry.owner);
+  return recording.is_private() ? "" : fmt::format("others may write into {}", recording.path());
+}
+
+std::string not_read(const std::string& path, const std::string& why) {
+  return fmt::format("what the collector left in {} was not read: {}", path, why);
+}
+
+Leftovers read_rescued(const Folder& recording, const Manifest& manifest) {
+  if (recording.status_of(kRescued).kind == EntryKind::missing) return {};
+  const auto file = recording.open_file(kRescued);
+  auto copy = file ? PoolCopy::read(*file, manifest.session) : Result<PoolCopy>(Error{file.error()});
+  if (!copy) return {.pool = {}, .why_not = not_read(recording.path_of(kRescued), copy.error())};
+  return {.pool = std::move(*copy), .why_not = {}};
+}
+
+Result<Fd> open_pool(const Folder& folder, const std::string& name) {
+  auto file = folder.open_file(name);
+  if (!file) return file;
+  const EntryStatus status = status_of(*file);
+  if (status.owner != geteuid()) return Error{fmt::format("it belongs to the user with the id {}", status.owner)};
+  if (status.links != 1) return Error{"it has another name too"};
+  return file;
+}
+
+Leftovers take_from(const Folder& shared_memory, const std::string& name, const Folder& recording,
+                    const Manifest& manifest) {
+  const auto refused = [&](const std::string& why) {
+    return Leftovers{.pool = {}, .why_not = not_read(shared_memory.path_of(name), why)};
+  };
+  if (const std::string why = refusal(recording); !why.empty()) return refused(why);
+  const auto file = open_pool(shared_memory, name);
+  if (!file) return refused(file.error());
+  auto copy = PoolCopy::read(*file, manifest.session);
+  if (!copy) return refused(copy.error());
+  const FileId identity = status_of(*file).identity;
+  if (!is_mapped(identity) && copy_into(recording, *file)) shared_memory.remove(name, identity);
+  return {.pool = std::move(*copy), .why_not = {}};
+}
+
+// Of whichever collector: one that lives listens, and keeps its own.
+void remove_sockets(const Folder& recording, const Folder& shared_memory, const std::string& name) {
+  if (!refusal(recording).empty()) return;
+  remove_dead_socket(shared_memory, name + ".memory");
+  remove_dead_socket(recording, "memory");
 }
 
 }  // namespace
 
-std::string rescued_pool_path(const std::string& recording_dir) { return recording_dir + "/pool"; }
-
-void rescue_pool(const std::string& recording_dir, const std::string& pool_path) {
-  if (is_mapped(pool_path)) return;
-  if (copy_file(pool_path, rescued_pool_path(recording_dir))) unlink(pool_path.c_str());
+Leftovers take_leftovers(const Folder& recording, const Manifest& manifest, bool is_here) {
+  Leftovers found;
+  const auto name = shared_name(manifest);
+  const auto root = Folder::open("/");
+  const auto shared_memory = root ? root->open_folder(kSharedMemory) : Result<Folder>(Error{root.error()});
+  // In this order: another report may be moving it now.
+  if (is_here && name && shared_memory) {
+    if (shared_memory->status_of(*name).kind != EntryKind::missing)
+      found = take_from(*shared_memory, *name, recording, manifest);
+    remove_sockets(recording, *shared_memory, *name);
+  }
+  if (found.pool) return found;
+  Leftovers rescued = read_rescued(recording, manifest);
+  if (rescued.pool || found.why_not.empty()) found = std::move(rescued);
+  const std::string& path = manifest.pool_path;
+  const bool was_in_memory = path.starts_with("/proc/"), was_in_recording = path.ends_with("/pool");
+  if (is_here && !found.pool && found.why_not.empty() && !name && !path.empty() && !was_in_memory && !was_in_recording)
+    found.why_not = not_read(path, "no recording keeps its events there");
+  return found;
 }
 
 }  // namespace whyrss

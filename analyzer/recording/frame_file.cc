@@ -63,10 +63,17 @@ bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
 }  // namespace
 
 Result<FrameWriter> FrameWriter::create(const std::string& path, const FileIdentity& identity) {
+  Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!fd) return system_error("cannot create", path);
+  auto writer = start(std::move(fd), path, identity);
+  if (!writer) unlink(path.c_str());
+  return writer;
+}
+
+Result<FrameWriter> FrameWriter::start(Fd fd, const std::string& path, const FileIdentity& identity) {
   FrameWriter writer;
   writer.path_ = path;
-  writer.fd_ = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-  if (writer.fd_ < 0) return system_error("cannot create", path);
+  writer.fd_ = fd.release();
   FileHeader header{.magic = trace::kMagic,
                     .version = trace::kFormatVersion,
                     .kind = identity.kind,
@@ -78,11 +85,7 @@ Result<FrameWriter> FrameWriter::create(const std::string& path, const FileIdent
                     .frame_count = identity.frame_count,
                     .checksum = 0};
   header.checksum = file_checksum(header);
-  if (!write_at(writer.fd_, std::as_bytes(std::span(&header, 1)), 0)) {
-    Error error = system_error("cannot write", path);
-    unlink(path.c_str());
-    return error;
-  }
+  if (!write_at(writer.fd_, std::as_bytes(std::span(&header, 1)), 0)) return system_error("cannot write", path);
   writer.size_bytes_ = sizeof header;
   writer.seed_ = header.checksum;
   return writer;
@@ -215,7 +218,7 @@ class FrameParser {
         is_numbered_(file.version >= trace::kFirstNumberedVersion),
         seed_(file.checksum),
         leave_blocks_(leave_blocks),
-        resync_bytes_left_(source.size_bytes() * 16 + kMaxFrameBytes) {}
+        resync_bytes_left_(kHashedPerByte * std::min<std::uint64_t>(source.size_bytes(), kMaxFrameBytes)) {}
 
   void parse_into(FrameFile& file) {
     const std::uint64_t size_bytes = source_->size_bytes();
@@ -224,6 +227,8 @@ class FrameParser {
       const std::uint64_t taken = parse_frame(at, file);
       if (taken > 0) {
         at += taken;
+        scan_bytes_left_ += taken;
+        resync_bytes_left_ += kHashedPerByte * taken;
         continue;
       }
       const std::uint64_t next = next_whole_frame(at + 1);
@@ -293,14 +298,18 @@ class FrameParser {
     constexpr std::size_t kLookBytes = 64 * 1024;
     const std::uint64_t size_bytes = source_->size_bytes();
     for (std::uint64_t at = from; at < size_bytes;) {
+      if (scan_bytes_left_ < kLookBytes) break;
       const auto bytes = source_->view(at, kLookBytes);
       const void* hit = bytes.empty() ? nullptr : memmem(bytes.data(), bytes.size(), &kFrameMagic, sizeof kFrameMagic);
       if (hit == nullptr) {
         if (bytes.size() < kLookBytes) break;
         at += bytes.size() - sizeof kFrameMagic + 1;
+        scan_bytes_left_ -= bytes.size();
         continue;
       }
-      at += static_cast<std::uint64_t>(static_cast<const std::byte*>(hit) - bytes.data());
+      const auto skipped = static_cast<std::uint64_t>(static_cast<const std::byte*>(hit) - bytes.data());
+      at += skipped;
+      scan_bytes_left_ -= skipped;
       FrameHeader header{};
       if (read_header(at, header) && header.stored_bytes <= resync_bytes_left_) {
         resync_bytes_left_ -= header.stored_bytes;
@@ -315,9 +324,14 @@ class FrameParser {
   bool is_numbered_;
   std::uint64_t seed_;
   bool leave_blocks_;
+  static constexpr std::uint64_t kHashedPerByte = 16;
+
   // Bounds the hashing of false frames: bytes that were made to look like many of them must not take
   // quadratic time.
   std::uint64_t resync_bytes_left_;
+  // And the search behind damage: it goes over the largest frame, and as much again as whole frames were read. A
+  // sparse file of many GiB is not read to its end.
+  std::uint64_t scan_bytes_left_ = 2ULL * kMaxFrameBytes;
 };
 
 Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave_blocks) {
@@ -350,12 +364,27 @@ Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::
   return parse(source, name, false);
 }
 
-Result<FrameFile> read_frame_file(const std::string& path) {
-  auto source = FileSource::open(path);
+Result<FrameFile> read_frame_file(const Folder& folder, const std::string& name) {
+  auto source = FileSource::open(folder, name);
   if (!source) return Error{source.error()};
-  auto file = parse(*source, path, true);
-  if (file) file->path = path;
+  auto file = parse(*source, folder.path_of(name), true);
+  if (!file) return file;
+  file->folder = folder;
+  file->name = name;
   return file;
+}
+
+Result<FrameFile> read_frame_file(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const bool has_folder = slash != std::string::npos;
+  const auto folder = Folder::open(has_folder ? path.substr(0, slash + 1) : ".");
+  if (!folder) return Error{folder.error()};
+  return read_frame_file(*folder, has_folder ? path.substr(slash + 1) : path);
+}
+
+Fd FrameFile::reopen() const {
+  auto fd = folder ? folder.open_file(name) : Error{"not of a file"};
+  return fd ? std::move(*fd) : Fd();
 }
 
 std::optional<std::vector<std::byte>> load_payload(const RawFrame& frame, int fd, std::size_t slack_bytes) {

@@ -11,6 +11,7 @@
 
 #include "shim/trace/pool.h"
 #include "shim/trace/recording_format.h"
+#include "support/folder.h"
 #include "support/result.h"
 
 namespace whyrss {
@@ -29,6 +30,8 @@ class FrameWriter {
  public:
   FrameWriter() = default;
   static Result<FrameWriter> create(const std::string& path, const FileIdentity& identity);
+  // Of a new, empty file.
+  static Result<FrameWriter> start(Fd fd, const std::string& path, const FileIdentity& identity);
   FrameWriter(FrameWriter&& other) noexcept;
   FrameWriter& operator=(FrameWriter&& other) noexcept;
   FrameWriter(const FrameWriter&) = delete;
@@ -68,7 +71,10 @@ struct FrameFile {
   std::optional<std::uint64_t> first_misplaced;  // number of a frame that stood behind a later one
   std::uint64_t damaged_bytes = 0;               // skipped: bad checksum, or no frame there
   bool cut_short = false;                        // the last frame is not whole
-  std::string path;                              // of read_frame_file()
+  // Of read_frame_file(): where the payloads are that were left in the file.
+  Folder folder;
+  std::string name;
+  [[nodiscard]] Fd reopen() const;
 };
 
 // Parses the bytes of a whole file. Fails only when it is no recording file of a readable version;
@@ -77,9 +83,10 @@ Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::
 
 // The same of a file, of which only some MiB are in memory at a time. `blocks` frames, which may be larger than memory
 // all together, are checked and left there.
+Result<FrameFile> read_frame_file(const Folder& folder, const std::string& name);
 Result<FrameFile> read_frame_file(const std::string& path);
 
-// The whole payload of a frame, with `slack_bytes` zeros behind it. `fd` is of the file's path, for frames that were
+// The whole payload of a frame, with `slack_bytes` zeros behind it. `fd` is the reopened file, for frames that were
 // left there. Nothing when it cannot be read any more.
 std::optional<std::vector<std::byte>> load_payload(const RawFrame& frame, int fd, std::size_t slack_bytes);
 

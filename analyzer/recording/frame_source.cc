@@ -1,7 +1,5 @@
 #include "recording/frame_source.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,12 +34,12 @@ std::span<const std::byte> MemorySource::view(std::uint64_t offset, std::size_t 
   return rest.first(std::min(bytes, rest.size()));
 }
 
-Result<FileSource> FileSource::open(const std::string& path) {
+Result<FileSource> FileSource::open(const Folder& folder, const std::string& name) {
+  auto fd = folder.open_file(name);
+  if (!fd) return Error{fd.error()};
   FileSource source;
-  source.fd_ = Fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status {};
-  if (!source.fd_ || fstat(source.fd_.get(), &status) != 0) return system_error("cannot read", path);
-  source.size_bytes_ = static_cast<std::uint64_t>(std::max<off_t>(status.st_size, 0));
+  source.fd_ = std::move(*fd);
+  source.size_bytes_ = status_of(source.fd_).size_bytes;
   return source;
 }
 

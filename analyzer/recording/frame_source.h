@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/file.h"
+#include "support/folder.h"
 #include "support/result.h"
 
 namespace whyrss {
@@ -40,7 +41,7 @@ class MemorySource final : public FrameSource {
 // Reads, and does not map: the file may become shorter meanwhile.
 class FileSource final : public FrameSource {
  public:
-  static Result<FileSource> open(const std::string& path);
+  static Result<FileSource> open(const Folder& folder, const std::string& name);
   [[nodiscard]] std::uint64_t size_bytes() const override { return size_bytes_; }
   std::span<const std::byte> view(std::uint64_t offset, std::size_t bytes) override;
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <climits>
+#include <cstdint>
 #include <cstring>
 
 namespace whyrss {
@@ -31,19 +32,32 @@ Mapping::~Mapping() {
 }
 
 Error system_error(std::string_view what, std::string_view path) {
-  return {fmt::format("{} {}: {}", what, path, std::strerror(errno))};
+  const int why = errno;
+  Error error{fmt::format("{} {}: {}", what, path, std::strerror(why))};
+  errno = why;
+  return error;
+}
+
+Result<std::string> read_at_most(const Fd& fd, std::size_t most_bytes, const std::string& name) {
+  std::string text;
+  // Not in the text: making room there would zero it, for each small file of /proc. Nor on the stack, which may be
+  // small.
+  thread_local std::array<char, 64 * 1024> bytes;
+  while (true) {
+    const ssize_t got = read(fd.get(), bytes.data(), bytes.size());
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("cannot read", name);
+    if (got == 0) return text;
+    text.append(bytes.data(), static_cast<std::size_t>(got));
+    if (text.size() > most_bytes)
+      return Error{fmt::format("{} is longer than {} bytes: it was not read", name, most_bytes)};
+  }
 }
 
 Result<std::string> read_all(int fd, const std::string& name) {
-  std::string text;
-  std::array<char, 64 * 1024> bytes;  // not in the text: making room there would zero it, for each small file of /proc
-  while (true) {
-    const ssize_t got = read(fd, bytes.data(), bytes.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_error("cannot read", name);
-    if (got == 0) break;
-    text.append(bytes.data(), static_cast<std::size_t>(got));
-  }
+  Fd lent(fd);
+  auto text = read_at_most(lent, SIZE_MAX, name);
+  lent.release();
   return text;
 }
 
@@ -65,7 +79,7 @@ bool write_fully(int fd, std::string_view text) {
 
 Status write_file_atomically(const std::string& path, std::string_view text) {
   const std::string temporary = path + ".new";
-  const Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  const Fd fd(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (!fd) return system_error("cannot write", temporary);
   if (!write_fully(fd.get(), text)) {
     Error error = system_error("cannot write", temporary);

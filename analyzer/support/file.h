@@ -63,8 +63,10 @@ Error system_error(std::string_view what, std::string_view path);
 // The whole file, also of /proc, where sizes are 0.
 Result<std::string> read_file(const std::string& path);
 Result<std::string> read_all(int fd, const std::string& name);
+// Fails when there is more.
+Result<std::string> read_at_most(const Fd& fd, std::size_t most_bytes, const std::string& name);
 
-// All or nothing: a reader sees the old text or the new one.
+// All or nothing: a reader sees the old text or the new one. Nobody else may read it.
 Status write_file_atomically(const std::string& path, std::string_view text);
 
 // Writes all of it; false on an error. For pipes and logs.

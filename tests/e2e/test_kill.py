@@ -221,7 +221,7 @@ def test_pool_of_a_killed_collector_moves_into_the_recording(whyrss, job, tmp_pa
     assert pool.is_file()  # the target may still write
     job.kill(job.target, child)
     before = whyrss.report(job.recording)
-    assert not pool.exists()
+    assert not pool.exists() and not pool.with_name(pool.name + ".memory").exists()
     copy = tmp_path / "copy.whyrss"
     shutil.copytree(job.recording, copy)
     manifest = json.loads((copy / "manifest.json").read_text())
@@ -230,6 +230,17 @@ def test_pool_of_a_killed_collector_moves_into_the_recording(whyrss, job, tmp_pa
         after = whyrss.report(recording)
         assert after["processes"] == before["processes"]
         assert child in [process["pid"] for process in after["processes"]]
+
+
+def test_nothing_of_a_killed_collector_stays_after_record(whyrss, job):
+    """Though nobody asks for a report: what record -q does at its end takes the leftovers."""
+    pool = pathlib.Path(job.manifest()["pool_path"])
+    job.fork()  # writes are tracked: there is a socket
+    job.kill(job.collector(), *job.children)
+    job.record.stdin.close()
+    assert job.record.wait(PATIENCE_S) == 0
+    assert not pool.exists() and not pool.with_name(pool.name + ".memory").exists()
+    assert (job.recording / "pool").is_file()
 
 
 def test_everything_killed_at_once(whyrss, job):

@@ -256,8 +256,10 @@ TEST(ExactIngest, WhatAKilledCollectorLeftInThePoolGoesOnWhereTheFileEnds) {
     ExactRun run;
     ExactRun::Process& process = run.add(100);
     process.chunks.add(lease.chunk->lease.load(), 1, joined(front));
-    const auto copy = PoolCopy::read(pool_path, hex32(kSession.high, kSession.low));
-    ASSERT_TRUE(copy.has_value());
+    const auto file = Folder::open(directory.path())->open_file("pool");
+    ASSERT_TRUE(file.ok());
+    const auto copy = PoolCopy::read(*file, hex32(kSession.high, kSession.low));
+    ASSERT_TRUE(copy.ok());
     std::vector<std::unique_ptr<ProcessInput>> inputs;
     auto& input = inputs.emplace_back(std::make_unique<ProcessInput>(std::move(process.input)));
     input->start_ticks = 7;

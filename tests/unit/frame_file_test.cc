@@ -157,7 +157,7 @@ TEST_F(FrameFileTest, LeavesBlocksInTheFileButForTheirFront) {
   EXPECT_EQ(file->frames[0].payload, payload(1000, 1));
   EXPECT_EQ(file->frames[1].payload, std::vector(blocks.begin(), blocks.begin() + 1234));
   EXPECT_EQ(file->frames[2].payload, blocks);
-  const Fd fd(open(file->path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd = file->reopen();
   for (const std::size_t i : {1U, 2U}) {
     auto whole = load_payload(file->frames[i], fd.get(), 8);
     ASSERT_TRUE(whole.has_value());

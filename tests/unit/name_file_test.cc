@@ -27,6 +27,7 @@ class NameFile : public ::testing::Test {
   void TearDown() override { unsetenv("XDG_CACHE_HOME"); }
 
   [[nodiscard]] std::string path() const { return directory_ + "/symbols.zst"; }
+  [[nodiscard]] Folder folder() const { return *Folder::open(directory_); }
 
   FileTree tree_;
   const std::string& directory_ = tree_.path();
@@ -53,10 +54,10 @@ void expect_same(const NameTable& found, const NameTable& wanted) {
 }
 
 TEST_F(NameFile, WhatWasWrittenIsRead) {
-  EXPECT_TRUE(read_name_file(directory_, kSession).empty());
+  EXPECT_TRUE(read_name_file(folder(), kSession).empty());
   for (int round = 0; round < 2; ++round) {  // the second replaces the first
-    ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
-    expect_same(read_name_file(directory_, kSession), some_names());
+    ASSERT_TRUE(write_name_file(folder(), kSession, some_names()));
+    expect_same(read_name_file(folder(), kSession), some_names());
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 1);  // nothing else is left behind
 }
@@ -64,30 +65,29 @@ TEST_F(NameFile, WhatWasWrittenIsRead) {
 TEST_F(NameFile, TextThatIsNoUtf8DoesNoHarm) {
   NameTable names;
   names[Module{"/x", "id"}].lines[1] = {{"\xff\xfe", "\xc3", 1}};
-  ASSERT_TRUE(write_name_file(directory_, kSession, names));
-  const NameTable found = read_name_file(directory_, kSession);
+  ASSERT_TRUE(write_name_file(folder(), kSession, names));
+  const NameTable found = read_name_file(folder(), kSession);
   ASSERT_EQ(found.size(), 1U);
   EXPECT_EQ(found.begin()->second.lines.at(1).front().line, 1);
 }
 
 TEST_F(NameFile, OfAnotherRecordingIsIgnored) {
-  ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
-  EXPECT_TRUE(read_name_file(directory_, "ffffffffffffffffffffffffffffffff").empty());
-  EXPECT_TRUE(read_name_file(directory_, "").empty());
-  EXPECT_FALSE(write_name_file(directory_, "no session", some_names()));
+  ASSERT_TRUE(write_name_file(folder(), kSession, some_names()));
+  EXPECT_TRUE(read_name_file(folder(), "ffffffffffffffffffffffffffffffff").empty());
+  EXPECT_TRUE(read_name_file(folder(), "").empty());
+  EXPECT_FALSE(write_name_file(folder(), "no session", some_names()));
 }
 
 TEST_F(NameFile, TheCacheServesWhereTheRecordingCannotBeWritten) {
-  const std::string nowhere = directory_ + "/not/there";
-  ASSERT_TRUE(write_name_file(nowhere, kSession, some_names()));
-  expect_same(read_name_file(nowhere, kSession), some_names());
+  ASSERT_TRUE(write_name_file(Folder(), kSession, some_names()));
+  expect_same(read_name_file(Folder(), kSession), some_names());
   setenv("XDG_CACHE_HOME", "/proc/self/nothing", 1);
-  EXPECT_FALSE(write_name_file(nowhere, kSession, some_names()));
-  EXPECT_TRUE(read_name_file(nowhere, kSession).empty());
+  EXPECT_FALSE(write_name_file(Folder(), kSession, some_names()));
+  EXPECT_TRUE(read_name_file(Folder(), kSession).empty());
 }
 
 TEST_F(NameFile, DamageCostsNamesOnly) {
-  ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
+  ASSERT_TRUE(write_name_file(folder(), kSession, some_names()));
   std::ifstream in(path(), std::ios::binary);
   const std::string sound((std::istreambuf_iterator<char>(in)), {});
   std::mt19937 random(3);
@@ -96,7 +96,7 @@ TEST_F(NameFile, DamageCostsNamesOnly) {
     if (round % 2 == 0) bytes.resize(random() % bytes.size());
     if (round % 2 == 1) bytes[random() % bytes.size()] ^= static_cast<char>(1 + random() % 255);
     std::ofstream(path(), std::ios::binary) << bytes;
-    for (const auto& [module, names] : read_name_file(directory_, kSession)) {
+    for (const auto& [module, names] : read_name_file(folder(), kSession)) {
       ASSERT_TRUE(some_names().contains(module));  // what is left is true
       EXPECT_EQ(names.lines, some_names().at(module).lines);
     }
@@ -141,13 +141,13 @@ TEST_F(NameFile, FramesThatSayOtherThingsAreSkipped) {
     auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::names, .session = kSessionId});
     ASSERT_TRUE(writer);
     ASSERT_TRUE(writer->append(trace::FrameKind::names, 1, std::as_bytes(std::span(std::string_view(text)))));
-    EXPECT_TRUE(read_name_file(directory_, kSession).empty()) << text;
+    EXPECT_TRUE(read_name_file(folder(), kSession).empty()) << text;
   }
 }
 
 // A recording that was made to harm: its checksums are right.
 TEST_F(NameFile, ForgedFramesDoNoHarm) {
-  ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
+  ASSERT_TRUE(write_name_file(folder(), kSession, some_names()));
   std::ifstream in(path(), std::ios::binary);
   const std::string sound((std::istreambuf_iterator<char>(in)), {});
   const auto frames = parse_frame_file(std::as_bytes(std::span(sound)), "names");
@@ -163,7 +163,7 @@ TEST_F(NameFile, ForgedFramesDoNoHarm) {
         payload[random() % payload.size()] = static_cast<std::byte>("[]{},:\"019ax"[random() % 12]);
       ASSERT_TRUE(writer->append(trace::FrameKind::names, 1, payload));
     }
-    for (const auto& [module, names] : read_name_file(directory_, kSession))
+    for (const auto& [module, names] : read_name_file(folder(), kSession))
       for (const auto& [address, lines] : names.lines)
         for (const CodeLine& line : lines) EXPECT_GE(line.line, 0);
   }

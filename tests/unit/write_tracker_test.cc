@@ -19,6 +19,7 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <optional>
 #include <vector>
 
@@ -247,6 +248,30 @@ TEST(HandoverSocket, DropsWhatIsNoHandoverAndKeepsNoDescriptor) {
   EXPECT_TRUE(send(late, sizeof(std::uint64_t), {null.get()}));
   EXPECT_EQ(socket->take().size(), 1U);
   EXPECT_EQ(open_descriptors(), before + 1);  // `late`
+}
+
+TEST(HandoverSocket, RemovesThoseOfDeadSessionsAlone) {
+  const FileTree folder;
+  const std::string session = folder.path() + "/whyrss.0123456789abcdef0123456789abcdef";
+  const auto living = HandoverSocket::open(folder.path() + "/whyrss.ffffffffffffffffffffffffffffffff", folder.path());
+  ASSERT_TRUE(living) << living.error();
+  const auto other = HandoverSocket::open(folder.path() + "/other", folder.path());
+  ASSERT_TRUE(other) << other.error();
+  {
+    auto dead = HandoverSocket::open(session, folder.path());
+    ASSERT_TRUE(dead) << dead.error();
+    std::filesystem::create_hard_link(session + ".memory", session + ".kept");  // the first name goes with its owner
+  }
+  std::filesystem::rename(session + ".kept", session + ".memory");
+  std::ofstream(session) << "a pool, which a report still wants";
+  constexpr std::int64_t kHourS = 3600;
+  remove_dead_sockets(*Folder::open(folder.path()), kHourS);
+  EXPECT_TRUE(std::filesystem::exists(session + ".memory"));  // somebody may be about to listen there
+  remove_dead_sockets(*Folder::open(folder.path()), 0);
+  EXPECT_FALSE(std::filesystem::exists(session + ".memory"));
+  EXPECT_TRUE(std::filesystem::exists(session));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/whyrss.ffffffffffffffffffffffffffffffff.memory"));
+  EXPECT_TRUE(std::filesystem::exists(folder.path() + "/other.memory"));
 }
 
 TEST(HandoverSocket, LiesWhereItsNameFits) {
