@@ -243,7 +243,11 @@ def test_a_recording_of_somebody_else(whyrss, attack, whose):
         os.chown(attack.recording if whose == "directory" else attack.recording / "manifest.json", NOBODY, NOBODY)
     before = tree_of(attack.recording)
     notes = attack.report(whyrss)
-    assert tree_of(attack.recording) == before
+    after = tree_of(attack.recording)
+    if whose == "manifest":
+        after.pop("symbols.zst", None)  # names may be kept in a directory of one's own
+        before.pop("symbols.zst", None)
+    assert after == before
     assert_untouched(attack.shared, attack.pool.read_bytes())
     assert [note for note in notes if "was not read" in note and str(NOBODY) in note], notes
 

@@ -75,7 +75,7 @@ class Place:
 def place(whyrss, compile_c):
     # Not below pytest's folder, which is for its user alone.
     with tempfile.TemporaryDirectory(prefix="whyrss-refused-") as name:
-        os.chmod(name, 0o777)
+        os.chmod(name, 0o1777)  # as /tmp
         program = compile_c(PROGRAM, "-fno-inline", "-fno-optimize-sibling-calls")
         yield Place(whyrss, program, program.parent.__class__(name))
 

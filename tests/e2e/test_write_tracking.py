@@ -62,7 +62,7 @@ def open_folder():
     """A folder that everybody may use; those of pytest are closed to other users."""
     with tempfile.TemporaryDirectory(prefix="whyrss-test-") as name:
         folder = pathlib.Path(name)
-        folder.chmod(0o777)
+        folder.chmod(0o1777)  # as /tmp
         yield folder
 
 
