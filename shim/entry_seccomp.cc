@@ -11,8 +11,8 @@
 #include "shim/observe.h"
 #include "shim/raw_io.h"
 #include "shim/real.h"
-#include "shim/thread_state.h"
 #include "shim/session.h"
+#include "shim/thread_state.h"
 #include "shim/touch_event.h"
 
 namespace whyrss::shim {

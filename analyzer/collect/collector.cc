@@ -107,9 +107,8 @@ void Collector::wait(std::int64_t deadline_ns) {
   for (const auto& [family, due] : due_families_) deadline_ns = std::min(deadline_ns, due.at_ns);
   const std::int64_t left_ms = (deadline_ns - monotonic_ns() + 999'999) / 1'000'000;
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 100)));
-  handover_called_ = std::ranges::any_of(entries, [this](const pollfd& entry) {
-    return entry.fd == setup_.handover.fd() && entry.revents != 0;
-  });
+  handover_called_ = std::ranges::any_of(
+      entries, [this](const pollfd& entry) { return entry.fd == setup_.handover.fd() && entry.revents != 0; });
 }
 
 void Collector::read_control() {
