@@ -41,7 +41,7 @@ constexpr std::int64_t kBusyNs = 50'000'000;
 constexpr std::int64_t kBetweenNs = 2'000'000;
 
 std::optional<ProcessStat> stat_of(pid_t pid) {
-  const auto text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto text = read_line_file(fmt::format("/proc/{}/stat", pid));
   return text ? parse_process_stat(*text) : std::nullopt;
 }
 

@@ -63,6 +63,8 @@ Error system_error(std::string_view what, std::string_view path);
 // The whole file, also of /proc, where sizes are 0.
 Result<std::string> read_file(const std::string& path);
 Result<std::string> read_all(int fd, const std::string& name);
+// What one read gives: all of a file of /proc that is a line, for half the price.
+Result<std::string> read_line_file(const std::string& path);
 
 // All or nothing: a reader sees the old text or the new one.
 Status write_file_atomically(const std::string& path, std::string_view text);
