@@ -42,7 +42,7 @@ constexpr std::int64_t kBusyNs = 50'000'000;
 constexpr std::int64_t kBetweenNs = 2'000'000;
 
 std::optional<ProcessStat> stat_of(pid_t pid) {
-  const auto text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto text = read_line_file(fmt::format("/proc/{}/stat", pid));
   return text ? parse_process_stat(*text) : std::nullopt;
 }
 
@@ -145,9 +145,8 @@ void Collector::wait(std::int64_t deadline_ns) {
   for (const auto& [family, due] : due_families_) deadline_ns = std::min(deadline_ns, due.at_ns);
   const std::int64_t left_ms = (deadline_ns - monotonic_ns() + 999'999) / 1'000'000;
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 100)));
-  handover_called_ = std::ranges::any_of(entries, [this](const pollfd& entry) {
-    return entry.fd == setup_.handover.fd() && entry.revents != 0;
-  });
+  handover_called_ = std::ranges::any_of(
+      entries, [this](const pollfd& entry) { return entry.fd == setup_.handover.fd() && entry.revents != 0; });
 }
 
 void Collector::read_control() {

@@ -155,7 +155,7 @@ class Collector {
   bool abandoned_ = false;
   bool owes_living_ = false;  // record waits for the number of processes that go on
   bool lost_at_end_ = false;
-  bool no_space_ = false;  // for more chunks
+  bool no_space_ = false;             // for more chunks
   std::optional<int> target_status_;  // as far as it was seen here; record knows better
   std::string target_signal_;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
@@ -164,7 +164,7 @@ class Collector {
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
   bool handover_called_ = false;  // in the last wait
-  bool busy_ = false;  // the last round found many events of exact mode
+  bool busy_ = false;             // the last round found many events of exact mode
 };
 
 }  // namespace whyrss

@@ -41,7 +41,8 @@ struct CollectorLink {
 };
 
 // Runs `collect` in a process of its own, which is nobody's child and ends with what it returns; waits until it is
-// ready. It is a fork: to load the program once more would take longer than all that the collector does for a short one.
+// ready. It is a fork: to load the program once more would take longer than all that the collector does for a short
+// one.
 Result<CollectorLink> start_collector(const std::function<int(int ready_fd, int control_fd)>& collect);
 
 }  // namespace whyrss

@@ -31,9 +31,9 @@ struct Reading {
 };
 
 Result<Reading> read_process(pid_t pid) {
-  const auto stat_text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto stat_text = read_line_file(fmt::format("/proc/{}/stat", pid));
   if (!stat_text) return Error{stat_text.error()};
-  const auto statm_text = read_file(fmt::format("/proc/{}/statm", pid));
+  const auto statm_text = read_line_file(fmt::format("/proc/{}/statm", pid));
   if (!statm_text) return Error{statm_text.error()};
   const auto stat = parse_process_stat(*stat_text);
   const auto memory = parse_statm(*statm_text);

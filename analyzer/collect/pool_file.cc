@@ -39,7 +39,8 @@ bool can_grow(int fd, std::uint64_t size_bytes) {
   struct statfs info {};
   if (fstatfs(fd, &info) != 0 || static_cast<std::uint64_t>(info.f_type) != kTmpfs) return false;
   const bool unlimited = info.f_blocks == 0;
-  return unlimited || static_cast<std::uint64_t>(info.f_bavail) * static_cast<std::uint64_t>(info.f_bsize) >= size_bytes;
+  return unlimited ||
+         static_cast<std::uint64_t>(info.f_bavail) * static_cast<std::uint64_t>(info.f_bsize) >= size_bytes;
 }
 
 bool reserve_all(int fd, std::uint64_t size_bytes) {

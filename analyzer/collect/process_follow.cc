@@ -71,7 +71,7 @@ std::vector<std::string> command_of(const std::string& cmdline) {
 // Nothing, and why in errno.
 std::optional<ProcessStat> read_stat(pid_t pid) {
   errno = 0;
-  const auto text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto text = read_line_file(fmt::format("/proc/{}/stat", pid));
   return text ? parse_process_stat(*text) : std::nullopt;
 }
 
@@ -157,7 +157,7 @@ bool ProcessFollow::has_ended() const {
 bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   exec_seen = false;
   const auto stat = read_stat(pid_);
-  const auto statm_text = read_file(proc("statm"));
+  const auto statm_text = read_line_file(proc("statm"));
   if (!stat || !statm_text || stat->start_ticks != key_.start_ticks || stat->state == 'Z' || stat->state == 'X')
     return false;
   const auto memory = parse_statm(*statm_text);
@@ -167,7 +167,8 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   start_code_ = stat->start_code;
   start_stack_ = stat->start_stack;
   thread_count_ = stat->thread_count;
-  if (parent_pid_ == 0) parent_pid_ = stat->parent_pid;
+  comm_ = stat->comm;
+  parent_pid_ = stat->parent_pid;
   polls_.push_back({.time_ns = static_cast<std::uint64_t>(now_ns),
                     .rss_pages = memory->resident,
                     .shared_pages = memory->shared,
@@ -269,7 +270,7 @@ void ProcessFollow::write_lazy_free(const LazyFreeReading& reading) {
 
 // False from the moment on at which a leaving process has given it up.
 bool ProcessFollow::has_memory() const {
-  const auto text = read_file(proc("statm"));
+  const auto text = read_line_file(proc("statm"));
   const auto memory = text ? parse_statm(*text) : std::nullopt;
   return memory && memory->size > 0;
 }
@@ -401,28 +402,21 @@ void ProcessFollow::poll_cgroup(std::int64_t now_ns) {
 }
 
 void ProcessFollow::write_process(bool traced_fully) {
-  const auto stat = pid_ > 0 ? read_stat(pid_) : std::nullopt;
-  if (!stat) {
-    // Too short-lived to be seen: its own attach record says the rest.
-    nlohmann::json json{{"pid", key_.pid},
-                        {"start_ticks", key_.start_ticks},
-                        {"born_ns", born_ns(key_.start_ticks)},
-                        {"traced", traced_fully ? "full" : "kernel"}};
-    if (parent_pid_ > 0) json["parent"] = parent_pid_;
-    append_json(FrameKind::process, dump(json));
-    return;
+  nlohmann::json json{{"pid", key_.pid},
+                      {"start_ticks", key_.start_ticks},
+                      {"born_ns", born_ns(key_.start_ticks)},
+                      {"traced", traced_fully ? "full" : "kernel"}};
+  // Of one that was too short-lived to be seen its own attach record says the rest.
+  if (last_poll_.time_ns != 0) {
+    const auto cmdline = read_file(proc("cmdline"));
+    const auto status = read_file(proc("status"));
+    json["parent"] = parent_pid_;
+    json["comm"] = comm_;
+    json["exe"] = read_link(proc("exe"));
+    json["command"] = cmdline && !cmdline->empty() ? command_of(*cmdline) : std::vector<std::string>{};
+    json["uid"] = status ? status_value(*status, "Uid").value_or(-1) : -1;
   }
-  const auto cmdline = read_file(proc("cmdline"));
-  const auto status = read_file(proc("status"));
-  append_json(FrameKind::process, dump({{"pid", key_.pid},
-                                        {"parent", stat->parent_pid},
-                                        {"start_ticks", key_.start_ticks},
-                                        {"comm", stat->comm},
-                                        {"exe", read_link(proc("exe"))},
-                                        {"command", cmdline ? command_of(*cmdline) : std::vector<std::string>{}},
-                                        {"uid", status ? status_value(*status, "Uid").value_or(-1) : -1},
-                                        {"born_ns", born_ns(key_.start_ticks)},
-                                        {"traced", traced_fully ? "full" : "kernel"}}));
+  append_json(FrameKind::process, dump(json));
 }
 
 void ProcessFollow::write_counters(const trace::ProcessSlot& slot) {

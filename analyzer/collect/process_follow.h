@@ -155,7 +155,8 @@ class ProcessFollow {
   std::int64_t known_ns_ = 0;    // when all of it was looked up
   std::vector<trace::Poll> polls_;
   std::int64_t thread_count_ = 1;
-  std::int64_t parent_pid_ = 0;  // when it was first seen
+  std::string comm_;  // at the last poll, like the next
+  std::int64_t parent_pid_ = 0;
   std::uint64_t start_code_ = 0, start_stack_ = 0;
   std::optional<CgroupMemory> cgroup_;
   CgroupFigures cgroup_figures_;  // as written last

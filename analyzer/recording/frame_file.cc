@@ -205,8 +205,7 @@ std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stor
   // Making one for each of many small frames would take longer than reading them.
   thread_local const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
   if (!context) return std::nullopt;
-  const std::size_t raw =
-      ZSTD_decompressDCtx(context.get(), payload.data(), raw_bytes, stored.data(), stored.size());
+  const std::size_t raw = ZSTD_decompressDCtx(context.get(), payload.data(), raw_bytes, stored.data(), stored.size());
   if (ZSTD_isError(raw) != 0 || raw != raw_bytes) return std::nullopt;
   return payload;
 }

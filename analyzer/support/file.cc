@@ -67,6 +67,18 @@ Result<std::string> read_file(const std::string& path) {
   return read_all(fd.get(), path);
 }
 
+Result<std::string> read_line_file(const std::string& path) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd) return system_error("cannot open", path);
+  std::array<char, 4096> bytes;
+  ssize_t got = 0;
+  do {
+    got = read(fd.get(), bytes.data(), bytes.size());
+  } while (got < 0 && errno == EINTR);
+  if (got < 0) return system_error("cannot read", path);
+  return std::string(bytes.data(), static_cast<std::size_t>(got));
+}
+
 bool write_fully(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t wrote = write(fd, text.data(), text.size());

@@ -65,6 +65,8 @@ Result<std::string> read_file(const std::string& path);
 Result<std::string> read_all(int fd, const std::string& name);
 // Fails when there is more.
 Result<std::string> read_at_most(const Fd& fd, std::size_t most_bytes, const std::string& name);
+// What one read gives: all of a file of /proc that is a line, for half the price.
+Result<std::string> read_line_file(const std::string& path);
 
 // All or nothing: a reader sees the old text or the new one. Nobody else may read it.
 Status write_file_atomically(const std::string& path, std::string_view text);

@@ -15,9 +15,11 @@
 // Ownership         the collector creates the file and removes it; the shim maps it and never unmaps.
 // Threads           PoolWriter: any thread and signal handler, but one Lease belongs to one thread.
 //                   PoolReader: one thread.
-// Space             a full disk never becomes SIGBUS: nothing is stored where no space is reserved. The creator reserves
+// Space             a full disk never becomes SIGBUS: nothing is stored where no space is reserved. The creator
+// reserves
 //                   all but the later chunks, which are `bare`. Whoever needs one more reserves it first
-//                   (MADV_POPULATE_WRITE) and then owns it; the reader keeps some ready, so that writers rarely have to.
+//                   (MADV_POPULATE_WRITE) and then owns it; the reader keeps some ready, so that writers rarely have
+//                   to.
 //
 // Chunks are 16 KiB, not larger: a lease costs ~0.1 us, once per ~400 records, and a process tree of a
 // thousand threads still fits into 16 MiB.
@@ -66,7 +68,7 @@ struct alignas(4096) PoolHeader {
   std::atomic<std::uint64_t> reader_beat_ns;
   // Full chunks of exact mode since the reader's last round, which sets it to 0.
   std::atomic<std::uint32_t> sealed_chunks;
-  std::atomic<std::uint32_t> bare_chunks;  // the last ones
+  std::atomic<std::uint32_t> bare_chunks;                  // the last ones
   alignas(64) std::atomic<std::uint64_t> dropped_records;  // by all processes, no chunk was free
   std::atomic<std::uint64_t> dropped_bytes;
   std::atomic<std::uint64_t> refused_slots;  // processes that found no slot

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   for (long left = argc > 1 ? atol(argv[1]) : 400; left > 0; --left) {
     const pid_t child = fork();
     if (child < 0) return 1;
