@@ -19,8 +19,8 @@ def mistakes(build, recording, must_have_causes):
     if not data["recording"]["complete"]:
         found.append(f"incomplete: {'; '.join(data['recording']['lost']['notes'])[:200]}")
     walked = [process for process in data["processes"] if process["causes"]]
-    if must_have_causes and not walked:
-        found.append("no process has causes")
+    if must_have_causes and not walked and not data["recording"]["lost"]["snapshots"]:
+        found.append("no process has causes, and no snapshot is said to be lost")
     for process in walked:
         for moment, total in (("first", "first"), ("last", "last"), ("at_peak", "peak")):
             sum_of_causes = sum(entry["rss"][moment] for entry in process["causes"])
