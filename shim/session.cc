@@ -185,7 +185,7 @@ bool enter_thread(ThreadState& thread) noexcept {
     stop_counting(thread);
     return false;
   }
-  if (phase != Phase::live && !start(thread, environ, false)) return false;
+  if (phase != Phase::live && !start(thread, environ == nullptr ? nullptr : initial_environment(), false)) return false;
   const std::uint64_t generation = g_session.control->generation.load(std::memory_order_acquire);
   if (generation == 0) {
     attach_forked_child(thread);

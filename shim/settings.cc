@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <array>
 
+// Where the loader found the program's argc; its public symbol. Other systems' loaders may lack it.
+extern "C" [[gnu::weak]] void* const __libc_stack_end;
+
 namespace whyrss::shim {
 namespace {
 
@@ -117,6 +120,13 @@ bool hex_digit(char letter, std::uint64_t& digit) noexcept {
 }
 
 }  // namespace
+
+const char* const* initial_environment() noexcept {
+  if (&__libc_stack_end == nullptr) return nullptr;
+  const auto* count = static_cast<const std::uint64_t*>(__libc_stack_end);
+  const auto* arguments = reinterpret_cast<const char* const*>(count + 1);
+  return arguments[*count] == nullptr ? arguments + *count + 1 : nullptr;
+}
 
 const char* environment_value(const char* const* environment, std::string_view name) noexcept {
   if (environment == nullptr) return nullptr;
