@@ -81,7 +81,7 @@ static void* work(void* argument) {
   return NULL;
 }
 
-__attribute__((noinline)) static void finish(void) {
+__attribute__((noinline)) static void finish_allocate(void) {
   for (size_t slot = 0; slot < kSlots; ++slot) take_out(slot);
   printf("allocated %llu bytes\n", (unsigned long long)total);
 }
@@ -115,6 +115,6 @@ int main(int count, char** words) {
   memset(map, 7, 1 << 20);
   munmap(map, 1 << 20);
   try_fork();
-  finish();
+  finish_allocate();
   return broken;
 }
