@@ -192,7 +192,8 @@ bool enter_thread(ThreadState& thread) noexcept {
     stop_counting(thread);
     return false;
   }
-  if (phase != Phase::live && !start(thread, __environ, false)) return false;
+  const bool has_begun = __environ != nullptr;  // else libc itself has not
+  if (phase != Phase::live && !start(thread, has_begun ? initial_environment() : nullptr, false)) return false;
   const std::uint64_t generation = g_session.control->generation.load(std::memory_order_acquire);
   if (generation == 0) {
     attach_forked_child(thread);

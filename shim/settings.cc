@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "shim/loaded_images.h"
+
 namespace whyrss::shim {
 namespace {
 
@@ -129,6 +131,14 @@ bool hex_digit(char letter, std::uint64_t& digit) noexcept {
 }
 
 }  // namespace
+
+const char* const* initial_environment() noexcept {
+  void* const* stack_end = nullptr;  // where the loader found the program's argc
+  if (!set_found(stack_end, find_in_libc("__libc_stack_end"))) return nullptr;
+  const auto* count = static_cast<const std::uint64_t*>(*stack_end);
+  const auto* arguments = reinterpret_cast<const char* const*>(count + 1);
+  return arguments[*count] == nullptr ? arguments + *count + 1 : nullptr;
+}
 
 const char* environment_value(const char* const* environment, std::string_view name) noexcept {
   if (environment == nullptr) return nullptr;

@@ -30,6 +30,11 @@ struct Settings {
 // False: `mistake` says what is wrong.
 bool read_settings(const char* const* environment, Settings& settings, Text& mistake) noexcept;
 
+// The array of variables that the kernel laid down, nullptr where it cannot be found. It is never freed. `environ` may
+// be: setenv grows it with realloc and stores the new array afterwards, so that our realloc can meet a freed block
+// there.
+const char* const* initial_environment() noexcept;
+
 // The value of `name` in `environment`, nullptr when it is not set.
 const char* environment_value(const char* const* environment, std::string_view name) noexcept;
 

@@ -224,3 +224,40 @@ def test_signal_death_is_the_jobs_own(whyrss, recording):
     assert result.returncode == -signal.SIGTERM
     whyrss.finished_report(recording)
     assert pathlib.Path(recording).is_dir()
+
+
+EARLY_LIBRARY = r"""
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void begin(void) {
+  char name[32];
+  for (int i = 0; i < 40; ++i) {
+    snprintf(name, sizeof(name), "EARLY_%d", i);
+    setenv(name, "value", 1);
+  }
+}
+int early(void) { return getenv("EARLY_39") != NULL; }
+"""
+
+
+@pytest.mark.parametrize("variables", [{}, {"ONE_MORE": "1"}])
+def test_a_library_that_sets_variables_before_us(whyrss, recording, compile_c, tmp_path, variables):
+    """As tcmalloc does: its constructor runs before ours, and setenv frees the array that `environ` still names."""
+    library = compile_c(EARLY_LIBRARY, "-shared", "-fPIC", name="libearly.so")
+    program = compile_c("int early(void); int main(void) { return early() + 2; }", str(library), f"-Wl,-rpath,{tmp_path}")
+    result = run([program], env=whyrss.env_only(recording, **variables))
+    assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
+    assert len(whyrss.finished_report(recording)["processes"]) == 1
+
+
+@pytest.mark.parametrize("variables", [{}, {"ONE_MORE": "1"}])
+def test_tcmalloc(whyrss, recording, variables):
+    """Its blocks are no chunks of glibc's, and what it frees looks like an empty environment."""
+    tcmalloc = pathlib.Path("/usr/lib/x86_64-linux-gnu/libtcmalloc.so.4")
+    if not tcmalloc.exists():
+        pytest.skip("tcmalloc is not installed")
+    environment = whyrss.env_only(recording, **variables)
+    environment["LD_PRELOAD"] += f":{tcmalloc}"
+    result = run(["/bin/echo", "hi"], env=environment)
+    assert (result.returncode, result.stdout, result.stderr) == (0, "hi\n", "")
+    assert whyrss.finished_report(recording)["processes"][0]["allocator"] == "tcmalloc"

@@ -24,7 +24,7 @@ def write_page(scene):
 
 def hosts(_options):
     return [
-        Host("chromium/dom", chromium("--dump-dom"), ("chromium",), write_page, files_at_exec=False, limit_s=180),
+        Host("chromium/dom", chromium("--dump-dom"), ("chromium",), write_page, files_at_exec=False, limit_s=90),
         Host("chromium/screenshot", chromium("--screenshot=shot.png", "--window-size=400,300"), ("chromium",), write_page,
-             files_made("shot.png"), files_at_exec=False, limit_s=180),
+             files_made("shot.png"), files_at_exec=False, limit_s=90),
     ]

@@ -73,7 +73,7 @@ sql="mariadb --no-defaults --socket=$PWD/m.sock -u root -N"
 mariadb-slap --no-defaults --socket=$PWD/m.sock -u root --auto-generate-sql --concurrency=4 --number-of-queries=800 \
   --auto-generate-sql-load-type=mixed | grep -c Benchmark
 $sql -e "create database d; create table d.t (i int primary key auto_increment, v varchar(100));
-  insert into d.t (v) select repeat('x', seq % 100) from mysql.seq_1_to_20000;
+  insert into d.t (v) select repeat('x', seq % 100) from d.seq_1_to_20000;
   select count(*), sum(length(v)) from d.t; alter table d.t add index (v); select count(distinct v) from d.t;"
 """
 
@@ -82,7 +82,7 @@ def mariadb(_scene):
     start = ("cp -a \"$SCENE/data\" . && exec /usr/sbin/mariadbd --no-defaults --datadir=\"$PWD/data\" "
              "--socket=\"$PWD/m.sock\" --pid-file=\"$PWD/m.pid\" --skip-networking --skip-grant-tables "
              "--innodb-flush-log-at-trx-commit=0")
-    return served("TERM", "m.sock", ["/bin/sh", "-c", start], MARIADB_CLIENT.replace("mysql.seq", "d.seq"))
+    return served("TERM", "m.sock", ["/bin/sh", "-c", start], MARIADB_CLIENT)
 
 
 def prepare_mariadb(scene):

@@ -2,7 +2,7 @@
 from harness.host import PROGRAMS, Host, only, without
 
 GDB = ["/usr/bin/gdb", "-nx", "-q", "-batch", "-ex", "set debuginfod enabled off", "-ex", "set confirm off"]
-STEPS = ["-ex", "break finish", "-ex", "run", "-ex", "bt 2", "-ex", "print total", "-ex", "next", "-ex", "continue"]
+STEPS = ["-ex", "break finish_allocate", "-ex", "run", "-ex", "bt 2", "-ex", "print total", "-ex", "next", "-ex", "continue"]
 NOISE = without(r"0x[0-9a-f]+", r"\b(Thread|LWP|process|Inferior \d+ \(process) [0-9a-fx~]+",
                 r"^(\[.*\]|process .*|Using host libthread_db.*|warning: .*|Download.*)\n", r"\[.*(Thread|Inferior).*\]\n")
 
@@ -34,5 +34,6 @@ def hosts(_options):
         under("valgrind-under", ["/usr/bin/valgrind", "-q", "--error-exitcode=9", "--leak-check=full"]),
         over("valgrind-over", ["/usr/bin/valgrind", "-q", "--error-exitcode=9", "--trace-children=yes"]),
         over("valgrind-helgrind", ["/usr/bin/valgrind", "-q", "--tool=helgrind", "--error-exitcode=9",
-                                   "--trace-children=yes", "--trace-children-skip=*/whyrss"]),
+                                   "--trace-children=yes", "--trace-children-skip=*/whyrss",
+                                   f"--suppressions={PROGRAMS}/helgrind.supp"]),
     ]

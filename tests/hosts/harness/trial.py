@@ -98,7 +98,8 @@ class Trial:
         self.count(way, outcome)
         found = {"status": outcome.status_name(), **self.compared(outcome)}
         if way.records:
-            found["recording"] = "\n".join(recording_check.mistakes(self.build, recording, host.reported))
+            found["recording"] = "\n".join(recording_check.mistakes(self.build, recording, host.reported,
+                                                                      bool(outcome.survivors)))
         if outcome.survivors and way.name != "bare":
             self.results[way.name].notes.append(f"had to be killed: {'; '.join(outcome.survivors)}")
         return outcome, found, logs

@@ -13,12 +13,12 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-extern char **environ;
+extern char** environ;
 
 static char text[65536];
 static size_t length;
 
-static void add(const char *format, ...) {
+static void add(const char* format, ...) {
   va_list values;
   va_start(values, format);
   const int more = vsnprintf(text + length, sizeof(text) - length, format, values);
@@ -28,15 +28,15 @@ static void add(const char *format, ...) {
 }
 
 // Files of a run, of which each way has its own, count as one.
-static void add_target(char *target) {
+static void add_target(char* target) {
   if (strstr(target, " (deleted)") != NULL) {  // temporary files are named by number
     add("a deleted file");
     return;
   }
-  char *number = strchr(target, ':');
+  char* number = strchr(target, ':');
   if (target[0] != '/' && number != NULL && number[1] == '[') *number = '\0';  // pipe:[1234]
-  const char *slash = strrchr(target, '/');
-  const char *scratch = strstr(target, "whyrss-hosts.");
+  const char* slash = strrchr(target, '/');
+  const char* scratch = strstr(target, "whyrss-hosts.");
   add("%s", target[0] == '/' && scratch != NULL && slash != NULL ? slash + 1 : target);
 }
 
@@ -89,7 +89,7 @@ static void add_process(void) {
   }
 }
 
-static int compare(const void *one, const void *other) { return strcmp(*(char *const *)one, *(char *const *)other); }
+static int compare(const void* one, const void* other) { return strcmp(*(char* const*)one, *(char* const*)other); }
 
 // But for what whyrss is asked with.
 static void add_environment(void) {
@@ -103,7 +103,7 @@ static void add_environment(void) {
 }
 
 int main(void) {
-  const char *log = getenv("PROBE_LOG");
+  const char* log = getenv("PROBE_LOG");
   if (log == NULL) return 2;
   add_descriptors();
   add_signals();
