@@ -32,8 +32,8 @@ using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
 constexpr const char* kCannotProve =
     "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
 
-// One of the two files of a process; what cannot be read is said in its `damage`. Fails for what no recording has in its
-// place.
+// One of the two files of a process; what cannot be read is said in its `damage`. Fails for what no recording has in
+// its place.
 Status read_frames(const Folder& recording, trace::FileKind kind, const RecordingCheck& check, ProcessInput& input) {
   FrameFile& file = kind == trace::FileKind::events ? input.events : input.pages;
   const std::string name = fmt::format("{}/{}", input.directory, name_of(kind));
