@@ -32,7 +32,7 @@ def hosts(_options):
         under("strace-under", ["/usr/bin/strace", "-f", "-o", "trace"]),
         over("strace-over", ["/usr/bin/strace", "-f", "-o", "trace"]),
         under("valgrind-under", ["/usr/bin/valgrind", "-q", "--error-exitcode=9", "--leak-check=full"]),
-        over("valgrind-over", ["/usr/bin/valgrind", "-q", "--error-exitcode=9", "--trace-children=yes"]),
+        over("valgrind-over", ["/usr/bin/valgrind", "-q", "--error-exitcode=9", "--trace-children=yes", "--trace-children-skip=*/whyrss"]),
         over("valgrind-helgrind", ["/usr/bin/valgrind", "-q", "--tool=helgrind", "--error-exitcode=9",
                                    "--trace-children=yes", "--trace-children-skip=*/whyrss",
                                    f"--suppressions={PROGRAMS}/helgrind.supp"]),
