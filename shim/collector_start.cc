@@ -60,8 +60,10 @@ struct Launch {
   __builtin_unreachable();
 }
 
-// A child by plain clone: no atfork handlers run, and exit signal 0 keeps SIGCHLD away from the program.
-long clone_silently() noexcept { return raw_syscall(SYS_clone, 0); }
+// A child by plain clone: no atfork handlers run, and exit signal 0 keeps SIGCHLD away from the program. Untraced: the
+// kernel reports a child without SIGCHLD as PTRACE_EVENT_CLONE (kernel/fork.c), and a debugger would take it for a
+// thread of the program, and its exec for the program's own.
+long clone_silently() noexcept { return raw_syscall(SYS_clone, CLONE_UNTRACED); }
 
 // The collector begins once the child between is gone: it would take it for one of the program's.
 bool launch_detached(const Launch& launch) noexcept {
