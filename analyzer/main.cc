@@ -4,6 +4,7 @@
 
 #include "cli/command_line.h"
 #include "report/format.h"
+#include "support/file_size_signal.h"
 
 namespace whyrss {
 namespace {
@@ -38,6 +39,7 @@ int run(const EnvOptions& options) { return run_env(options); }
 }  // namespace whyrss
 
 int main(int argc, char** argv) {
+  whyrss::catch_file_size_signal();
   try {
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);
     return std::visit([](const auto& command) { return whyrss::run(command); }, whyrss::parse_command_line(arguments));

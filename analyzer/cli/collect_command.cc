@@ -8,6 +8,7 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "collect/capabilities.h"
@@ -103,6 +104,13 @@ int refuse(int ready_fd, const std::string& reason) {
   return 1;
 }
 
+// Nothing was recorded: the place is free for another try.
+int refuse(int ready_fd, const std::string& reason, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::remove_all(directory, error);
+  return refuse(ready_fd, reason);
+}
+
 }  // namespace
 
 int run_collect(const CollectOptions& options) {
@@ -122,7 +130,7 @@ int run_collect(const CollectOptions& options) {
   Collector::Setup setup;
   setup.session = new_session();
   auto pool = PoolFile::create(setup.session, directory->path);
-  if (!pool) return refuse(options.ready_fd, pool.error());
+  if (!pool) return refuse(options.ready_fd, pool.error(), directory->path);
   setup.directory = std::move(*directory);
   setup.pool = std::move(*pool);
   setup.pool.view().header->reader_pid.store(static_cast<std::uint32_t>(getpid()));
@@ -137,7 +145,7 @@ int run_collect(const CollectOptions& options) {
   open_handover(setup);
   const Status written =
       write_file_atomically(setup.directory.path + "/manifest.json", render_manifest(setup.manifest));
-  if (!written) return refuse(options.ready_fd, written.error());
+  if (!written) return refuse(options.ready_fd, written.error(), setup.directory.path);
 
   // As the environment entry that the target gets.
   const std::string session = fmt::format("WHYRSS_SESSION={}:{}\n", setup.manifest.session, setup.manifest.pool_path);

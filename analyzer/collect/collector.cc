@@ -31,8 +31,7 @@ constexpr std::int64_t kFlushNs = 1'000'000'000;
 constexpr std::int64_t kCountersNs = 10'000'000'000;
 constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
-constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on storing what an ended process left, when nothing else runs
-constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on record's word of how the command ended
 // Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
 // program that does nothing but malloc fills the pool in 20 ms.
 constexpr std::uint64_t kBusyRecords = 3000;
@@ -48,13 +47,15 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
 
 Collector::Collector(Setup setup)
     : setup_(std::move(setup)),
+      faults_(setup_.directory.path),
+      manifest_file_(setup_.directory.path),
       context_{.directory = setup_.directory.path,
                .host = setup_.manifest.host,
                .memory_group = setup_.memory_group,
                .session = setup_.session,
                .methods = probe_walk_methods(),
                .resolver = &resolver_,
-               .log = [this](const std::string& line) { log(line); }},
+               .faults = &faults_},
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
       kernel_log_(open_kernel_log()),
@@ -85,6 +86,7 @@ void Collector::run() {
     budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns - context_.exact_cpu_ns);
     walk_families();
     finish_ended();
+    if (faults_.take_news()) report_faults();
     tell_living();
     if (started_ && followed_.empty()) {
       drain(monotonic_ns(), {}, true);  // may tell of processes that came and went unseen
@@ -178,15 +180,8 @@ bool Collector::is_fork_of(const ProcessFollow& child, Followed& parent) {
 Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* parent) {
   if (const auto found = followed_.find(key); found != followed_.end()) return &found->second;
   if (ended_.contains(key)) return nullptr;
-  auto process = ProcessFollow::begin(context_, key, pid);
-  if (!process) {
-    const std::int64_t now_ns = monotonic_ns();
-    if (drain_complained_ns_ == 0 || now_ns - drain_complained_ns_ > kComplaintGapNs) log(process.error());
-    drain_complained_ns_ = now_ns;
-    return nullptr;
-  }
   Followed followed;
-  followed.process = std::make_unique<ProcessFollow>(std::move(*process));
+  followed.process = std::make_unique<ProcessFollow>(context_, key, pid);
   ProcessFollow& fresh = *followed.process;
   bool exec = false;
   followed.image_seen_ns = monotonic_ns();
@@ -374,23 +369,16 @@ void Collector::finish_ended() {
   const std::int64_t now_ns = monotonic_ns();
   std::set<ProcessKey> ended;
   for (auto& [key, followed] : followed_) {
-    if (!followed.has_ended && followed.process->has_ended()) {
-      followed.has_ended = true;
-      followed.ended_ns = now_ns;
-    }
+    if (!followed.has_ended && followed.process->has_ended()) followed.has_ended = true;
     if (followed.has_ended) ended.insert(key);
   }
   if (ended.empty()) return;
   std::set<ProcessKey> names;
   for (const ProcessKey key : ended) names.merge(names_.names_of(key));
-  const bool stored = drain(now_ns, names, false);
+  drain(now_ns, names, false);
   handle_happenings();
-  const bool all_ended = ended.size() == followed_.size();
   for (const ProcessKey key : ended) {
     Followed& followed = followed_.at(key);
-    // On a full disk: as long as other processes run there is time to try again.
-    if (!stored && !(all_ended && now_ns - followed.ended_ns > kGiveUpNs)) continue;
-    lost_at_end_ = lost_at_end_ || !stored;
     finish(followed);
     owe_look(followed.family, WalkTrigger::exit);
     by_pid_.erase(followed.process->pid());
@@ -407,8 +395,8 @@ void Collector::tell_living() {
   owes_living_ = false;
   setup_.manifest.state = "incomplete: still running";
   write_manifest();
-  const std::string line = fmt::format("living {}\n", followed_.size());
-  send(setup_.control_fd, line.data(), line.size(), MSG_NOSIGNAL);
+  send_faults();
+  send_to_record(fmt::format("living {}\n", followed_.size()));
 }
 
 void Collector::finish(Followed& followed) {
@@ -429,7 +417,7 @@ void Collector::finish(Followed& followed) {
   write_end(followed);
 }
 
-bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
+void Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
   const auto target = [this, everything, now_ns](ProcessKey key) -> ProcessFollow* {
     // A process that has just ended is not in /proc any more, but its events still have a place.
     const auto known = followed_.find(names_.own_key(key));
@@ -438,7 +426,7 @@ bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bo
     Followed* followed = pid ? follow(names_.own_key(key), *pid, nullptr) : nullptr;
     return followed == nullptr ? nullptr : followed->process.get();
   };
-  return drain_into(target, ended, everything);
+  drain_into(target, ended, everything);
 }
 
 // Tells those who wait that somebody is there; returns the time.
@@ -448,7 +436,7 @@ std::int64_t Collector::beat() {
   return now_ns;
 }
 
-bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything) {
+void Collector::drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   const std::uint64_t begin_records = drain_.compact_records();
   drained_ns_ = beat();
@@ -456,17 +444,12 @@ bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKe
   pool.sealed_chunks.store(0, std::memory_order_relaxed);
   draining_ = true;
   const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
-  const Status status = drain_.round(drained_ns_, ended, everything, target, gone);
+  drain_.round(drained_ns_, ended, everything, target, gone);
   draining_ = false;
   const std::uint64_t records = drain_.compact_records() - begin_records;
   busy_ = records >= kBusyRecords;
   // What the program does all the time is paid by the job; the budget is for looks.
   if (records > 0) context_.exact_cpu_ns += thread_cpu_ns() - begin_cpu_ns;
-  if (!status && (drain_complained_ns_ == 0 || drained_ns_ - drain_complained_ns_ > kComplaintGapNs)) {
-    drain_complained_ns_ = drained_ns_;
-    log(status.error());
-  }
-  return status.ok();
 }
 
 // Somebody will soon wait for a chunk: nothing else has its turn before that, for a while.
@@ -502,8 +485,9 @@ void Collector::write_manifest() {
   manifest.collector_cpu_s = static_cast<double>(clock_ns(CLOCK_PROCESS_CPUTIME_ID)) / 1e9;
   const auto elapsed_s = static_cast<double>(monotonic_ns() - manifest.started_ns) / 1e9;
   manifest.collector_share = elapsed_s > 0 ? manifest.collector_cpu_s / elapsed_s : 0;
-  const Status written = write_file_atomically(setup_.directory.path + "/manifest.json", render_manifest(manifest));
-  if (!written) log(written.error());
+  manifest.write_faults = faults_.list();
+  const Status written = manifest_file_.write(render_manifest(manifest));
+  if (!written) faults_.lost_state(setup_.directory.path + "/manifest.json", written.failure());
 }
 
 void Collector::close_recording() {
@@ -523,9 +507,12 @@ void Collector::close_recording() {
   tell_seen_end();  // record may have been stopped, or killed
   drain(monotonic_ns(), {}, true);
   setup_.manifest.ended_ns = monotonic_ns();
-  setup_.manifest.state =
-      lost_at_end_ ? "incomplete: the last events could not be written, see collector.log" : "complete";
+  setup_.manifest.state = "complete";
+  if (const auto faults = faults_.list(); !faults.empty())
+    setup_.manifest.state = fmt::format("incomplete: not all of it could be written ({})", faults.front().error);
   write_manifest();
+  manifest_file_.drop_reserve();
+  send_faults();
   read_control();  // is record still there?
 }
 

@@ -18,8 +18,10 @@
 #include "collect/process_follow.h"
 #include "collect/process_names.h"
 #include "collect/recording_directory.h"
+#include "collect/write_faults.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"
+#include "recording/manifest_file.h"
 #include "support/kernel_log.h"
 
 namespace whyrss {
@@ -61,7 +63,6 @@ class Collector {
     PeakPolicy peaks;
     std::int64_t children_scanned_ns = 0;
     bool has_ended = false;
-    std::int64_t ended_ns = 0;
   };
 
   // A fork child that lives on after so long has most likely not been made for an exec.
@@ -107,8 +108,8 @@ class Collector {
   std::vector<KernelLine> kernel_words_on(pid_t pid, bool was_killed);
   void end_memory_group();
   static KernelLog open_kernel_log();
-  bool drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
-  bool drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
+  void drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
+  void drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
   void drain_while_busy();
   std::int64_t beat();
   void drain_between();
@@ -122,9 +123,14 @@ class Collector {
   [[nodiscard]] bool is_gone(ProcessKey key, std::uint32_t tid);
   void log(const std::string& line);
   void write_manifest();
+  void report_faults();
+  void send_faults();
+  void send_to_record(const std::string& text) const;
   void close_recording();
 
   Setup setup_;
+  WriteFaults faults_;
+  ManifestFile manifest_file_;
   FollowContext context_;
   BackingResolver resolver_;
   Doorbell doorbell_;
@@ -145,13 +151,11 @@ class Collector {
   bool started_ = false;  // the target's own image runs
   bool target_sought_ = false;
   bool abandoned_ = false;
-  bool owes_living_ = false;  // record waits for the number of processes that go on
-  bool lost_at_end_ = false;
+  bool owes_living_ = false;          // record waits for the number of processes that go on
   std::optional<int> target_status_;  // as far as it was seen here; record knows better
   std::string target_signal_;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
   std::int64_t next_company_ns_ = 0;  // when others are read with one that rests
-  std::int64_t drain_complained_ns_ = 0;
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
   bool busy_ = false;  // the last round found many events of exact mode

@@ -26,6 +26,30 @@ nlohmann::json object_at(const nlohmann::json& object, const char* key) {
   return found != object.end() && found->is_object() ? *found : nlohmann::json::object();
 }
 
+nlohmann::ordered_json fault_json(const WriteFault& fault) {
+  return {{"file", fault.file},
+          {"error", fault.error},
+          {"from_ns", fault.from_ns},
+          {"until_ns", fault.until_ns},
+          {"other_files", fault.other_files},
+          {"events", fault.events},
+          {"walks", fault.walks},
+          {"frames", fault.frames}};
+}
+
+WriteFault parse_fault(const nlohmann::json& json) {
+  WriteFault fault;
+  take(json, "file", fault.file);
+  take(json, "error", fault.error);
+  take(json, "from_ns", fault.from_ns);
+  take(json, "until_ns", fault.until_ns);
+  take(json, "other_files", fault.other_files);
+  take(json, "events", fault.events);
+  take(json, "walks", fault.walks);
+  take(json, "frames", fault.frames);
+  return fault;
+}
+
 }  // namespace
 
 std::string render_manifest(const Manifest& manifest) {
@@ -53,6 +77,7 @@ std::string render_manifest(const Manifest& manifest) {
   json["lost"] = {{"dropped_records", manifest.dropped_records},
                   {"dropped_bytes", manifest.dropped_bytes},
                   {"refused_slots", manifest.refused_slots}};
+  for (const WriteFault& fault : manifest.write_faults) json["write_faults"].push_back(fault_json(fault));
   if (manifest.group_limit_bytes) {
     json["memory_group"]["limit_bytes"] = *manifest.group_limit_bytes;
     json["memory_group"]["oom_kills"] = manifest.group_kills.value_or(0);
@@ -93,6 +118,9 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(lost, "dropped_records", manifest.dropped_records);
   take(lost, "dropped_bytes", manifest.dropped_bytes);
   take(lost, "refused_slots", manifest.refused_slots);
+  if (const auto faults = json.find("write_faults"); faults != json.end() && faults->is_array())
+    for (const auto& fault : *faults)
+      if (fault.is_object()) manifest.write_faults.push_back(parse_fault(fault));
   const auto group = object_at(json, "memory_group");
   if (group.contains("limit_bytes") && group["limit_bytes"].is_number_integer())
     manifest.group_limit_bytes = group["limit_bytes"].get<std::int64_t>();

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "recording/write_fault.h"
 #include "support/result.h"
 
 namespace whyrss {
@@ -36,6 +37,9 @@ struct Manifest {
 
   // lost: counted by the whole tree
   std::int64_t dropped_records = 0, dropped_bytes = 0, refused_slots = 0;
+
+  // write_faults: what could not be written, one for each kind of error; the keys are the member names
+  std::vector<WriteFault> write_faults;
 
   // memory_group: {limit_bytes, oom_kills}: of the cgroup that record made for --memory-max; kills at the end
   std::optional<std::int64_t> group_limit_bytes, group_kills;

@@ -1,6 +1,7 @@
 // What a recording looks like on disk. Written by the collector only, read by every report.
 //
-//   DIR/manifest.json                          what was asked, by whom, when; state
+//   DIR/manifest.json                          what was asked, by whom, when; state; what could not be written
+//   DIR/manifest.spare                         room for the next one, also on a full disk; removed at the end
 //   DIR/lock                                   held (flock) by the one collector of this recording
 //   DIR/collector.log                          one line per thing that went wrong
 //   DIR/symbols.zst                            FileHeader, then frames of kind `names`: written at the end and

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -34,9 +36,8 @@ class DrainTest : public testing::Test {
     context_.host = "node";
     context_.session = kSession;
     context_.resolver = &resolver_;
-    auto process = ProcessFollow::begin(context_, kKey, 0);
-    ASSERT_TRUE(process.ok()) << process.error();
-    process_ = std::make_unique<ProcessFollow>(std::move(*process));
+    context_.faults = &faults_;
+    process_ = std::make_unique<ProcessFollow>(context_, kKey, 0);
     drain_ = std::make_unique<Drain>(pool_);
   }
   void TearDown() override { munmap(mapping_, trace::pool_bytes(kChunks, 4)); }
@@ -55,7 +56,7 @@ class DrainTest : public testing::Test {
     const auto target = [&](ProcessKey) { return storable ? process_.get() : nullptr; };
     const auto gone = [](ProcessKey, std::uint32_t) { return false; };
     now_ns_ += 1000;
-    EXPECT_TRUE(drain_->round(now_ns_, {}, everything, target, gone).ok());
+    drain_->round(now_ns_, {}, everything, target, gone);
   }
 
   struct Stored {
@@ -85,6 +86,7 @@ class DrainTest : public testing::Test {
   void* mapping_ = nullptr;
   trace::PoolView pool_;
   BackingResolver resolver_;
+  WriteFaults faults_{directory_};
   FollowContext context_;
   std::unique_ptr<ProcessFollow> process_;
   std::unique_ptr<Drain> drain_;
@@ -196,6 +198,68 @@ TEST_F(DrainTest, WhatCannotBeStoredNowIsStoredLater) {
   EXPECT_TRUE(stored().runs.empty());
   round(true);
   EXPECT_EQ(stored().events.at(3).size(), 2U);
+}
+
+// As long as it lives no file may be written.
+class NoRoom {
+ public:
+  NoRoom() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  NoRoom(const NoRoom&) = delete;
+  NoRoom& operator=(const NoRoom&) = delete;
+  ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(DrainTest, WhatFindsNoRoomIsStoredLaterWhileThePoolHasPlenty) {
+  trace::Lease lease;
+  ASSERT_TRUE(write(writer(3), lease, clock_at(5, 100)));
+  ASSERT_TRUE(write(writer(3), lease, compact_allocate(1, 0x1000, 24, 4)));
+  ASSERT_TRUE(write(writer(3), lease, stack(5, 8, {0x5101})));
+  seal(lease);
+  {
+    const NoRoom no_room;
+    round();
+  }
+  round();  // too soon for another try
+  EXPECT_TRUE(stored().runs.empty());
+  now_ns_ += 2'000'000'000;
+  round();
+  EXPECT_EQ(stored().events.at(3).size(), 1U);
+  EXPECT_EQ(stored().others.size(), 1U);
+  EXPECT_FALSE(faults_.any());
+}
+
+TEST_F(DrainTest, WhatFindsNoRoomIsGivenUpBeforeThePoolIsFull) {
+  std::int64_t written = 0;
+  {
+    const NoRoom no_room;
+    for (std::uint32_t chunk = 0; chunk < kChunks * 3; ++chunk) {
+      trace::Lease lease;
+      ASSERT_TRUE(write(writer(3), lease, clock_at(5 + chunk, 100 + chunk))) << "the pool is full";
+      ASSERT_TRUE(write(writer(3), lease, compact_allocate(1, 0x1000, 24, 4)));
+      ASSERT_TRUE(write(writer(3), lease, stack(5, 8, {0x5101})));
+      seal(lease);
+      written += 2;
+      round();
+    }
+    round(true);
+  }
+  for (std::uint32_t i = 0; i < kChunks; ++i) EXPECT_EQ(pool_.chunks[i].state.load(), trace::ChunkState::free);
+  ASSERT_TRUE(faults_.any());
+  EXPECT_EQ(faults_.list()[0].error, "File too large");
+  EXPECT_EQ(faults_.list()[0].events, written);
+  trace::Lease lease;
+  ASSERT_TRUE(write(writer(3), lease, stack(5, 8, {0x5101})));
+  round(true);
+  EXPECT_EQ(stored().others.size(), 1U);
+  EXPECT_GT(faults_.list()[0].until_ns, 0);
 }
 
 TEST_F(DrainTest, WithoutAClockRecordsStayAsTheyAre) {
