@@ -4,6 +4,7 @@
 
 #include "cli/command_line.h"
 #include "report/format.h"
+#include "support/file_size_signal.h"
 #include "support/process_title.h"
 
 namespace whyrss {
@@ -39,6 +40,7 @@ int run(const EnvOptions& options) { return run_env(options); }
 }  // namespace whyrss
 
 int main(int argc, char** argv) {
+  whyrss::catch_file_size_signal();
   try {
     whyrss::remember_arguments(argc, argv);
     const std::vector<std::string> arguments(argv + (argc > 0 ? 1 : 0), argv + argc);

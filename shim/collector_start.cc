@@ -60,8 +60,10 @@ struct Launch {
   __builtin_unreachable();
 }
 
-// A child by plain clone: no atfork handlers run, and exit signal 0 keeps SIGCHLD away from the program.
-long clone_silently() noexcept { return raw_syscall(SYS_clone, 0); }
+// A child by plain clone: no atfork handlers run, and exit signal 0 keeps SIGCHLD away from the program. Untraced: the
+// kernel reports a child without SIGCHLD as PTRACE_EVENT_CLONE (kernel/fork.c), and a debugger would take it for a
+// thread of the program, and its exec for the program's own.
+long clone_silently() noexcept { return raw_syscall(SYS_clone, CLONE_UNTRACED); }
 
 // The collector begins once the child between is gone: it would take it for one of the program's.
 bool launch_detached(const Launch& launch) noexcept {
@@ -87,7 +89,8 @@ bool launch_detached(const Launch& launch) noexcept {
   return !is_raw_error(raw_syscall(SYS_write, opener.number(), as_long(&word), 1));
 }
 
-bool read_ready_line(int fd, Text& session_value) noexcept {
+// The session, or the collector's reason why there is none.
+bool read_ready_line(int fd, Text& session_value, Text& reason) noexcept {
   constexpr std::string_view kWord = "WHYRSS_SESSION";
   static constinit std::array<char, 4352> line{};  // constructor only
   std::size_t filled = 0;
@@ -105,6 +108,7 @@ bool read_ready_line(int fd, Text& session_value) noexcept {
     std::string_view text(line.data(), filled);
     if (!text.ends_with('\n')) continue;
     text.remove_suffix(1);
+    if (text.starts_with('!')) reason.add(text.substr(1));
     if (!text.starts_with(kWord) || text.size() <= kWord.size() + 1) return false;
     text.remove_prefix(kWord.size() + 1);  // a blank or =
     session_value.add(text);
@@ -140,7 +144,7 @@ bool without_own_preload(std::string_view entry, Text& result, Text& own) noexce
 
 bool start_collector(const char* output_dir, const char* const* environment, Text& session_value,
                      Text& mistake) noexcept {
-  static constinit Text program, preload, own, pid, ready;  // constructor only; off the stack
+  static constinit Text program, preload, own, pid, ready, reason;  // constructor only; off the stack
   if (!find_collector(environment, program)) {
     mistake.add("no collector found beside ").add(own_path()).add(" nor in WHYRSS_COLLECTOR (tracing is off)");
     return false;
@@ -172,12 +176,13 @@ bool start_collector(const char* output_dir, const char* const* environment, Tex
                                              .environment = copy.data(),
                                              .ready_fd = write_end.number()});
   }
-  if (launched && read_ready_line(read_end.number(), session_value)) return true;
-  mistake.add("the collector did not start: ")
-      .add(program.c_str())
-      .add(" collect --output ")
-      .add(output_dir)
-      .add(" (tracing is off)");
+  if (launched && read_ready_line(read_end.number(), session_value, reason)) return true;
+  mistake.add("the collector did not start: ");
+  if (!reason.view().empty())
+    mistake.add(reason.view());
+  else
+    mistake.add(program.c_str()).add(" collect --output ").add(output_dir);
+  mistake.add(" (tracing is off)");
   return false;
 }
 

@@ -17,7 +17,6 @@ using trace::PageLiveness;
 
 constexpr std::uint64_t kCountersPerTablePage = kLivenessPageBytes / sizeof(std::uint32_t);
 constexpr std::uint64_t kSpanOfTablePage = kCountersPerTablePage * kLivenessPageBytes;
-constexpr std::uint64_t kLeavesPerDirectoryPage = kLivenessPageBytes / sizeof(std::uint64_t);
 constexpr std::uint64_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
 constexpr std::uint64_t kMostPageBytes = 512 * trace::kLivenessUnitBytes;
 

@@ -36,7 +36,7 @@ using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
 constexpr const char* kCannotProve =
     "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
 
-Result<Manifest> read_manifest(const std::string& directory) {
+Result<Manifest> read_manifest_once(const std::string& directory) {
   struct stat status {};
   if (stat(directory.c_str(), &status) != 0) return system_error("cannot open the recording", directory);
   if (!S_ISDIR(status.st_mode))
@@ -54,6 +54,13 @@ Result<Manifest> read_manifest(const std::string& directory) {
   return parse_manifest(*text, path);
 }
 
+// Its collector may have written over the text while it was read.
+Result<Manifest> read_manifest(const std::string& directory) {
+  auto manifest = read_manifest_once(directory);
+  if (manifest && manifest->is_sound) return manifest;
+  return read_manifest_once(directory);
+}
+
 // One of the two files of a process; what cannot be read is said in its `damage`.
 void read_frames(const std::string& recording_dir, trace::FileKind kind, const RecordingCheck& check,
                  ProcessInput& input) {
@@ -62,7 +69,7 @@ void read_frames(const std::string& recording_dir, trace::FileKind kind, const R
   const std::string path = recording_dir + "/" + name;
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    input.damage.push_back(name + ": missing");
+    input.damage.push_back(name + (check.was_made(input.directory, kind) ? ": missing" : ": could not be made"));
     return;
   }
   auto parsed = read_frame_file(path);

@@ -49,15 +49,8 @@ std::uint64_t frame_checksum_of_format_2(const FrameHeader& header, std::span<co
   return XXH3_64bits_withSeed(stored.data(), stored.size(), XXH3_64bits(&header, offsetof(FrameHeader, number)));
 }
 
-// False with errno set; on a short write too, as ENOSPC.
 bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
-  ssize_t wrote = 0;
-  do {
-    wrote = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  } while (wrote < 0 && errno == EINTR);
-  if (wrote == static_cast<ssize_t>(bytes.size())) return true;
-  if (wrote >= 0) errno = ENOSPC;
-  return false;
+  return write_fully_at(fd, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, offset);
 }
 
 }  // namespace
@@ -202,8 +195,7 @@ std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stor
   // Making one for each of many small frames would take longer than reading them.
   thread_local const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
   if (!context) return std::nullopt;
-  const std::size_t raw =
-      ZSTD_decompressDCtx(context.get(), payload.data(), raw_bytes, stored.data(), stored.size());
+  const std::size_t raw = ZSTD_decompressDCtx(context.get(), payload.data(), raw_bytes, stored.data(), stored.size());
   if (ZSTD_isError(raw) != 0 || raw != raw_bytes) return std::nullopt;
   return payload;
 }

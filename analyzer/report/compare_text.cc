@@ -147,10 +147,10 @@ std::string wrapped(const std::string& text) {
 std::string render_compare_text(const Comparison& comparison) {
   std::string out = command_text(comparison.command) + " under each allocator\n\n";
   out += wrapped(printable(conclusion(comparison)));
-  out += "\n" + run_table(comparison).text() + "\n" + heap_table(comparison).text();
+  out += fmt::format("\n{}\n{}", run_table(comparison).text(), heap_table(comparison).text());
   if (has_lines(comparison))
     out += "\nWhose live blocks pin the slack, and who used the retained pages last\n" + line_table(comparison).text();
-  out += "\n" + contestant_table(comparison).text() + "\n";
+  out += fmt::format("\n{}\n", contestant_table(comparison).text());
   for (const std::string& line : explanations(comparison)) out += "  " + line + "\n";
   return out;
 }

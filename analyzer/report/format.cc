@@ -29,7 +29,7 @@ std::string size_text(std::int64_t bytes) {
   return fmt::format("{} B", bytes);
 }
 
-std::string growth_text(std::int64_t bytes) { return (bytes >= 0 ? "+" : "") + size_text(bytes); }
+std::string growth_text(std::int64_t bytes) { return fmt::format("{}{}", bytes >= 0 ? "+" : "", size_text(bytes)); }
 
 std::string mib(std::int64_t bytes) {
   std::string text = fmt::format("{:.1f}", static_cast<double>(bytes) / kMiB);

@@ -44,7 +44,7 @@ std::string kind_of(const ProcessView& process, const std::vector<const Verdict*
 std::string command_text(const std::vector<std::string>& command) {
   if (command.empty()) return "(no command line)";
   std::string text = printable(base_name(command.front()));
-  for (std::size_t i = 1; i < command.size(); ++i) text += " " + printable(command[i]);
+  for (std::size_t i = 1; i < command.size(); ++i) text.append(" ").append(printable(command[i]));
   return shortened(text, kCommandColumns);
 }
 

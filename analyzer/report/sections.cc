@@ -173,7 +173,7 @@ Table touch_table(const View& view, std::size_t top) {
       const std::string where = line.line.empty() ? "(not seen)" : printable(line.line);
       std::string other = printable(line.other_line);
       if (is_of_file(cause) || (other.empty() && !name.empty()))
-        other += (other.empty() ? "" : " ") + ("(" + name + ")");
+        other += fmt::format("{}({})", other.empty() ? "" : " ", name);
       rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = other});
     }
     return rows;

@@ -54,7 +54,7 @@ std::string Table::markdown() const {
   out += "\n" + rule + "\n";
   for (const auto& row : rows_) {
     out += "|";
-    for (const std::string& cell : row) out += " " + markdown_escaped(cell) + " |";
+    for (const std::string& cell : row) out.append(" ").append(markdown_escaped(cell)).append(" |");
     out += "\n";
   }
   return out;

@@ -31,7 +31,8 @@ Mapping::~Mapping() {
 }
 
 Error system_error(std::string_view what, std::string_view path) {
-  return {fmt::format("{} {}: {}", what, path, std::strerror(errno))};
+  const int number = errno;
+  return {fmt::format("{} {}: {}", what, path, std::strerror(number)), number};
 }
 
 Result<std::string> read_all(int fd, const std::string& name) {
@@ -59,6 +60,19 @@ bool write_fully(int fd, std::string_view text) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return true;
+}
+
+// What is left after a short write is tried again: that gives the reason.
+bool write_fully_at(int fd, std::string_view text, std::uint64_t offset) {
+  while (!text.empty()) {
+    const ssize_t wrote = pwrite(fd, text.data(), text.size(), static_cast<off_t>(offset));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote == 0) errno = ENOSPC;
+    if (wrote <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(wrote));
+    offset += static_cast<std::uint64_t>(wrote);
   }
   return true;
 }

@@ -44,6 +44,7 @@ class Whyrss:
     def __init__(self, program):
         self.program = program
         self.shim = program.parent.parent / "lib" / "libwhyrss.so"
+        self.build = pathlib.Path(os.environ.get("WHYRSS_BUILD", program.parents[1]))
 
     def run(self, *arguments, **options):
         """whyrss ARGUMENTS, output captured as text."""
@@ -116,7 +117,7 @@ def traced(whyrss, tmp_path):
 def forbid(whyrss):
     """forbid(ACTION, CALL...) -> words before a command that refuse it, and all that it starts, these system calls:
     ACTION is eperm, enosys or kill. Skips where nobody may install a seccomp filter."""
-    program = pathlib.Path(os.environ.get("WHYRSS_BUILD", whyrss.program.parents[1])) / "tests/programs/forbid_calls"
+    program = whyrss.build / "tests/programs/forbid_calls"
     tried = subprocess.run([program, "eperm", "perf_event_open", "true"], capture_output=True, text=True, check=False)
     if tried.returncode == 3:
         pytest.skip(tried.stderr.strip())
