@@ -89,7 +89,7 @@ bool launch_detached(const Launch& launch) noexcept {
   return !is_raw_error(raw_syscall(SYS_write, opener.number(), as_long(&word), 1));
 }
 
-// False without a session; `reason` then is the collector's own, if it gave one.
+// The session, or the collector's reason why there is none.
 bool read_ready_line(int fd, Text& session_value, Text& reason) noexcept {
   constexpr std::string_view kWord = "WHYRSS_SESSION";
   static constinit std::array<char, 4352> line{};  // constructor only
@@ -144,7 +144,7 @@ bool without_own_preload(std::string_view entry, Text& result, Text& own) noexce
 
 bool start_collector(const char* output_dir, const char* const* environment, Text& session_value,
                      Text& mistake) noexcept {
-  static constinit Text program, preload, own, pid, ready;  // constructor only; off the stack
+  static constinit Text program, preload, own, pid, ready, reason;  // constructor only; off the stack
   if (!find_collector(environment, program)) {
     mistake.add("no collector found beside ").add(own_path()).add(" nor in WHYRSS_COLLECTOR (tracing is off)");
     return false;
@@ -176,17 +176,13 @@ bool start_collector(const char* output_dir, const char* const* environment, Tex
                                              .environment = copy.data(),
                                              .ready_fd = write_end.number()});
   }
-  static constinit Text reason;
   if (launched && read_ready_line(read_end.number(), session_value, reason)) return true;
-  if (!reason.view().empty()) {
-    mistake.add(reason.view()).add(" (tracing is off)");
-    return false;
-  }
-  mistake.add("the collector did not start: ")
-      .add(program.c_str())
-      .add(" collect --output ")
-      .add(output_dir)
-      .add(" (tracing is off)");
+  mistake.add("the collector did not start: ");
+  if (!reason.view().empty())
+    mistake.add(reason.view());
+  else
+    mistake.add(program.c_str()).add(" collect --output ").add(output_dir);
+  mistake.add(" (tracing is off)");
   return false;
 }
 

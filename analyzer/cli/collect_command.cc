@@ -8,6 +8,7 @@
 #include <array>
 #include <climits>
 #include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "collect/capabilities.h"
@@ -103,6 +104,13 @@ int refuse(int ready_fd, const std::string& reason) {
   return 1;
 }
 
+// Nothing was recorded: the place is free for another try.
+int refuse(int ready_fd, const std::string& reason, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::remove_all(directory, error);
+  return refuse(ready_fd, reason);
+}
+
 }  // namespace
 
 int run_collect(const CollectOptions& options) {
@@ -124,7 +132,7 @@ int run_collect(const CollectOptions& options) {
   // A group of the target's own must not be charged with pages that its processes would reserve.
   const auto space = options.memory_group.empty() ? PoolFile::Space::by_need : PoolFile::Space::all;
   auto pool = PoolFile::create(setup.session, directory->path, space);
-  if (!pool) return refuse(options.ready_fd, pool.error());
+  if (!pool) return refuse(options.ready_fd, pool.error(), directory->path);
   setup.directory = std::move(*directory);
   setup.pool = std::move(*pool);
   setup.pool.view().header->reader_pid.store(static_cast<std::uint32_t>(getpid()));
@@ -137,9 +145,9 @@ int run_collect(const CollectOptions& options) {
   setup.memory_group = options.memory_group;
   setup.removes_group = options.remove_group;
   open_handover(setup);
-  const Status written =
-      write_file_atomically(setup.directory.path + "/manifest.json", render_manifest(setup.manifest));
-  if (!written) return refuse(options.ready_fd, written.error());
+  setup.manifest_file.emplace(setup.directory.path);
+  const Status written = setup.manifest_file->write(render_manifest(setup.manifest));
+  if (!written) return refuse(options.ready_fd, written.error(), setup.directory.path);
 
   // As the environment entry that the target gets.
   const std::string session = fmt::format("WHYRSS_SESSION={}:{}\n", setup.manifest.session, setup.manifest.pool_path);

@@ -22,6 +22,7 @@
 #include "collect/memory_group.h"
 #include "collect/recording_directory.h"
 #include "collect/target_kind.h"
+#include "report/format.h"
 #include "support/clock.h"
 #include "support/last_words.h"
 #include "support/process_title.h"
@@ -106,6 +107,7 @@ siginfo_t wait_for_command(pid_t pid) {
 
 struct Ending {
   bool complete = false;
+  std::vector<std::string> faults;
   std::optional<int> living;
 };
 
@@ -117,7 +119,9 @@ Ending wait_for_collector(int control_fd) {
   while (true) {
     while (const auto line = reader.next()) {
       std::string_view rest = *line;
-      if (take_word(rest) == "living") ending.living = parse_number<int>(take_word(rest));
+      const std::string_view word = take_word(rest);
+      if (word == "fault") ending.faults.emplace_back(rest.substr(rest.starts_with(' ') ? 1 : 0));
+      if (word == "living") ending.living = parse_number<int>(take_word(rest));
     }
     ending.complete = reader.at_end();
     const std::int64_t left_ns = deadline_ns - monotonic_ns();
@@ -132,8 +136,10 @@ void tell(int control_fd, const std::string& line) {
   send(control_fd, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
-// The verdict, unless nobody wants to read it, and the names of native code for the recording.
+// What could not be recorded, in any case; the verdict, unless nobody wants to read it, and the names of native code
+// for the recording.
 void conclude(const RecordOptions& options, const std::string& directory, const Ending& ending) {
+  if (!ending.faults.empty()) say(printable(fmt::format("{} is incomplete: {}", directory, join(ending.faults, "; "))));
   if (ending.living && !options.quiet)
     say(fmt::format("{} process{} of it go{} on; {} is complete when they end", *ending.living,
                     *ending.living == 1 ? "" : "es", *ending.living == 1 ? "es" : "", directory));

@@ -32,9 +32,9 @@ constexpr std::int64_t kFlushNs = 1'000'000'000;
 constexpr std::int64_t kCountersNs = 10'000'000'000;
 constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
-constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on storing what an ended process left, when nothing else runs
-constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
+constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on record's word of how the command ended, and the like
 constexpr useconds_t kAgainUs = 2000;
+constexpr std::size_t kClosedProcessBytes = 192;  // of the last manifest
 // Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
 // program that does nothing but malloc fills the pool in 20 ms.
 constexpr std::uint64_t kBusyRecords = 3000;
@@ -50,13 +50,15 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
 
 Collector::Collector(Setup setup)
     : setup_(std::move(setup)),
+      faults_(setup_.directory.path),
+      manifest_file_(setup_.manifest_file ? std::move(*setup_.manifest_file) : ManifestFile(setup_.directory.path)),
       context_{.directory = setup_.directory.path,
                .host = setup_.manifest.host,
                .memory_group = setup_.memory_group,
                .session = setup_.session,
                .methods = probe_walk_methods(),
                .resolver = &resolver_,
-               .log = [this](const std::string& line) { log(line); }},
+               .faults = &faults_},
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
       kernel_log_(open_kernel_log()),
@@ -67,7 +69,7 @@ Collector::Collector(Setup setup)
 }
 
 void Collector::run() {
-  if (access((setup_.directory.path + "/manifest.json").c_str(), F_OK) != 0) write_manifest();
+  if (!setup_.manifest_file) write_manifest();
   next_counters_ns_ = monotonic_ns() + kCountersNs;
   const std::int64_t first_cpu_ns = clock_ns(CLOCK_PROCESS_CPUTIME_ID);
   while (true) {
@@ -88,6 +90,7 @@ void Collector::run() {
     budget_.settle(clock_ns(CLOCK_PROCESS_CPUTIME_ID) - first_cpu_ns - context_.exact_cpu_ns);
     walk_families();
     finish_ended();
+    if (faults_.take_news()) report_faults();
     tell_living();
     if (started_ && followed_.empty() && is_over()) break;
   }
@@ -220,17 +223,8 @@ bool Collector::is_fork_of(const ProcessFollow& child, Followed& parent) {
 Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* parent) {
   if (const auto found = followed_.find(key); found != followed_.end()) return &found->second;
   if (ended_.contains(key)) return nullptr;
-  auto process = ProcessFollow::begin(context_, key, pid);
-  if (!process) {
-    const std::int64_t now_ns = monotonic_ns();
-    if (drain_complained_ns_ == 0 || now_ns - drain_complained_ns_ > kComplaintGapNs) log(process.error());
-    drain_complained_ns_ = now_ns;
-    not_stored_.insert(key);
-    return nullptr;
-  }
-  not_stored_.erase(key);
   Followed followed;
-  followed.process = std::make_unique<ProcessFollow>(std::move(*process));
+  followed.process = std::make_unique<ProcessFollow>(context_, key, pid);
   ProcessFollow& fresh = *followed.process;
   bool exec = false;
   followed.image_seen_ns = monotonic_ns();
@@ -422,23 +416,16 @@ void Collector::finish_ended() {
   const std::int64_t now_ns = monotonic_ns();
   std::set<ProcessKey> ended;
   for (auto& [key, followed] : followed_) {
-    if (!followed.has_ended && followed.process->has_ended()) {
-      followed.has_ended = true;
-      followed.ended_ns = now_ns;
-    }
+    if (!followed.has_ended && followed.process->has_ended()) followed.has_ended = true;
     if (followed.has_ended) ended.insert(key);
   }
   if (ended.empty()) return;
   std::set<ProcessKey> names;
   for (const ProcessKey key : ended) names.merge(names_.names_of(key));
-  const bool stored = drain(now_ns, names, false);
+  drain(now_ns, names, false);
   handle_happenings();
-  const bool all_ended = ended.size() == followed_.size();
   for (const ProcessKey key : ended) {
     Followed& followed = followed_.at(key);
-    // On a full disk: as long as other processes run there is time to try again.
-    if (!stored && !(all_ended && now_ns - followed.ended_ns > kGiveUpNs)) continue;
-    lost_at_end_ = lost_at_end_ || !stored;
     finish(followed);
     owe_look(followed.family, WalkTrigger::exit);
     by_pid_.erase(followed.process->pid());
@@ -455,8 +442,8 @@ void Collector::tell_living() {
   owes_living_ = false;
   setup_.manifest.state = "incomplete: still running";
   write_manifest();
-  const std::string line = fmt::format("living {}\n", followed_.size());
-  send(setup_.control_fd, line.data(), line.size(), MSG_NOSIGNAL);
+  send_faults();
+  send_to_record(fmt::format("living {}\n", followed_.size()));
 }
 
 void Collector::finish(Followed& followed) {
@@ -476,10 +463,10 @@ void Collector::finish(Followed& followed) {
   if (process.cgroup() || followed_.size() == 1) process.write_cgroup(true);
   if (process.cgroup()) hand_cgroup_on(followed);
   write_end(followed);
-  closed_.push_back(process.closed());
+  closed_.push_back(process.close());
 }
 
-bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
+void Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything) {
   const auto target = [this, everything, now_ns](ProcessKey key) -> ProcessFollow* {
     // A process that has just ended is not in /proc any more, but its events still have a place.
     const auto known = followed_.find(names_.own_key(key));
@@ -488,7 +475,7 @@ bool Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bo
     Followed* followed = pid ? follow(names_.own_key(key), *pid, nullptr) : nullptr;
     return followed == nullptr ? nullptr : followed->process.get();
   };
-  return drain_into(target, ended, everything);
+  drain_into(target, ended, everything);
 }
 
 // Tells those who wait that somebody is there; returns the time.
@@ -498,7 +485,7 @@ std::int64_t Collector::beat() {
   return now_ns;
 }
 
-bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything) {
+void Collector::drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   const std::uint64_t begin_records = drain_.compact_records();
   drained_ns_ = beat();
@@ -506,18 +493,13 @@ bool Collector::drain_into(const Drain::Target& target, const std::set<ProcessKe
   pool.sealed_chunks.store(0, std::memory_order_relaxed);
   draining_ = true;
   const auto gone = [this](ProcessKey key, std::uint32_t tid) { return is_gone(key, tid); };
-  const Status status = drain_.round(drained_ns_, ended, everything, target, gone);
+  drain_.round(drained_ns_, ended, everything, target, gone);
   draining_ = false;
   keep_chunks_ready();
   const std::uint64_t records = drain_.compact_records() - begin_records;
   busy_ = records >= kBusyRecords;
   // What the program does all the time is paid by the job; the budget is for looks.
   if (records > 0) context_.exact_cpu_ns += thread_cpu_ns() - begin_cpu_ns;
-  if (!status && (drain_complained_ns_ == 0 || drained_ns_ - drain_complained_ns_ > kComplaintGapNs)) {
-    drain_complained_ns_ = drained_ns_;
-    log(status.error());
-  }
-  return status.ok();
 }
 
 // Writers that find none reserve one for themselves, which takes them longer, and some must not.
@@ -526,6 +508,7 @@ void Collector::keep_chunks_ready() {
   if (ready >= trace::kReadyChunks) return;
   const bool had_no_space = no_space_;
   no_space_ = !trace::add_chunks(setup_.pool.view(), trace::kReadyChunks - ready);
+  drain_.set_can_grow(!no_space_);
   if (no_space_ && !had_no_space)
     log(fmt::format("no space for more events in {}: what finds no place there is lost", setup_.pool.path()));
 }
@@ -554,7 +537,7 @@ void Collector::log(const std::string& line) {
   if (fd) write_fully(fd.get(), fmt::format("{} {}\n", rfc3339(clock_ns(CLOCK_REALTIME)), line));
 }
 
-void Collector::write_manifest() {
+bool Collector::write_manifest() {
   Manifest& manifest = setup_.manifest;
   const trace::PoolHeader& header = *setup_.pool.view().header;
   manifest.dropped_records = static_cast<std::int64_t>(header.dropped_records.load());
@@ -563,16 +546,34 @@ void Collector::write_manifest() {
   manifest.collector_cpu_s = static_cast<double>(clock_ns(CLOCK_PROCESS_CPUTIME_ID)) / 1e9;
   const auto elapsed_s = static_cast<double>(monotonic_ns() - manifest.started_ns) / 1e9;
   manifest.collector_share = elapsed_s > 0 ? manifest.collector_cpu_s / elapsed_s : 0;
-  const Status written = write_file_atomically(setup_.directory.path + "/manifest.json", render_manifest(manifest));
-  if (!written) log(written.error());
+  manifest.write_faults = faults_.list();
+  const std::size_t growth_bytes = (closed_.size() + followed_.size()) * kClosedProcessBytes;
+  const Status written = manifest_file_.write(render_manifest(manifest), growth_bytes);
+  if (!written) faults_.lost_state(setup_.directory.path + "/manifest.json", written.failure());
+  return written.ok();
 }
 
-// Events that no file took are gone with the pool.
+// Events that have no process to go to are gone with the pool.
 void Collector::note_what_is_left() {
   const std::uint64_t left_bytes = drain_.left_bytes();
   if (left_bytes > 0) log(fmt::format("{} bytes of events could not be stored", left_bytes));
-  if (!not_stored_.empty()) log(fmt::format("{} processes could not be recorded", not_stored_.size()));
-  lost_at_end_ = lost_at_end_ || left_bytes > 0 || !not_stored_.empty();
+  lost_at_end_ = lost_at_end_ || left_bytes > 0;
+}
+
+std::string Collector::end_state() const {
+  if (const auto faults = faults_.list(); !faults.empty())
+    return fmt::format("incomplete: not all of it could be written ({})", faults.front().error);
+  return lost_at_end_ ? "incomplete: the last events could not be written, see collector.log" : "complete";
+}
+
+// Without room for the list of processes, at least how the command ended and what is missing.
+void Collector::write_last_manifest() {
+  setup_.manifest.processes = std::exchange(closed_, {});
+  setup_.manifest.state = end_state();
+  if (write_manifest()) return;
+  setup_.manifest.processes.reset();
+  setup_.manifest.state = end_state();
+  write_manifest();
 }
 
 void Collector::close_recording() {
@@ -584,11 +585,10 @@ void Collector::close_recording() {
   }
   tell_seen_end();  // record may have been stopped, or killed
   note_what_is_left();
-  setup_.manifest.processes = std::move(closed_);
   setup_.manifest.ended_ns = monotonic_ns();
-  setup_.manifest.state =
-      lost_at_end_ ? "incomplete: the last events could not be written, see collector.log" : "complete";
-  write_manifest();
+  write_last_manifest();
+  manifest_file_.drop_reserve();
+  send_faults();
   read_control();  // is record still there?
 }
 

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -18,8 +19,10 @@
 #include "collect/process_follow.h"
 #include "collect/process_names.h"
 #include "collect/recording_directory.h"
+#include "collect/write_faults.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"
+#include "recording/manifest_file.h"
 #include "support/kernel_log.h"
 
 namespace whyrss {
@@ -32,6 +35,7 @@ class Collector {
     PoolFile pool;
     HandoverSocket handover;  // closed: writes are not tracked
     Manifest manifest;
+    std::optional<ManifestFile> manifest_file;  // in which `manifest` stands already
     pid_t target = 0;
     int control_fd = -1;         // -1: not started by record, the target runs already
     std::string memory_group;    // directory of the cgroup that record made for the target
@@ -62,7 +66,6 @@ class Collector {
     std::int64_t children_scanned_ns = 0;
     bool owes_process = false;  // its process frame
     bool has_ended = false;
-    std::int64_t ended_ns = 0;
   };
 
   // A fork child that lives on after so long has most likely not been made for an exec.
@@ -108,8 +111,8 @@ class Collector {
   std::vector<KernelLine> kernel_words_on(pid_t pid, bool was_killed);
   void end_memory_group();
   static KernelLog open_kernel_log();
-  bool drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
-  bool drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
+  void drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
+  void drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
   void keep_chunks_ready();
   void drain_while_busy();
   std::int64_t beat();
@@ -123,14 +126,21 @@ class Collector {
   void exec_seen(Followed& followed);
   [[nodiscard]] bool is_gone(ProcessKey key, std::uint32_t tid);
   void log(const std::string& line);
-  void write_manifest();
+  bool write_manifest();
+  void write_last_manifest();
+  [[nodiscard]] std::string end_state() const;
   [[nodiscard]] bool is_over();
   void wait_for_last_word();
   void follow_pool_users();
   void note_what_is_left();
+  void report_faults();
+  void send_faults();
+  void send_to_record(const std::string& text) const;
   void close_recording();
 
   Setup setup_;
+  WriteFaults faults_;
+  ManifestFile manifest_file_;
   FollowContext context_;
   BackingResolver resolver_;
   Doorbell doorbell_;
@@ -144,7 +154,6 @@ class Collector {
   std::map<pid_t, ProcessKey> by_pid_;
   std::set<ProcessKey> ended_;  // their files are closed: late segments have no home
   std::vector<ClosedProcess> closed_;
-  std::set<ProcessKey> not_stored_;  // their files could not be made
   std::map<int, Due> due_families_;
   std::map<ProcessKey, WriteTracker> handed_;  // of processes that are not followed yet
   std::set<ProcessKey> not_handed_over_;       // names of processes that could not
@@ -153,14 +162,13 @@ class Collector {
   bool started_ = false;  // the target's own image runs
   bool target_sought_ = false;
   bool abandoned_ = false;
-  bool owes_living_ = false;  // record waits for the number of processes that go on
-  bool lost_at_end_ = false;
+  bool owes_living_ = false;          // record waits for the number of processes that go on
+  bool lost_at_end_ = false;          // though nothing failed
   bool no_space_ = false;             // for more chunks
   std::optional<int> target_status_;  // as far as it was seen here; record knows better
   std::string target_signal_;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
   std::int64_t next_company_ns_ = 0;  // when others are read with one that rests
-  std::int64_t drain_complained_ns_ = 0;
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
   bool handover_called_ = false;  // in the last wait

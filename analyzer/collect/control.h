@@ -4,7 +4,8 @@
 //                         failed           it did not: remove the recording and end
 //                         exit N           the command ended with this code
 //                         signal SIGNAME   or by this signal
-//   collector -> record   living N         after exit/signal: so many traced processes go on
+//   collector -> record   fault TEXT       after exit/signal: this could not be written
+//                         living N         after exit/signal: so many traced processes go on
 //   end of file           the other side has ended; for record: the recording is complete
 #pragma once
 

@@ -12,6 +12,7 @@ using trace::RecordKind;
 // Longest that published bytes stay only in the pool, which a container may take along at its end.
 constexpr std::int64_t kStoreAfterNs = 1'000'000'000;
 constexpr std::int64_t kOwnerCheckNs = 1'000'000'000;
+constexpr std::int64_t kRetryNs = 1'000'000'000;
 // One frame: large enough to compress well, small enough that a damaged one costs little.
 constexpr std::size_t kFramePayloadBytes = 1024 * 1024;
 constexpr std::size_t kBlocksPayloadBytes = 384 * 1024;  // about 70,000 events, 90 chunks
@@ -32,7 +33,8 @@ void Drain::close_payload(Stream& stream) {
   const ClockReading now = read_clocks();
   stream.columns.add_clock(begun_.time_ns, begun_.ticks);
   stream.columns.add_clock(now.time_ns, now.ticks);
-  stream.payloads.push_back(stream.columns.take_payload());
+  const std::uint64_t events = stream.columns.event_count();
+  stream.payloads.push_back({.bytes = stream.columns.take_payload(), .events = events});
 }
 
 void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other& record) {
@@ -86,10 +88,10 @@ void Drain::look(const trace::Segment& segment, Chunk& chunk, BlockColumns& colu
   while (const auto record = reader.next()) {
     if (!record->damaged) note_record(segment, *record);
     const auto bytes = static_cast<std::uint32_t>(record->bytes.size());
-    if (!chunk.pieces.empty() && chunk.pieces.back().offset + chunk.pieces.back().bytes == record->offset)
-      chunk.pieces.back().bytes += bytes;
-    else
-      chunk.pieces.push_back({record->offset, bytes});
+    if (chunk.pieces.empty() || chunk.pieces.back().offset + chunk.pieces.back().bytes != record->offset)
+      chunk.pieces.push_back({.offset = record->offset, .bytes = 0, .records = 0});
+    chunk.pieces.back().bytes += bytes;
+    ++chunk.pieces.back().records;
   }
   chunk.looked.offset = end;
   compact_records_ += columns.event_count() - events_before;
@@ -127,24 +129,39 @@ Status Drain::store_payloads(std::int64_t now_ns, Stream& stream, ProcessFollow&
   std::size_t stored_count = 0;
   Status result = Done{};
   for (; stored_count < stream.payloads.size(); ++stored_count) {
-    result = process.append_blocks(now_ns, stream.payloads[stored_count]);
+    result = process.append_blocks(now_ns, stream.payloads[stored_count].bytes);
     if (!result) break;
   }
   stream.payloads.erase(stream.payloads.begin(), stream.payloads.begin() + static_cast<std::ptrdiff_t>(stored_count));
   return result;
 }
 
-Status Drain::store(std::int64_t now_ns, ProcessKey key, Stream& stream, const Target& target) {
+void Drain::give_up(Stream& stream, const std::vector<Pending>& pending, ProcessFollow& process, const Error& why) {
+  std::uint64_t events = 0;
+  for (const Pending& entry : pending) {
+    std::vector<Piece>& pieces = chunks_[entry.segment.chunk_index].pieces;
+    for (const Piece& piece : pieces) events += piece.records;
+    pieces.clear();
+  }
+  if (!stream.columns.empty()) close_payload(stream);
+  for (const Payload& payload : stream.payloads) events += payload.events;
+  stream.payloads.clear();
+  process.lose_events(events, why);
+}
+
+void Drain::store(std::int64_t now_ns, ProcessKey key, Stream& stream, const Target& target, OnError on_error) {
   std::vector<Pending> pending = std::exchange(stream.pending, {});
   stream.due = false;
   ProcessFollow* process = target(key);
-  if (process == nullptr) return Done{};
+  if (process == nullptr) return;
   for (const Pending& entry : pending) chunks_[entry.segment.chunk_index].first_seen_ns = now_ns;
-  if (Status stored = store_pieces(now_ns, pending, *process); !stored) return stored;
-  if (Status stored = store_payloads(now_ns, stream, *process); !stored) return stored;
+  Status stored = store_pieces(now_ns, pending, *process);
+  if (stored) stored = store_payloads(now_ns, stream, *process);
+  stream.retry_ns = stored ? 0 : now_ns + kRetryNs;
+  if (!stored && on_error == OnError::keep) return;
+  if (!stored) give_up(stream, pending, *process, stored.failure());
   // Only now: a kill in between stores a segment twice, never not at all.
   for (const Pending& entry : pending) finish_segment(pool_, entry.segment, entry.owner_gone);
-  return Done{};
 }
 
 bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything,
@@ -152,6 +169,7 @@ bool Drain::look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::s
   const trace::ChunkHeader& header = pool_.chunks[index];
   const auto state = header.state.load(std::memory_order_acquire);
   if (state == trace::ChunkState::free) ++free_chunks_;
+  if (state == trace::ChunkState::bare) ++bare_chunks_;
   if (state != trace::ChunkState::leased && state != trace::ChunkState::sealed) return false;
   Chunk& chunk = chunks_[index];
   const ProcessKey key{.pid = header.pid, .start_ticks = header.start_ticks};
@@ -196,31 +214,28 @@ std::uint64_t Drain::left_bytes() const {
   return bytes;
 }
 
-Status Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
-                    const ThreadGone& thread_gone) {
+void Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
+                  const ThreadGone& thread_gone) {
   std::size_t used = 0;
-  free_chunks_ = 0;
-  Status result = Done{};
-  const auto store_now = [&](ProcessKey key, Stream& stream) {
-    if (Status stored = store(now_ns, key, stream, target); !stored) result = stored;
-  };
+  free_chunks_ = bare_chunks_ = 0;
   for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
     if (look_at_chunk(index, now_ns, ended, everything, thread_gone)) ++used;
     // Somebody may wait for a chunk, and the ones that come back soon are still in cache.
-    if (full_) store_now(*full_, streams_[*full_]);
+    if (full_) store(now_ns, *full_, streams_[*full_], target, OnError::keep);
     full_.reset();
   }
-  const bool crowded = used * 4 > chunks_.size();
+  const bool crowded = used * 4 > chunks_.size() - (can_grow_ ? 0 : bare_chunks_);
   for (auto stream = streams_.begin(); stream != streams_.end();) {
     auto& [key, of_process] = *stream;
-    if (!of_process.pending.empty() && (crowded || of_process.due)) store_now(key, of_process);
+    const bool last_chance = everything || ended.contains(key);
+    const bool due = of_process.due && now_ns >= of_process.retry_ns;
+    if (!of_process.pending.empty() && (crowded || last_chance || due))
+      store(now_ns, key, of_process, target, crowded || last_chance ? OnError::give_up : OnError::keep);
     of_process.pending.clear();
     of_process.due = false;
-    const bool is_over =
-        (everything || ended.contains(key)) && of_process.columns.empty() && of_process.payloads.empty();
+    const bool is_over = last_chance && of_process.columns.empty() && of_process.payloads.empty();
     stream = is_over ? streams_.erase(stream) : std::next(stream);
   }
-  return result;
 }
 
 }  // namespace whyrss

@@ -37,9 +37,10 @@ class Drain {
 
   // Looks at everything published since the last call. Bytes are stored when their chunk is sealed, when
   // they are a second old, when the pool gets full, or for the processes in `ended` (for all with
-  // `everything`); only then are they taken off the pool. An error leaves them there, to be tried again.
-  Status round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
-               const ThreadGone& thread_gone);
+  // `everything`); only then are they taken off the pool. What cannot be written stays there for another try a second
+  // later, but no longer than the job has no need of the room: then it is lost, and the process's recording says so.
+  void round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
+             const ThreadGone& thread_gone);
 
   // What the last round saw.
   std::vector<Happening> take_happenings() { return std::exchange(happenings_, {}); }
@@ -47,12 +48,18 @@ class Drain {
   [[nodiscard]] std::uint64_t left_bytes() const;
   // Compact records that the rounds so far took in.
   [[nodiscard]] std::uint64_t compact_records() const { return compact_records_; }
+  // Whether chunks that have no space yet may get some.
+  void set_can_grow(bool can_grow) { can_grow_ = can_grow; }
   // Chunks that no writer held when the last round came by.
   [[nodiscard]] std::uint32_t free_chunks() const { return free_chunks_; }
 
  private:
   struct Piece {  // of a chunk: records that no column holds
-    std::uint32_t offset, bytes;
+    std::uint32_t offset, bytes, records;
+  };
+  struct Payload {
+    std::vector<std::byte> bytes;
+    std::uint64_t events;
   };
   struct Chunk {  // what we know of each chunk of the pool
     LeaseProgress looked;
@@ -66,9 +73,10 @@ class Drain {
   };
   struct Stream {  // of one process
     BlockColumns columns;
-    std::vector<std::vector<std::byte>> payloads;  // full ones
-    std::vector<Pending> pending;                  // of this round
+    std::vector<Payload> payloads;  // full ones
+    std::vector<Pending> pending;   // of this round
     bool due = false;
+    std::int64_t retry_ns = 0;  // after an error
   };
 
   void close_payload(Stream& stream);
@@ -76,7 +84,9 @@ class Drain {
   void note_record(const trace::Segment& segment, const LeaseReader::Other& record);
   [[nodiscard]] bool look_at_chunk(std::uint32_t index, std::int64_t now_ns, const std::set<ProcessKey>& ended,
                                    bool everything, const ThreadGone& thread_gone);
-  Status store(std::int64_t now_ns, ProcessKey key, Stream& stream, const Target& target);
+  enum class OnError { keep, give_up };
+  void store(std::int64_t now_ns, ProcessKey key, Stream& stream, const Target& target, OnError on_error);
+  void give_up(Stream& stream, const std::vector<Pending>& pending, ProcessFollow& process, const Error& why);
   Status store_pieces(std::int64_t now_ns, std::vector<Pending>& pending, ProcessFollow& process);
   Status store_payloads(std::int64_t now_ns, Stream& stream, ProcessFollow& process);
 
@@ -86,7 +96,8 @@ class Drain {
   std::map<ProcessKey, std::uint64_t> newest_image_;  // lease of the last exec's first record
   std::vector<Happening> happenings_;
   std::uint64_t compact_records_ = 0;
-  std::uint32_t free_chunks_ = 0;
+  std::uint32_t free_chunks_ = 0, bare_chunks_ = 0;
+  bool can_grow_ = true;
   ClockReading begun_;
   std::optional<ProcessKey> full_;  // a frame's worth of its columns is there
 };

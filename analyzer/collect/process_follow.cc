@@ -39,7 +39,6 @@ constexpr std::int64_t kHandlesGapCosts = 1000;  // of what a count took: a thou
 // A reading of a memory cgroup is due after so long, or when its usage has moved by this part.
 constexpr std::int64_t kCgroupGapNs = 1'000'000'000;
 constexpr std::int64_t kCgroupMovedPart = 50;
-constexpr std::int64_t kComplaintGapNs = 60'000'000'000;
 
 // Not in the headers of Debian 12: PIDFD_GET_INFO with PIDFD_INFO_EXIT tells how a process ended also when its parent
 // has reaped it (Linux 6.15, include/uapi/linux/pidfd.h).
@@ -105,43 +104,33 @@ Presence presence_of(pid_t pid, std::uint64_t start_ticks) {
 
 std::string ProcessFollow::proc(const char* file) const { return fmt::format("/proc/{}/{}", pid_, file); }
 
-Result<ProcessFollow> ProcessFollow::begin(const FollowContext& context, ProcessKey key, pid_t pid) {
-  ProcessFollow process(context, key, pid);
-  if (const Status made = process.make_files(); !made) return Error{made.error()};
-  process.smaps_ns_ = monotonic_ns();
-  // Without it (old kernel, no descriptors left) the end is seen at the next poll.
-  if (pid > 0) process.pidfd_ = Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  return process;
-}
-
-// Both, or none: then they can be made later.
-Status ProcessFollow::make_files() {
-  const std::string directory = context_->directory + "/" + directory_name();
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) return system_error("cannot create", directory);
-  const auto make = [&](trace::FileKind kind, const char* name, FrameWriter& writer) -> Status {
-    auto made = FrameWriter::create(
-        directory + "/" + name,
-        {.kind = kind, .session = context_->session, .pid = key_.pid, .start_ticks = key_.start_ticks});
-    if (!made) return Error{made.error()};
-    writer = std::move(*made);
-    return Done{};
-  };
-  Status status = make(trace::FileKind::events, "events.zst", events_);
-  if (status) {
-    status = make(trace::FileKind::pages, "pages.zst", pages_);
-    if (!status) unlink((directory + "/events.zst").c_str());
-  }
-  if (!status) rmdir(directory.c_str());
-  return status;
+std::string ProcessFollow::file(const char* name) const {
+  return fmt::format("{}/{}/{}", context_->directory, directory_name(), name);
 }
 
 std::string ProcessFollow::directory_name() const {
   return fmt::format("{}.{}.{}", context_->host, key_.pid, key_.start_ticks);
 }
 
-ClosedProcess ProcessFollow::closed() const {
+ClosedProcess ProcessFollow::close() {
+  for (ProcessFile* file : {&events_, &pages_})
+    if (const Status made = file->make(); !made) context_->faults->lost_state(file->path(), made.failure());
   return {.directory = directory_name(), .events_frames = events_.frame_count(), .pages_frames = pages_.frame_count()};
 }
+
+FileIdentity ProcessFollow::identity(trace::FileKind kind) const {
+  return {.kind = kind, .session = context_->session, .pid = key_.pid, .start_ticks = key_.start_ticks};
+}
+
+ProcessFollow::ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid)
+    : context_(&context),
+      key_(key),
+      pid_(pid),
+      // Without it (old kernel, no descriptors left) the end is seen at the next poll.
+      pidfd_(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1),
+      events_(file("events.zst"), identity(trace::FileKind::events)),
+      pages_(file("pages.zst"), identity(trace::FileKind::pages)),
+      smaps_ns_(monotonic_ns()) {}
 
 bool ProcessFollow::has_ended() const {
   if (pid_ == 0) return true;
@@ -465,23 +454,25 @@ void ProcessFollow::flush_polls() {
 }
 
 Status ProcessFollow::append_segments(std::int64_t now_ns, std::span<const std::byte> payload) {
-  return events_.append(FrameKind::segment, static_cast<std::uint64_t>(now_ns), payload);
+  Status stored = events_.append(FrameKind::segment, static_cast<std::uint64_t>(now_ns), payload);
+  if (stored) context_->faults->wrote();
+  return stored;
 }
 
 Status ProcessFollow::append_blocks(std::int64_t now_ns, std::span<const std::byte> payload) {
-  return events_.append(FrameKind::blocks, static_cast<std::uint64_t>(now_ns), payload, payload_parts(payload));
+  Status stored =
+      events_.append(FrameKind::blocks, static_cast<std::uint64_t>(now_ns), payload, payload_parts(payload));
+  if (stored) context_->faults->wrote();
+  return stored;
 }
 
 bool ProcessFollow::append(FrameKind kind, std::span<const std::byte> payload) {
-  const std::int64_t now_ns = monotonic_ns();
-  const Status stored = pages_.append(kind, static_cast<std::uint64_t>(now_ns), payload);
-  if (stored) return true;
-  pages_.give_up_frame();
-  if (complained_ns_ == 0 || now_ns - complained_ns_ >= kComplaintGapNs) {
-    complained_ns_ = now_ns;
-    context_->log(stored.error());
-  }
-  return false;
+  const Status stored = pages_.append(kind, static_cast<std::uint64_t>(monotonic_ns()), payload);
+  if (stored)
+    context_->faults->wrote();
+  else
+    context_->faults->lost_frame(pages_.path(), kind, stored.failure());
+  return stored.ok();
 }
 
 void ProcessFollow::append_json(FrameKind kind, const std::string& text) {

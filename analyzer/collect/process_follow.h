@@ -14,9 +14,10 @@
 #include "collect/lazy_free.h"
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
+#include "collect/process_file.h"
 #include "collect/walk_policy.h"
+#include "collect/write_faults.h"
 #include "collect/write_tracker.h"
-#include "recording/frame_file.h"
 #include "recording/manifest.h"
 #include "shim/trace/pool.h"
 #include "support/file.h"
@@ -40,12 +41,12 @@ struct FollowContext {
   WalkMethods methods;
   BackingResolver* resolver = nullptr;
   std::int64_t exact_cpu_ns = 0;  // spent so far on events of exact mode, also in between: no walk's cost
-  std::function<void(const std::string& line)> log;
+  WriteFaults* faults = nullptr;
 };
 
 class ProcessFollow {
  public:
-  static Result<ProcessFollow> begin(const FollowContext& context, ProcessKey key, pid_t pid);
+  ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid);
 
   [[nodiscard]] ProcessKey key() const { return key_; }
   [[nodiscard]] pid_t pid() const { return pid_; }  // 0: it had ended before it was first seen
@@ -109,15 +110,17 @@ class ProcessFollow {
   // process, is 30 s ago.
   [[nodiscard]] bool wants_peak_smaps(std::int64_t now_ns) const;
 
-  // Its files, as they are to be found at the end.
-  [[nodiscard]] ClosedProcess closed() const;
+  // Nothing will be written any more: its files, as they are to be found.
+  ClosedProcess close();
 
   Status append_segments(std::int64_t now_ns, std::span<const std::byte> payload);
   Status append_blocks(std::int64_t now_ns, std::span<const std::byte> payload);
+  // Of which nothing was stored, for that reason.
+  void lose_events(std::uint64_t count, const Error& why) { context_->faults->lost_events(events_.path(), count, why); }
 
  private:
-  ProcessFollow(const FollowContext& context, ProcessKey key, pid_t pid) : context_(&context), key_(key), pid_(pid) {}
-  Status make_files();
+  [[nodiscard]] std::string file(const char* name) const;
+  [[nodiscard]] FileIdentity identity(trace::FileKind kind) const;
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
   void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
   void write_liveness(const PageWalk& walk, std::uint64_t table);
@@ -137,7 +140,7 @@ class ProcessFollow {
   ProcessKey key_;
   pid_t pid_;
   Fd pidfd_;
-  FrameWriter events_, pages_;
+  ProcessFile events_, pages_;
   std::optional<WriteTracker> write_tracker_;
   WalkPolicy policy_;
   RollupPolicy rollups_;
@@ -166,7 +169,6 @@ class ProcessFollow {
   std::uint64_t smaps_rss_pages_ = 0;
   std::int64_t smaps_ns_ = 0, totals_ns_ = 0;
   std::int64_t locked_kilos_ = 0, smaps_locked_kilos_ = 0;  // by mlock, at the last rollup and as smaps told
-  std::int64_t complained_ns_ = 0;
 };
 
 // Reads /proc/PID/stat. Nothing, and why in errno: there is no such process (ENOENT, ESRCH), or it cannot be read, as

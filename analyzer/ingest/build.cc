@@ -31,6 +31,16 @@ RecordingInfo info_of(const Manifest& manifest) {
   return info;
 }
 
+std::uint64_t at_least_none(std::int64_t count) { return static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)); }
+
+void add_write_faults(const Manifest& manifest, RecordingInfo& info) {
+  for (const WriteFault& fault : manifest.write_faults) {
+    info.notes.push_back(describe(fault, manifest.started_ns));
+    info.lost_events += at_least_none(fault.events);
+    info.lost_snapshots += at_least_none(fault.walks);
+  }
+}
+
 std::uint64_t lost_events(const ProcessInput& input, std::int64_t dropped_records) {
   const auto dropped = static_cast<std::uint64_t>(std::max<std::int64_t>(dropped_records, 0));
   return std::max(dropped, input.stream.lost_records()) + input.stream.damaged_records() +
@@ -110,6 +120,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   }
   const auto dropped = static_cast<std::uint64_t>(std::max<std::int64_t>(manifest.dropped_records, 0));
   recording.info.lost_events = std::max(recording.info.lost_events, dropped);
+  add_write_faults(manifest, recording.info);
   const std::uint64_t end_ns = manifest.ended_ns > manifest.started_ns ? static_cast<std::uint64_t>(manifest.ended_ns)
                                                                        : std::max(last_ns, replay.last_ns());
   recording.info.duration_s = std::max(0.0, seconds_since(origin_ns, end_ns));

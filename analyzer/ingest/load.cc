@@ -39,7 +39,7 @@ Status read_frames(const Folder& recording, trace::FileKind kind, const Recordin
   const std::string name = fmt::format("{}/{}", input.directory, name_of(kind));
   const EntryStatus entry = recording.status_of(name);
   if (entry.kind == EntryKind::missing) {
-    input.damage.push_back(name + ": missing");
+    input.damage.push_back(name + (check.was_made(input.directory, kind) ? ": missing" : ": could not be made"));
     return Done{};
   }
   if (entry.kind != EntryKind::file)

@@ -16,6 +16,10 @@ std::string in_directory(const std::string& directory, trace::FileKind kind) {
   return fmt::format("{}/{}: ", directory, name_of(kind));
 }
 
+std::optional<std::uint64_t> count_of(const ClosedProcess& process, trace::FileKind kind) {
+  return kind == trace::FileKind::events ? process.events_frames : process.pages_frames;
+}
+
 bool is_closed(const Manifest& manifest) { return manifest.processes || manifest.state == "complete"; }
 
 }  // namespace
@@ -44,7 +48,12 @@ bool RecordingCheck::is_own(const std::string& directory) const {
 std::optional<std::uint64_t> RecordingCheck::frame_count(const std::string& directory, trace::FileKind kind) const {
   const auto process = processes_.find(directory);
   if (process == processes_.end()) return std::nullopt;
-  return kind == trace::FileKind::events ? process->second.events_frames : process->second.pages_frames;
+  return count_of(process->second, kind).value_or(0);
+}
+
+bool RecordingCheck::was_made(const std::string& directory, trace::FileKind kind) const {
+  const auto process = processes_.find(directory);
+  return process == processes_.end() || count_of(process->second, kind);
 }
 
 std::vector<std::string> RecordingCheck::check_file(FrameFile& file, const FileIdentity& expected,
@@ -66,7 +75,10 @@ std::vector<std::string> RecordingCheck::check_directories(const std::set<std::s
   std::vector<std::string> lines;
   if (!manifest_->is_sound) lines.emplace_back("manifest.json: it was changed after it was written");
   for (const auto& [name, process] : processes_)
-    if (!found.contains(name)) lines.push_back(name + ": missing, with all that was recorded of this process");
+    if (!found.contains(name))
+      lines.push_back(name + (process.events_frames || process.pages_frames
+                                  ? ": missing, with all that was recorded of this process"
+                                  : ": its files could not be made, nothing was recorded of this process"));
   for (const std::string& name : found)
     if (!is_own(name)) lines.push_back(name + ": is none of the processes of this recording, and was left out");
   if (is_closed(*manifest_) && !manifest_->processes && manifest_->format >= trace::kFirstNumberedVersion)

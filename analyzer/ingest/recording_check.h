@@ -21,6 +21,9 @@ class RecordingCheck {
   // Whether a process directory of that name may be one of the recording: it is listed, or nothing lists them.
   [[nodiscard]] bool is_own(const std::string& directory) const;
 
+  // Whether that file must be there: its collector could make it, or nothing says that it could not.
+  [[nodiscard]] bool was_made(const std::string& directory, trace::FileKind kind) const;
+
   // Of a file as it was read from that directory. What does not belong there is taken out of it.
   [[nodiscard]] std::vector<std::string> check_file(FrameFile& file, const FileIdentity& expected,
                                                     const std::string& directory) const;

@@ -49,15 +49,8 @@ std::uint64_t frame_checksum_of_format_2(const FrameHeader& header, std::span<co
   return XXH3_64bits_withSeed(stored.data(), stored.size(), XXH3_64bits(&header, offsetof(FrameHeader, number)));
 }
 
-// False with errno set; on a short write too, as ENOSPC.
 bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
-  ssize_t wrote = 0;
-  do {
-    wrote = pwrite(fd, bytes.data(), bytes.size(), static_cast<off_t>(offset));
-  } while (wrote < 0 && errno == EINTR);
-  if (wrote == static_cast<ssize_t>(bytes.size())) return true;
-  if (wrote >= 0) errno = ENOSPC;
-  return false;
+  return write_fully_at(fd, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, offset);
 }
 
 }  // namespace

@@ -25,7 +25,8 @@ struct FileIdentity {
 };
 
 // Appends frames and numbers them. Owns the fd. After a short write (full disk) it cuts the file back to the last
-// whole frame and reports the error; later frames are tried again, so nothing already written is lost.
+// whole frame and reports the error; later frames are tried again, so nothing already written is lost. The number of a
+// frame that was not written goes to the next one: what is missing in a file was taken out of it later.
 class FrameWriter {
  public:
   FrameWriter() = default;
@@ -42,10 +43,8 @@ class FrameWriter {
   // rest.
   Status append(trace::FrameKind kind, std::uint64_t time_ns, std::span<const std::byte> payload,
                 std::span<const std::size_t> parts = {});
-  // A frame that could not be appended will not be tried again: its number stays free, and readers name it.
-  void give_up_frame() { ++frame_count_; }
   [[nodiscard]] std::uint64_t size_bytes() const { return size_bytes_; }
-  // Numbers given so far.
+  // Of those that were written.
   [[nodiscard]] std::uint64_t frame_count() const { return frame_count_; }
 
  private:

@@ -37,17 +37,32 @@ std::string with_checksum(std::string text) {
   return text + fmt::format("\"{}\": \"{:016x}\"\n}}\n", kChecksum, checksum);
 }
 
+// The text may end with more empty lines (recording/manifest_file).
 bool has_right_checksum(std::string_view text) {
+  while (text.ends_with("\n\n")) text.remove_suffix(1);
   const std::size_t at = text.rfind(fmt::format("\"{}\"", kChecksum));
   return at != std::string_view::npos &&
          text.substr(at) == fmt::format("\"{}\": \"{:016x}\"\n}}\n", kChecksum, XXH3_64bits(text.data(), at));
 }
 
+nlohmann::ordered_json count_json(std::optional<std::uint64_t> count) {
+  return count ? nlohmann::ordered_json(*count) : nlohmann::ordered_json();
+}
+
+std::optional<std::uint64_t> parse_count(const nlohmann::json& entry, const char* key) {
+  const auto found = entry.find(key);
+  if (found != entry.end() && found->is_null()) return std::nullopt;
+  std::uint64_t count = 0;
+  take(entry, key, count);
+  return count;
+}
+
 nlohmann::ordered_json processes_json(const std::vector<ClosedProcess>& processes) {
   auto list = nlohmann::ordered_json::array();
   for (const ClosedProcess& process : processes)
-    list.push_back(
-        {{"directory", process.directory}, {"events", process.events_frames}, {"pages", process.pages_frames}});
+    list.push_back({{"directory", process.directory},
+                    {"events", count_json(process.events_frames)},
+                    {"pages", count_json(process.pages_frames)}});
   return list;
 }
 
@@ -59,10 +74,34 @@ std::optional<std::vector<ClosedProcess>> parse_processes(const nlohmann::json& 
     if (!entry.is_object()) return std::nullopt;
     ClosedProcess& process = processes.emplace_back();
     take(entry, "directory", process.directory);
-    take(entry, "events", process.events_frames);
-    take(entry, "pages", process.pages_frames);
+    process.events_frames = parse_count(entry, "events");
+    process.pages_frames = parse_count(entry, "pages");
   }
   return processes;
+}
+
+nlohmann::ordered_json fault_json(const WriteFault& fault) {
+  return {{"file", fault.file},
+          {"error", fault.error},
+          {"from_ns", fault.from_ns},
+          {"until_ns", fault.until_ns},
+          {"other_files", fault.other_files},
+          {"events", fault.events},
+          {"walks", fault.walks},
+          {"frames", fault.frames}};
+}
+
+WriteFault parse_fault(const nlohmann::json& json) {
+  WriteFault fault;
+  take(json, "file", fault.file);
+  take(json, "error", fault.error);
+  take(json, "from_ns", fault.from_ns);
+  take(json, "until_ns", fault.until_ns);
+  take(json, "other_files", fault.other_files);
+  take(json, "events", fault.events);
+  take(json, "walks", fault.walks);
+  take(json, "frames", fault.frames);
+  return fault;
 }
 
 }  // namespace
@@ -93,6 +132,7 @@ std::string render_manifest(const Manifest& manifest) {
   json["lost"] = {{"dropped_records", manifest.dropped_records},
                   {"dropped_bytes", manifest.dropped_bytes},
                   {"refused_slots", manifest.refused_slots}};
+  for (const WriteFault& fault : manifest.write_faults) json["write_faults"].push_back(fault_json(fault));
   if (manifest.group_limit_bytes) {
     json["memory_group"]["limit_bytes"] = *manifest.group_limit_bytes;
     json["memory_group"]["oom_kills"] = manifest.group_kills.value_or(0);
@@ -139,6 +179,9 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(lost, "dropped_records", manifest.dropped_records);
   take(lost, "dropped_bytes", manifest.dropped_bytes);
   take(lost, "refused_slots", manifest.refused_slots);
+  if (const auto faults = json.find("write_faults"); faults != json.end() && faults->is_array())
+    for (const auto& fault : *faults)
+      if (fault.is_object()) manifest.write_faults.push_back(parse_fault(fault));
   const auto group = object_at(json, "memory_group");
   if (group.contains("limit_bytes") && group["limit_bytes"].is_number_integer())
     manifest.group_limit_bytes = group["limit_bytes"].get<std::int64_t>();

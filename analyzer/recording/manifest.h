@@ -8,15 +8,16 @@
 #include <string>
 #include <vector>
 
+#include "recording/write_fault.h"
 #include "shim/trace/trace_format.h"
 #include "support/result.h"
 
 namespace whyrss {
 
-// A process whose files are closed, and how many frames they have.
+// A process whose files are closed, and how many frames they have; nothing: the file could not be made.
 struct ClosedProcess {
   std::string directory;  // its name in the recording
-  std::uint64_t events_frames = 0, pages_frames = 0;
+  std::optional<std::uint64_t> events_frames = 0, pages_frames = 0;
   friend bool operator==(const ClosedProcess&, const ClosedProcess&) = default;
 };
 
@@ -46,11 +47,14 @@ struct Manifest {
   // processes: [{directory, events, pages}]: all of the recording, once its collector has closed it
   std::optional<std::vector<ClosedProcess>> processes;
 
-  // checksum: of everything else. Set by parse_manifest: there is one, and it fits.
+  // checksum: of everything before it. Set by parse_manifest: there is one, and it fits.
   bool is_sound = true;
 
   // lost: counted by the whole tree
   std::int64_t dropped_records = 0, dropped_bytes = 0, refused_slots = 0;
+
+  // write_faults: what could not be written, one for each kind of error; the keys are the member names
+  std::vector<WriteFault> write_faults;
 
   // memory_group: {limit_bytes, oom_kills}: of the cgroup that record made for --memory-max; kills at the end
   std::optional<std::int64_t> group_limit_bytes, group_kills;

@@ -21,9 +21,9 @@ struct KnownFile {
   std::string_view name;
   std::uint64_t most_bytes;
 };
-constexpr std::array kKnownFiles{KnownFile{"manifest.json", 64 * kMiB}, KnownFile{"lock", kMiB},
-                                 KnownFile{"collector.log", 1024 * kMiB}, KnownFile{"symbols.zst", 256 * kMiB},
-                                 KnownFile{"pool", 1024 * kMiB}};
+constexpr std::array kKnownFiles{
+    KnownFile{"manifest.json", 64 * kMiB},   KnownFile{"manifest.spare", 64 * kMiB}, KnownFile{"lock", kMiB},
+    KnownFile{"collector.log", 1024 * kMiB}, KnownFile{"symbols.zst", 256 * kMiB},   KnownFile{"pool", 1024 * kMiB}};
 
 // The host may hold dots.
 std::optional<ProcessFolder> parse_process_name(const std::string& name) {
@@ -47,6 +47,17 @@ Status check_file(const Folder& folder, const KnownFile& known) {
   return Done{};
 }
 
+Result<Manifest> read_manifest_once(const Folder& recording) {
+  constexpr const char* kName = "manifest.json";
+  if (recording.status_of(kName).kind == EntryKind::missing)
+    return Error{fmt::format("{} is no whyrss recording: it has no manifest.json", recording.path())};
+  const auto file = recording.open_file(kName);
+  if (!file) return Error{file.error()};
+  const auto text = read_at_most(*file, kKnownFiles.front().most_bytes, recording.path_of(kName));
+  if (!text) return Error{text.error()};
+  return parse_manifest(*text, recording.path_of(kName));
+}
+
 }  // namespace
 
 Result<Folder> open_recording(const std::string& path) {
@@ -58,15 +69,11 @@ Result<Folder> open_recording(const std::string& path) {
   return folder;
 }
 
+// The collector may have written over the text while it was read, where its disk is full.
 Result<Manifest> read_manifest(const Folder& recording) {
-  constexpr const char* kName = "manifest.json";
-  if (recording.status_of(kName).kind == EntryKind::missing)
-    return Error{fmt::format("{} is no whyrss recording: it has no manifest.json", recording.path())};
-  const auto file = recording.open_file(kName);
-  if (!file) return Error{file.error()};
-  const auto text = read_at_most(*file, kKnownFiles.front().most_bytes, recording.path_of(kName));
-  if (!text) return Error{text.error()};
-  return parse_manifest(*text, recording.path_of(kName));
+  auto manifest = read_manifest_once(recording);
+  if (manifest && manifest->is_sound) return manifest;
+  return read_manifest_once(recording);
 }
 
 Result<std::vector<ProcessFolder>> list_processes(const Folder& recording) {

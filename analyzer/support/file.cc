@@ -32,9 +32,9 @@ Mapping::~Mapping() {
 }
 
 Error system_error(std::string_view what, std::string_view path) {
-  const int why = errno;
-  Error error{fmt::format("{} {}: {}", what, path, std::strerror(why))};
-  errno = why;
+  const int number = errno;
+  Error error{fmt::format("{} {}: {}", what, path, std::strerror(number)), number};
+  errno = number;
   return error;
 }
 
@@ -85,6 +85,19 @@ bool write_fully(int fd, std::string_view text) {
     if (wrote < 0 && errno == EINTR) continue;
     if (wrote <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(wrote));
+  }
+  return true;
+}
+
+// What is left after a short write is tried again: that gives the reason.
+bool write_fully_at(int fd, std::string_view text, std::uint64_t offset) {
+  while (!text.empty()) {
+    const ssize_t wrote = pwrite(fd, text.data(), text.size(), static_cast<off_t>(offset));
+    if (wrote < 0 && errno == EINTR) continue;
+    if (wrote == 0) errno = ENOSPC;
+    if (wrote <= 0) return false;
+    text.remove_prefix(static_cast<std::size_t>(wrote));
+    offset += static_cast<std::uint64_t>(wrote);
   }
   return true;
 }

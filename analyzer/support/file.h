@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -73,6 +74,9 @@ Status write_file_atomically(const std::string& path, std::string_view text);
 
 // Writes all of it; false on an error. For pipes and logs.
 bool write_fully(int fd, std::string_view text);
+
+// The same at that place of a file; errno says why not.
+bool write_fully_at(int fd, std::string_view text, std::uint64_t offset);
 
 // Target of a symbolic link, "" when it cannot be read.
 std::string read_link(const std::string& path);

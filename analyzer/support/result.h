@@ -12,6 +12,7 @@ namespace whyrss {
 
 struct Error {
   std::string message;
+  int number = 0;  // errno, where it is known
 };
 
 template <typename T>
@@ -27,6 +28,7 @@ class [[nodiscard]] Result {
   T* operator->() { return &std::get<0>(state_); }
   const T* operator->() const { return &std::get<0>(state_); }
   [[nodiscard]] const std::string& error() const { return std::get<1>(state_).message; }
+  [[nodiscard]] const Error& failure() const { return std::get<1>(state_); }
 
  private:
   std::variant<T, Error> state_;

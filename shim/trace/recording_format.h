@@ -1,7 +1,9 @@
 // What a recording looks like on disk. Written by the collector only, read by every report.
 //
-//   DIR/manifest.json                          what was asked, by whom, when; state; with a checksum. When the
-//                                              collector closes it: each process and how many frames its files have
+//   DIR/manifest.json                          what was asked, by whom, when; state; what could not be written; with a
+//                                              checksum. When the collector closes it: each process and how many
+//                                              frames its files have
+//   DIR/manifest.spare                         room for the next one, also on a full disk; removed at the end
 //   DIR/lock                                   held (flock) by the one collector of this recording
 //   DIR/collector.log                          one line per thing that went wrong
 //   DIR/symbols.zst                            FileHeader, then frames of kind `names`: written at the end and
@@ -13,9 +15,10 @@
 // readable up to its last whole frame, and a damaged frame costs itself only. Payloads are zstd
 // frames. Changing it: the rule of trace_format.h, same kFormatVersion.
 //
-// What is missing is known: frames are numbered from 0 in each file, a frame that could not be written leaves its
-// number out, and a closed recording says how many numbers were given. The checksum covers the number, and is seeded
-// with that of the file's header: a frame of another file is damage. Files of format 2 have neither.
+// What is missing is known: frames are numbered from 0 in each file, and a closed recording says how many each file
+// has. What could not be written stands in the manifest: the number of such a frame goes to the next one. The checksum
+// covers the number, and is seeded with that of the file's header: a frame of another file is damage. Files of format 2
+// have neither.
 #pragma once
 
 #include <array>

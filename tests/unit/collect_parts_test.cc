@@ -385,12 +385,18 @@ TEST(ManifestText, ReadsBackWhatWasWritten) {
 TEST(ManifestText, ListsTheClosedProcesses) {
   Manifest manifest;
   EXPECT_FALSE(parse_manifest(render_manifest(manifest), "m")->processes.has_value());
-  manifest.processes = {{"node.1.7", 3, 40}, {"node.2.9", 0, 1ULL << 40}};
+  manifest.processes = {{"node.1.7", 3, 40}, {"node.2.9", 0, 1ULL << 40}, {"node.3.9", std::nullopt, 1}};
   const auto read = parse_manifest(render_manifest(manifest), "m");
   ASSERT_TRUE(read.ok()) << read.error();
   EXPECT_TRUE(read->is_sound);
   EXPECT_EQ(read->format, trace::kFormatVersion);
   EXPECT_EQ(read->processes, manifest.processes);
+}
+
+TEST(ManifestText, MayEndWithEmptyLines) {
+  const std::string text = render_manifest({});
+  EXPECT_TRUE(parse_manifest(text + "\n\n", "m")->is_sound);
+  EXPECT_FALSE(parse_manifest(text + "\n ", "m")->is_sound);
 }
 
 TEST(ManifestText, AnyOtherByteIsNoticed) {

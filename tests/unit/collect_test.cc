@@ -286,7 +286,14 @@ TEST_F(Collect, IsNotCompleteWithoutAProcessWhoseFilesCouldNotBeMade) {
   EXPECT_TRUE(state().starts_with("incomplete: ")) << state();
   const auto log = read_file(root_ + "/rec/collector.log");
   ASSERT_TRUE(log.ok());
-  EXPECT_NE(log->find("1 processes could not be recorded"), std::string::npos) << *log;
+  EXPECT_NE(log->find("could not be written"), std::string::npos) << *log;
+  const auto manifest = parse_manifest(*read_file(root_ + "/rec/manifest.json"), "manifest");
+  ASSERT_TRUE(manifest.ok() && manifest->processes);
+  EXPECT_TRUE(manifest->is_sound);
+  ASSERT_EQ(manifest->processes->size(), 1U);
+  EXPECT_FALSE(manifest->processes->front().events_frames || manifest->processes->front().pages_frames);
+  ASSERT_EQ(manifest->write_faults.size(), 1U);
+  EXPECT_EQ(manifest->write_faults[0].events, 1000);
 }
 
 TEST_F(Collect, KeepsAllOfAWriterThatIsKilledInTheMiddleOfAChunk) {

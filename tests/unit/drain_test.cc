@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
@@ -14,6 +16,7 @@
 #include "collect/backing.h"
 #include "compact_builder.h"
 #include "file_tree.h"
+#include "recording/frame_order.h"
 #include "recording/run_decoder.h"
 
 namespace whyrss {
@@ -23,6 +26,23 @@ using namespace testing_support;
 using trace::RecordKind;
 
 constexpr std::uint32_t kPid = 77;
+
+// As long as it lives no file may be written.
+class NoRoom {
+ public:
+  NoRoom() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit none{.rlim_cur = 0, .rlim_max = before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &none);
+  }
+  NoRoom(const NoRoom&) = delete;
+  NoRoom& operator=(const NoRoom&) = delete;
+  ~NoRoom() { setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
 
 class DrainTest : public testing::Test {
  protected:
@@ -35,9 +55,8 @@ class DrainTest : public testing::Test {
     context_.host = "node";
     context_.session = kSession;
     context_.resolver = &resolver_;
-    auto process = ProcessFollow::begin(context_, kKey, 0);
-    ASSERT_TRUE(process.ok()) << process.error();
-    process_ = std::make_unique<ProcessFollow>(std::move(*process));
+    context_.faults = &faults_;
+    process_ = std::make_unique<ProcessFollow>(context_, kKey, 0);
     drain_ = std::make_unique<Drain>(pool_);
   }
   void TearDown() override { munmap(mapping_, trace::pool_bytes(kChunks, 4)); }
@@ -56,7 +75,7 @@ class DrainTest : public testing::Test {
     const auto target = [&](ProcessKey) { return storable ? process_.get() : nullptr; };
     const auto gone = [](ProcessKey, std::uint32_t) { return false; };
     now_ns_ += 1000;
-    EXPECT_TRUE(drain_->round(now_ns_, {}, everything, target, gone).ok());
+    drain_->round(now_ns_, {}, everything, target, gone);
   }
 
   struct Stored {
@@ -86,6 +105,7 @@ class DrainTest : public testing::Test {
   void* mapping_ = nullptr;
   trace::PoolView pool_;
   BackingResolver resolver_;
+  WriteFaults faults_{directory_};
   FollowContext context_;
   std::unique_ptr<ProcessFollow> process_;
   std::unique_ptr<Drain> drain_;
@@ -137,9 +157,31 @@ TEST_F(DrainTest, WhatHasNoPlaceIsLeft) {
 TEST_F(DrainTest, FilesThatCouldNotBeMadeAreMadeLater) {
   const std::string directory = directory_ + "/node.78.7";
   std::filesystem::create_directories(directory + "/pages.zst");
-  EXPECT_FALSE(ProcessFollow::begin(context_, {.pid = 78, .start_ticks = 7}, 0).ok());
+  ProcessFollow process(context_, {.pid = 78, .start_ticks = 7}, 0);
+  process.write_process(true);
+  ASSERT_TRUE(faults_.any());
+  EXPECT_EQ(faults_.list()[0].file, "node.78.7/pages.zst");
+  EXPECT_EQ(faults_.list()[0].frames, 1);
+  EXPECT_EQ(process.close(), (ClosedProcess{"node.78.7", 0, std::nullopt}));
   std::filesystem::remove(directory + "/pages.zst");
-  EXPECT_TRUE(ProcessFollow::begin(context_, {.pid = 78, .start_ticks = 7}, 0).ok());
+  process.write_process(true);
+  EXPECT_EQ(process.close(), (ClosedProcess{"node.78.7", 0, 1}));
+  EXPECT_GT(faults_.list()[0].until_ns, 0);
+}
+
+TEST_F(DrainTest, WhatCouldNotBeWrittenLeavesNoGap) {
+  process_->write_process(true);
+  {
+    const NoRoom no_room;
+    process_->write_process(true);
+  }
+  process_->write_process(true);
+  EXPECT_EQ(faults_.list()[0].frames, 1);
+  EXPECT_EQ(process_->close().pages_frames, 2U);
+  auto file = read_frame_file(directory_ + "/node.77.7/pages.zst");
+  ASSERT_TRUE(file.ok());
+  EXPECT_EQ(file->frames.size(), 2U);
+  EXPECT_TRUE(check_frames(*file, 2).empty());
 }
 
 TEST_F(DrainTest, PutsCompactRecordsInColumnsAndLeavesOthersAsTheyAre) {
@@ -215,6 +257,70 @@ TEST_F(DrainTest, WhatCannotBeStoredNowIsStoredLater) {
   EXPECT_TRUE(stored().runs.empty());
   round(true);
   EXPECT_EQ(stored().events.at(3).size(), 2U);
+}
+
+TEST_F(DrainTest, WhatFindsNoRoomIsStoredLaterWhileThePoolHasPlenty) {
+  trace::Lease lease;
+  ASSERT_TRUE(write(writer(3), lease, clock_at(5, 100)));
+  ASSERT_TRUE(write(writer(3), lease, compact_allocate(1, 0x1000, 24, 4)));
+  ASSERT_TRUE(write(writer(3), lease, stack(5, 8, {0x5101})));
+  seal(lease);
+  {
+    const NoRoom no_room;
+    round();
+  }
+  round();  // too soon for another try
+  EXPECT_TRUE(stored().runs.empty());
+  now_ns_ += 2'000'000'000;
+  round();
+  EXPECT_EQ(stored().events.at(3).size(), 1U);
+  EXPECT_EQ(stored().others.size(), 1U);
+  EXPECT_FALSE(faults_.any());
+}
+
+TEST_F(DrainTest, WhatFindsNoRoomIsGivenUpBeforeThePoolIsFull) {
+  std::int64_t written = 0;
+  {
+    const NoRoom no_room;
+    for (std::uint32_t chunk = 0; chunk < kChunks * 3; ++chunk) {
+      trace::Lease lease;
+      ASSERT_TRUE(write(writer(3), lease, clock_at(5 + chunk, 100 + chunk))) << "the pool is full";
+      ASSERT_TRUE(write(writer(3), lease, compact_allocate(1, 0x1000, 24, 4)));
+      ASSERT_TRUE(write(writer(3), lease, stack(5, 8, {0x5101})));
+      seal(lease);
+      written += 2;
+      round();
+    }
+    round(true);
+  }
+  for (std::uint32_t i = 0; i < kChunks; ++i) EXPECT_EQ(pool_.chunks[i].state.load(), trace::ChunkState::free);
+  ASSERT_TRUE(faults_.any());
+  EXPECT_EQ(faults_.list()[0].error, "File too large");
+  EXPECT_EQ(faults_.list()[0].events, written);
+  trace::Lease lease;
+  ASSERT_TRUE(write(writer(3), lease, stack(5, 8, {0x5101})));
+  round(true);
+  EXPECT_EQ(stored().others.size(), 1U);
+  EXPECT_GT(faults_.list()[0].until_ns, 0);
+}
+
+// As with /dev/shm full: no more chunks than those that have their space.
+TEST_F(DrainTest, WhatFindsNoRoomIsGivenUpBeforeAPoolThatCannotGrowIsFull) {
+  constexpr std::uint32_t kBare = kChunks - trace::kReadyChunks;
+  pool_ = trace::format_pool(mapping_, kChunks, 4, kSession, kBare);
+  drain_ = std::make_unique<Drain>(pool_);
+  drain_->set_can_grow(false);
+  const NoRoom no_room;
+  for (std::uint32_t chunk = 0; chunk < kChunks; ++chunk) {
+    trace::Lease lease;
+    ASSERT_TRUE(write(writer(3), lease, stack(5 + chunk, 8, {0x5101})));
+    seal(lease);
+    round();
+  }
+  std::uint32_t bare = 0;
+  for (std::uint32_t i = 0; i < kChunks; ++i) bare += pool_.chunks[i].state.load() == trace::ChunkState::bare ? 1 : 0;
+  EXPECT_EQ(bare, kBare) << "a writer had to ask for space";
+  EXPECT_EQ(faults_.list().at(0).error, "File too large");
 }
 
 TEST_F(DrainTest, WithoutAClockRecordsStayAsTheyAre) {

@@ -52,19 +52,20 @@ TEST(LazyFreeFollow, AsksFromTheFirstCallUntilNothingIsLeft) {
   context.host = "node";
   context.resolver = &resolver;
   const ProcessKey key{.pid = static_cast<std::uint32_t>(pid), .start_ticks = start_ticks_of(pid).value_or(0)};
-  auto process = ProcessFollow::begin(context, key, pid);
-  ASSERT_TRUE(process.ok()) << process.error();
-  const auto walk = [&] { process->walk(trace::WalkTrigger::request, 0); };
+  WriteFaults faults(tree.path());
+  context.faults = &faults;
+  ProcessFollow process(context, key, pid);
+  const auto walk = [&] { process.walk(trace::WalkTrigger::request, 0); };
 
   walk();  // nobody has told of a call
-  EXPECT_FALSE(process->may_have_lazy_free());
-  process->expect_lazy_free();
+  EXPECT_FALSE(process.may_have_lazy_free());
+  process.expect_lazy_free();
   walk();
-  EXPECT_TRUE(process->may_have_lazy_free());
+  EXPECT_TRUE(process.may_have_lazy_free());
   kill(pid, SIGCONT);
   wait_until_stopped(pid);
   walk();
-  EXPECT_FALSE(process->may_have_lazy_free());
+  EXPECT_FALSE(process.may_have_lazy_free());
   walk();
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);

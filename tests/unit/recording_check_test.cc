@@ -208,6 +208,19 @@ TEST_F(RecordingCheckTest, ADeletedProcess) {
                 "node.a.101.7: missing, with all that was recorded of this process"});
 }
 
+TEST_F(RecordingCheckTest, FilesThatCouldNotBeMade) {
+  Manifest& manifest = recording_.manifest;
+  manifest.processes = {{"node.a.100.7", 2, 6}, {"node.a.101.7", 1, std::nullopt}};
+  std::ofstream(recording_.path() + "/manifest.json") << render_manifest(manifest);
+  expect_named({"node.a.101.7/pages.zst: it had 2 more frames than its writer counted, which were left out"});
+  fs::remove(path(101, "pages.zst"));
+  expect_named({"node.a.101.7/pages.zst: could not be made"});
+  manifest.processes = {{"node.a.100.7", 2, 6}, {"node.a.101.7", std::nullopt, std::nullopt}};
+  std::ofstream(recording_.path() + "/manifest.json") << render_manifest(manifest);
+  fs::remove_all(recording_.process_directory(101));
+  expect_named({"node.a.101.7: its files could not be made, nothing was recorded of this process"});
+}
+
 TEST_F(RecordingCheckTest, APlantedProcessIsNotUsed) {
   fs::copy(recording_.process_directory(101), recording_.process_directory(102));
   expect_named({"node.a.102.7: is none of the processes of this recording, and was left out"});

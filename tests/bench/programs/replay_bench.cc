@@ -157,19 +157,16 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   const trace::PoolView pool = trace::format_pool(memory, trace::kDefaultChunkCount, 4, kSession);
   std::filesystem::create_directories(directory);
   BackingResolver resolver;
+  WriteFaults faults(directory);
   const FollowContext context{.directory = directory,
                               .host = "node",
                               .memory_group = {},
                               .session = kSession,
                               .methods = {},
                               .resolver = &resolver,
-                              .log = {}};
+                              .faults = &faults};
   const ProcessKey key{.pid = kPid, .start_ticks = 7};
-  auto process = ProcessFollow::begin(context, key, 0);
-  if (!process) {
-    fmt::print(stderr, "{}\n", process.error());
-    return 1;
-  }
+  std::optional<ProcessFollow> process(std::in_place, context, key, 0);
   Drain drain(pool);
   const double rate = ticks_per_ns();
   const ClockReading start = read_clocks();
@@ -201,7 +198,8 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
     const auto target = [&](ProcessKey) { return &*process; };
     const auto gone = [](ProcessKey, std::uint32_t) { return false; };
     const auto now_ns = static_cast<std::int64_t>(time_at(now));
-    if (!drain.round(now_ns, {}, everything, target, gone)) std::abort();
+    drain.round(now_ns, {}, everything, target, gone);
+    if (faults.any()) std::abort();
     drain_cpu_ns += thread_cpu_ns() - begin_ns;
   };
   std::uint32_t current = 0;
@@ -218,7 +216,7 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   for (Thread& thread : threads) seal(thread.lease);
   drain_now(true);
   ClosedProcess closed = process->closed();
-  process = Error{"done"};
+  process.reset();
 
   const std::string base = fmt::format("{}/node.{}.7", directory, kPid);
   std::filesystem::remove(base + "/pages.zst");
