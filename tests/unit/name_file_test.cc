@@ -107,11 +107,11 @@ TEST_F(NameFile, DamageIsNamed) {
   const auto damage_of = [&](const std::string& bytes) {
     std::ofstream(path(), std::ios::binary) << bytes;
     std::vector<std::string> damage;
-    static_cast<void>(read_name_file(directory_, kSession, &damage));
+    static_cast<void>(read_name_file(folder(), kSession, &damage));
     for (const std::string& line : damage) EXPECT_NE(line.find("symbols.zst"), std::string::npos) << line;
     return damage.size();
   };
-  ASSERT_TRUE(write_name_file(directory_, kSession, some_names()));
+  ASSERT_TRUE(write_name_file(folder(), kSession, some_names()));
   std::ifstream in(path(), std::ios::binary);
   const std::string sound((std::istreambuf_iterator<char>(in)), {});
   EXPECT_EQ(damage_of(sound), 0U);
@@ -124,10 +124,10 @@ TEST_F(NameFile, DamageIsNamed) {
   EXPECT_EQ(damage_of(sound + sound.substr(sizeof(trace::FileHeader))), 1U);  // all frames twice
   fs::resize_file(path(), 1UL << 36);                                         // sparse
   std::vector<std::string> damage;
-  EXPECT_TRUE(read_name_file(directory_, kSession, &damage).empty());
+  EXPECT_TRUE(read_name_file(folder(), kSession, &damage).empty());
   fs::remove(path());
   fs::create_directory(path());
-  EXPECT_TRUE(read_name_file(directory_, kSession, &damage).empty());
+  EXPECT_TRUE(read_name_file(folder(), kSession, &damage).empty());
   EXPECT_EQ(damage.size(), 2U);
 }
 
