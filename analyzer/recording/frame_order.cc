@@ -74,9 +74,10 @@ void put_in_order(FrameFile& file) {
     file.first_misplaced = std::next(misplaced)->number;
     std::ranges::stable_sort(file.frames, {}, &RawFrame::number);
   }
-  const auto repeated = std::ranges::unique(file.frames, {}, &RawFrame::number);
-  file.repeated_frames = repeated.size();
-  file.frames.erase(repeated.begin(), repeated.end());
+  const auto same = [](const RawFrame& one, const RawFrame& next) { return one.number == next.number; };
+  const auto repeated = std::unique(file.frames.begin(), file.frames.end(), same);
+  file.repeated_frames = static_cast<std::uint64_t>(file.frames.end() - repeated);
+  file.frames.erase(repeated, file.frames.end());
 }
 
 std::vector<std::string> check_frames(FrameFile& file, std::optional<std::uint64_t> frame_count) {
