@@ -57,7 +57,7 @@ bool ManifestFile::write_in_place(std::string_view text) {
 
 Status ManifestFile::write(std::string_view text, std::size_t growth_bytes) {
   if (!write_by_exchange(text)) {
-    const Status replaced = write_file_atomically(path_, text);
+    Status replaced = write_file_atomically(path_, text);
     if (replaced) current_ = Slot{};
     if (!replaced && !write_in_place(text)) return replaced;
   }
