@@ -124,6 +124,12 @@ void find_source() noexcept {
   }
 }
 
+// Whether glibc may be asked at a moment that the program did not choose.
+bool may_ask_at(trace::StatsMoment moment) noexcept {
+  return g_source->ask != ask_glibc || moment == trace::StatsMoment::start || moment == trace::StatsMoment::snapshot ||
+         session().settings.allocator_stats == AllocatorStats::on;
+}
+
 // Why the allocator must not be called now, nullptr: it may be. `here` is in the shim itself.
 const char* danger(ThreadState& thread, const Caller& here) noexcept {
   if (g_may_be_locked.load(std::memory_order_relaxed)) return "a child by clone() may hold locks of its parent";
@@ -231,10 +237,6 @@ void start_allocator_stats(ThreadState& thread) noexcept {
   if (settings.liveness_off && !heap().exact) return;  // nothing to compare them with
   find_source();
   if (g_source == nullptr) return;
-  if (g_source->ask == ask_glibc && settings.allocator_stats != AllocatorStats::on) {
-    g_source = nullptr;
-    return;
-  }
   if (const trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)  // of the image before an exec
     g_served.store(slot->stats_request.load(std::memory_order_relaxed), std::memory_order_relaxed);
   g_other_blocks = -small_blocks(thread);
@@ -242,15 +244,16 @@ void start_allocator_stats(ThreadState& thread) noexcept {
 }
 
 [[gnu::noinline]] void tell_allocator_stats(ThreadState& thread, trace::StatsMoment moment) noexcept {
-  if (g_source == nullptr || trace::is_kernel_closed()) return;  // it may wait for a lock, or map memory
+  if (g_source == nullptr || !may_ask_at(moment)) return;
+  if (trace::is_kernel_closed()) return;  // it may wait for a lock, or map memory
   if (moment == trace::StatsMoment::end && g_ended.exchange(true, std::memory_order_relaxed)) return;
   ask(thread, moment, caller_here());
 }
 
 void serve_stats_request(ThreadState& thread) noexcept {
   const trace::ProcessSlot* slot = slot_of(thread);
-  if (g_source == nullptr || slot == nullptr || trace::is_kernel_closed() || g_slow.load(std::memory_order_relaxed))
-    return;
+  if (g_source == nullptr || slot == nullptr || !may_ask_at(trace::StatsMoment::peak)) return;
+  if (trace::is_kernel_closed() || g_slow.load(std::memory_order_relaxed)) return;
   const std::uint32_t request = slot->stats_request.load(std::memory_order_relaxed);
   if (request == g_served.load(std::memory_order_relaxed)) return;
   if (ask(thread, trace::StatsMoment::peak, caller_here())) g_served.store(request, std::memory_order_relaxed);

@@ -2,8 +2,8 @@
 // that serves malloc has), beside what we count, as AllocatorStats records.
 //
 // glibc's call follows the lists of free chunks through the program's memory: a program that has written over them, and
-// would have ended before it met them, would crash in it. So mallinfo2 is called with allocator_stats=on only; the
-// others read counters of their own.
+// would have ended before it met them, would crash in it. So mallinfo2 is called at the start, where the program asks
+// for a snapshot, and elsewhere with allocator_stats=on only; the others read counters of their own.
 //
 // Such a call takes the allocator's locks. It is made only where this thread can hold none of them: the stack is known
 // to its end, no signal interrupted anything on it, the allocator has no frame on it, and the process was not born by
