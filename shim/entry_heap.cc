@@ -65,6 +65,7 @@ template <class Resize>
 
 [[gnu::noinline]] void* realloc_slow(void* block, std::size_t size) noexcept {
   resolve_real();
+  // NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): libc has it
   return resize_observed(block, size, [=] { return real.realloc(block, size); });
 }
 

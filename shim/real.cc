@@ -18,12 +18,12 @@ namespace {
 
 void* malloc_unresolved(std::size_t size) noexcept {
   resolve_real();
-  return real.malloc(size);
+  return real.malloc(size);  // NOLINT(clang-analyzer-core.CallAndMessage): libc has it
 }
 
 void free_unresolved(void* block) noexcept {
   resolve_real();
-  real.free(block);
+  real.free(block);  // NOLINT(clang-analyzer-core.CallAndMessage): libc has it
 }
 
 template <class Function>

@@ -1,6 +1,7 @@
 // The collector with a writer that stands for the shim: whatever the writer published is in the
 // recording or still in the pool, once, in order, when either of them, or both, are killed.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -2,6 +2,7 @@
 // file, and what is left is used as far as it is certain.
 #include "ingest/recording_check.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>

@@ -215,7 +215,7 @@ int record_one(const std::string& directory, std::uint64_t event_count, std::siz
   }
   for (Thread& thread : threads) seal(thread.lease);
   drain_now(true);
-  ClosedProcess closed = process->closed();
+  ClosedProcess closed = process->close();
   process.reset();
 
   const std::string base = fmt::format("{}/node.{}.7", directory, kPid);
