@@ -48,6 +48,13 @@ bool reserve_all(int fd, std::uint64_t size_bytes) {
   return errno == 0;
 }
 
+// Opened by name: the kernel does not count what memfd_create itself gives as open for writing, and is_in_use() relies
+// on the count.
+Fd make_anonymous_file() {
+  const Fd made(memfd_create("whyrss:pool", MFD_CLOEXEC));
+  return Fd(made ? open(fmt::format("/proc/self/fd/{}", made.get()).c_str(), O_RDWR | O_CLOEXEC) : -1);
+}
+
 }  // namespace
 
 Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& recording_directory, Space space) {
@@ -58,7 +65,7 @@ Result<PoolFile> PoolFile::create(trace::SessionId session, const std::string& r
     for (const std::string& directory : {std::string("/dev/shm"), recording_directory, std::string()}) {
       PoolFile pool;
       if (directory.empty()) {
-        pool.fd_ = Fd(memfd_create("whyrss:pool", MFD_CLOEXEC));
+        pool.fd_ = make_anonymous_file();
         pool.path_ = fmt::format("/proc/{}/fd/{}", getpid(), pool.fd_.get());
       } else {
         if (!is_safe_file_system(directory)) continue;
