@@ -7,7 +7,9 @@
 //               last stamp does, once it was read after the last change that another one made. For that
 //               - every event reads its stamp, where it takes one, before it changes the counter; those of the general
 //                 path change it after their record;
-//               - the stamp that makes a page the thread's own waits for the loads before it (`fences`).
+//               - the stamp of an event on a page that is not the thread's own waits for the loads before it
+//               (`fences`):
+//                 a processor may read its counter before them, as AMD's do.
 //               Another thread's 65,536 allocations on the page between two events of this one would go unnoticed.
 // Both          What changes the order by other means than the counters counts in g_order_changes: large blocks,
 //               mappings, forks, reallocs that failed. After that, and after the reader has walked the pages, the next

@@ -73,6 +73,10 @@ struct Change {
       return true;
     }
     if (!own) fence_next_stamp(thread);
+  } else {
+    // Another thread may have given the block away a moment ago: the processor must not read the stamp before it reads
+    // what that thread wrote.
+    fence_next_stamp(thread);
   }
   const bool stamped = stamp_event(thread, record_bytes, since);
   const std::uint32_t before = __atomic_fetch_add(counter, units, __ATOMIC_ACQ_REL);
@@ -92,6 +96,7 @@ struct Change {
     const std::uint32_t units = live_units(change.change, change.usable);
     return stamp_by_page(thread, place.counter, units, change.record_bytes, since);
   }
+  if (!single) fence_next_stamp(thread);
   const bool stamp = has_order_changed(thread) || is_due(thread) || !single;
   const bool stamped = !stamp || stamp_event(thread, change.record_bytes, since);
   count_on_pages(place, change);
