@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,12 +15,20 @@
 #include "shim/liveness.h"
 #include "shim/observe.h"
 #include "shim/quick_events.h"
+#include "shim/raw_io.h"
 #include "shim/stack_capture.h"
 #include "shim/thread_state.h"
 
 #define WHYRSS_ENTRY extern "C" __attribute__((visibility("default")))
 
 namespace whyrss::shim {
+
+// What libc's syscall() returns for what the kernel says.
+inline long libc_result(long from_kernel) noexcept {
+  if (!is_raw_error(from_kernel)) return from_kernel;
+  errno = static_cast<int>(-from_kernel);
+  return -1;
+}
 
 // Marks the heap entry that runs, for the entries which the real function calls. No destructor takes the mark away
 // when the real function throws; outermost() recognises what is left behind.

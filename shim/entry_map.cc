@@ -125,10 +125,7 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_memory_syscall(long
   if (removes) touch_before_removal(thread_state(), address, size);
   KernelFaults faults(weight);
   const long result = raw_syscall(number, a1, a2, a3, a4, a5, a6);
-  if (is_raw_error(result)) {
-    errno = static_cast<int>(-result);
-    return -1;
-  }
+  if (is_raw_error(result)) return libc_result(result);
   faults.end();
   const auto* mapped = reinterpret_cast<const void*>(result);
   switch (number) {
@@ -168,10 +165,7 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_memory_syscall(long
 // Any other syscall() before the table is filled.
 extern "C" __attribute__((visibility("hidden"))) long whyrss_plain_syscall(long number, long a1, long a2, long a3,
                                                                            long a4, long a5, long a6) noexcept {
-  const long result = raw_syscall(number, a1, a2, a3, a4, a5, a6);
-  if (!is_raw_error(result)) return result;
-  errno = static_cast<int>(-result);
-  return -1;
+  return libc_result(raw_syscall(number, a1, a2, a3, a4, a5, a6));
 }
 
 }  // namespace whyrss::shim

@@ -60,9 +60,7 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_filter_syscall(long
   if (is_prctl) watch_counter(a1, a2);
   const long result = restrict_by(is_prctl ? effect_of_prctl(a1, a2, a3) : effect_of_seccomp(a1, a2, a3),
                                   [=] { return raw_syscall(number, a1, a2, a3, a4, a5, a6); });
-  if (!is_raw_error(result)) return result;
-  errno = static_cast<int>(-result);
-  return -1;
+  return libc_result(result);
 }
 
 }  // namespace whyrss::shim

@@ -112,16 +112,10 @@ bool is_readable(const void* address, std::size_t size_bytes) noexcept {
   return is_page_readable(page_of(start)) && is_page_readable(page_of(start + size_bytes - 1));
 }
 
-long from_kernel(long result) noexcept {
-  if (!is_raw_error(result)) return result;
-  errno = static_cast<int>(-result);
-  return -1;
-}
-
 // As sigprocmask(). A signal set of libc begins with the kernel's.
 int change_mask_by_kernel(int how, const sigset_t* set, sigset_t* previous) noexcept {
   return static_cast<int>(
-      from_kernel(raw_syscall(SYS_rt_sigprocmask, how, as_long(set), as_long(previous), kKernelSetBytes)));
+      libc_result(raw_syscall(SYS_rt_sigprocmask, how, as_long(set), as_long(previous), kKernelSetBytes)));
 }
 
 // rt_sigaction(SIGTRAP, ...) as the program means it. The memory at `previous` is known to be writable.
@@ -156,12 +150,12 @@ extern "C" __attribute__((visibility("hidden"))) long whyrss_signal_syscall(long
   const std::size_t next_bytes = is_action ? sizeof(KernelAction) : kKernelSetBytes;
   const bool is_valid = a4 == kKernelSetBytes && (next == nullptr || is_readable(next, next_bytes));
   if (!is_valid || !is_trap_shared() || (is_action && a1 != SIGTRAP))
-    return from_kernel(raw_syscall(number, a1, a2, a3, a4, a5, a6));
+    return libc_result(raw_syscall(number, a1, a2, a3, a4, a5, a6));
   if (!is_action)
     return change_mask(change_mask_by_kernel, static_cast<int>(a1), static_cast<const sigset_t*>(next),
                        reinterpret_cast<sigset_t*>(a3));
   // What it would say of ours is written over; where it cannot write, nothing is changed.
-  if (const long asked = raw_syscall(number, a1, 0, a3, a4); a3 != 0 && is_raw_error(asked)) return from_kernel(asked);
+  if (const long asked = raw_syscall(number, a1, 0, a3, a4); a3 != 0 && is_raw_error(asked)) return libc_result(asked);
   return change_trap_by_kernel(static_cast<const KernelAction*>(next), reinterpret_cast<KernelAction*>(a3));
 }
 

@@ -1,5 +1,5 @@
 // What the shim calls of libc by name. A program may define any of these names itself (bash has its own setenv, others
-// their own dlopen or clock_gettime), and its definition comes first wherever a name is bound at run time. So each of
+// their own dlopen or dl_iterate_phdr), and its definition comes first wherever a name is bound at run time. So each of
 // them is defined here, for this library alone, and jumps to libc's own, which is found in libc's symbol table.
 // Linked into libwhyrss.so, not into unit tests. tests/checks/shim_artifact.sh lists what may be imported beside.
 #include <dlfcn.h>
@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/auxv.h>
-#include <time.h>
 
 #include <atomic>
 
@@ -47,7 +46,6 @@ WHYRSS_LIBC(int, malloc_trim, (std::size_t pad), (pad))
 WHYRSS_LIBC(int, on_exit, (void (*function)(int, void*), void* argument), (function, argument))
 WHYRSS_LIBC(int, pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)), (key, destroy))
 WHYRSS_LIBC(int, pthread_setspecific, (pthread_key_t key, const void* value), (key, value))
-WHYRSS_LIBC(int, clock_gettime, (clockid_t clock, timespec* time), (clock, time))
 WHYRSS_LIBC(int, sigemptyset, (sigset_t * set), (set))
 WHYRSS_LIBC(int, sigaddset, (sigset_t * set, int signal), (set, signal))
 WHYRSS_LIBC(int, sigdelset, (sigset_t * set, int signal), (set, signal))

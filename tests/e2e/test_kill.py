@@ -43,9 +43,11 @@ for line in sys.stdin:
 class Job:
     """A recorded target that does what it is told."""
 
+    SOURCE = TARGET
+
     def __init__(self, whyrss, recording, tmp_path):
         script = tmp_path / "target.py"
-        script.write_text(TARGET)
+        script.write_text(self.SOURCE)
         self.recording = recording
         self.record = subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", "/usr/bin/python3", script],
                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -296,14 +298,10 @@ KILLS = int(os.environ.get("WHYRSS_KILLS", "8"))
 class Storm(Job):
     """Forks for ever and says whom: whatever was said before a kill is in the recording."""
 
+    SOURCE = STORM
+
     def __init__(self, whyrss, recording, tmp_path):
-        script = tmp_path / "storm.py"
-        script.write_text(STORM)
-        self.recording = recording
-        self.record = subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", "/usr/bin/python3", script],
-                                       stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.target = int(self.record.stdout.readline().split()[1])
-        self.children = []
+        super().__init__(whyrss, recording, tmp_path)
         self.collector_pid = self.collector()
 
     def follow(self, count):
