@@ -1,6 +1,6 @@
 """Runs every kind of call while python_steps.cc looks at the frames after each instruction.
 
-argv: the log to write, the number of instructions. The names say who may call whom: LEGAL.
+argv: the log to write, the least number of instructions. The names say who may call whom: LEGAL.
 """
 import ctypes
 import sys

@@ -15,7 +15,7 @@ from interpreters import CASES
 from python_steps_work import LEGAL
 
 WORK = pathlib.Path(__file__).with_name("python_steps_work.py")
-STEPS = int(os.environ.get("WHYRSS_STEPS", "250000"))  # millions when the walk was changed
+STEPS = int(os.environ.get("WHYRSS_STEPS", "250000"))  # and to the end of the workload; millions when the walk was changed
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +41,7 @@ def test_frames_after_every_instruction(steps_library, tmp_path, python):
     assert process.python.support == 0
     words = array.array("I", log.read_bytes())
     walks, torn, own = words[:3]
-    assert walks + own == STEPS and walks > STEPS // 2
+    assert walks + own >= STEPS and walks > STEPS // 2
     sequences, at = 0, 3
     while at < len(words):
         is_torn, count = words[at:at + 2]
@@ -52,5 +52,5 @@ def test_frames_after_every_instruction(steps_library, tmp_path, python):
             assert count > 0, "no frames, and not said to be torn"
             assert not illegal_calls(names), (illegal_calls(names), names)
     print(f"{python}: {walks} walks, {sequences} stacks, {torn} torn", file=sys.stderr)
-    assert sequences > 50
+    assert sequences > 100
     assert torn < walks / 50

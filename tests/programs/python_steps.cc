@@ -1,8 +1,8 @@
 // The library under test plus a SIGTRAP handler that walks Python's frames after every single instruction of
 // the calling thread, as the handler of a page fault does: a fault can come at any of them.
 //
-//   python_steps_begin(limit)   from the next instruction on, `limit` times
-//   python_steps_are_over()     that many have been taken
+//   python_steps_begin(least)   from the next instruction on
+//   python_steps_are_over()     at least that many have been taken
 //   python_steps_end(path)      stops and writes what was seen: see Log
 #include <fcntl.h>
 #include <signal.h>
@@ -40,7 +40,8 @@ struct Log {
 Log* g_log = nullptr;
 std::array<shim::WalkedPythonFrame, trace::kMaxPythonFrames> g_frames;
 std::array<std::uint32_t, trace::kMaxPythonFrames + 2> g_sequence;
-std::uint32_t g_limit = 0;
+std::uint32_t g_least = 0;
+volatile bool g_stepping = false;
 
 bool is_new(const std::uint32_t* words, std::size_t count) noexcept {
   std::uint64_t hash = 0x243f6a8885a308d3ULL;
@@ -82,7 +83,7 @@ void walk_here() noexcept {
 }
 
 void on_step(int, siginfo_t*, void* context) {
-  if (g_log->walks + g_log->own_steps >= g_limit) {
+  if (!g_stepping) {
     static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_EFL] &= ~static_cast<greg_t>(kTrapFlag);
     return;
   }
@@ -93,11 +94,12 @@ void on_step(int, siginfo_t*, void* context) {
 
 extern "C" {
 
-[[gnu::visibility("default")]] int python_steps_begin(std::uint32_t limit) {
+[[gnu::visibility("default")]] int python_steps_begin(std::uint32_t least) {
   void* memory = mmap(nullptr, sizeof(Log), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) return -1;
   g_log = static_cast<Log*>(memory);
-  g_limit = limit;
+  g_least = least;
+  g_stepping = true;
   struct sigaction action {};
   action.sa_sigaction = on_step;
   action.sa_flags = SA_SIGINFO | SA_RESTART;
@@ -107,11 +109,11 @@ extern "C" {
 }
 
 [[gnu::visibility("default")]] int python_steps_are_over() {
-  return g_log->walks + g_log->own_steps >= g_limit ? 1 : 0;
+  return g_log->walks + g_log->own_steps >= g_least ? 1 : 0;
 }
 
 [[gnu::visibility("default")]] int python_steps_end(const char* path) {
-  g_limit = 0;
+  g_stepping = false;
   __asm__ volatile("nop; nop" : : : "memory");
   const long file = shim::raw_syscall(SYS_open, shim::as_long(path), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   const std::array<std::uint32_t, 3> head{g_log->walks, g_log->torn, g_log->own_steps};
