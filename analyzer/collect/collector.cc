@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -26,6 +27,8 @@ using trace::RecordKind;
 using trace::WalkTrigger;
 
 constexpr std::int64_t kTickNs = 100'000'000;
+// So often it looks for requests where nothing wakes it.
+constexpr int kUnwokenMs = 5;
 constexpr std::int64_t kTickPerProcessNs = 1'000'000;  // a large tree is polled more slowly
 constexpr std::int64_t kYoungNs = 100'000'000;
 constexpr std::int64_t kFlushNs = 1'000'000'000;
@@ -66,6 +69,9 @@ Collector::Collector(Setup setup)
       budget_(monotonic_ns()),
       started_(setup_.control_fd < 0) {
   context_.methods.between = [this] { drain_between(); };
+  if (doorbell_.error() != 0)
+    log(fmt::format("no thread for the doorbell ({}): looks come up to {} ms late", std::strerror(doorbell_.error()),
+                    kUnwokenMs));
 }
 
 void Collector::run() {
@@ -147,7 +153,8 @@ void Collector::wait(std::int64_t deadline_ns) {
       entries.push_back({.fd = followed.process->pidfd(), .events = POLLIN, .revents = 0});
   for (const auto& [family, due] : due_families_) deadline_ns = std::min(deadline_ns, due.at_ns);
   const std::int64_t left_ms = (deadline_ns - monotonic_ns() + 999'999) / 1'000'000;
-  poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, 100)));
+  const int longest_ms = doorbell_.error() == 0 ? 100 : kUnwokenMs;
+  poll(entries.data(), entries.size(), static_cast<int>(std::clamp<std::int64_t>(left_ms, 0, longest_ms)));
   handover_called_ = std::ranges::any_of(
       entries, [this](const pollfd& entry) { return entry.fd == setup_.handover.fd() && entry.revents != 0; });
 }

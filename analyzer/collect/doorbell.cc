@@ -9,8 +9,7 @@
 namespace whyrss {
 
 void* Doorbell::wait_forever(void* shared) {
-  const auto& [pool, event_fd, ended] = *static_cast<Shared*>(shared);
-  std::uint32_t seen = pool.header->doorbell.load(std::memory_order_acquire);
+  auto& [pool, event_fd, seen, ended] = *static_cast<Shared*>(shared);
   while (!ended.load()) {
     syscall(SYS_futex, &pool.header->doorbell, FUTEX_WAIT, seen, nullptr, nullptr, 0);
     const std::uint32_t now = pool.header->doorbell.load(std::memory_order_acquire);
@@ -22,18 +21,22 @@ void* Doorbell::wait_forever(void* shared) {
 }
 
 Doorbell::Doorbell(trace::PoolView pool)
-    : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), shared_{.pool = pool, .event_fd = event_.get(), .ended = false} {
+    : event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      shared_{.pool = pool,
+              .event_fd = event_.get(),
+              .seen = pool.header->doorbell.load(std::memory_order_acquire),
+              .ended = false} {
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
   pthread_attr_setstacksize(&attributes, 64 * 1024);  // under RLIMIT_AS the default 8 MiB may not fit
-  running_ = pthread_create(&thread_, &attributes, wait_forever, &shared_) == 0;
+  error_ = pthread_create(&thread_, &attributes, wait_forever, &shared_);
   pthread_attr_destroy(&attributes);
 }
 
 Doorbell::~Doorbell() {
   shared_.ended = true;
   trace::ring_doorbell(shared_.pool);
-  if (running_) pthread_join(thread_, nullptr);
+  if (error_ == 0) pthread_join(thread_, nullptr);
 }
 
 void Doorbell::clear() {

@@ -5,14 +5,15 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdint>
 
 #include "shim/trace/pool.h"
 #include "support/file.h"
 
 namespace whyrss {
 
-// Runs a thread with a small stack that waits on the futex. Where no thread can be had, fd() never
-// becomes readable, and the collector's own tick has to do.
+// Runs a thread with a small stack that waits on the futex. Where no thread can be had, error() says why and fd()
+// never becomes readable: who waits for it has to try from time to time.
 class Doorbell {
  public:
   explicit Doorbell(trace::PoolView pool);
@@ -21,12 +22,14 @@ class Doorbell {
   ~Doorbell();
 
   [[nodiscard]] int fd() const { return event_.get(); }
+  [[nodiscard]] int error() const { return error_; }  // errno; 0 with a thread
   void clear();
 
  private:
   struct Shared {
     trace::PoolView pool;
     int event_fd;
+    std::uint32_t seen;  // rings before the thread was there count too
     std::atomic<bool> ended;
   };
   static void* wait_forever(void* shared);
@@ -34,7 +37,7 @@ class Doorbell {
   Fd event_;
   Shared shared_;
   pthread_t thread_{};
-  bool running_ = false;
+  int error_ = 0;
 };
 
 }  // namespace whyrss

@@ -10,6 +10,7 @@
 #include <climits>
 #include <cstdint>
 #include <cstring>
+#include <memory>
 
 namespace whyrss {
 
@@ -40,15 +41,16 @@ Error system_error(std::string_view what, std::string_view path) {
 
 Result<std::string> read_at_most(const Fd& fd, std::size_t most_bytes, const std::string& name) {
   std::string text;
-  // Not in the text: making room there would zero it, for each small file of /proc. Nor on the stack, which may be
-  // small.
-  thread_local std::array<char, 64 * 1024> bytes;
+  // Not in the text: making room there would zero it, for each small file of /proc. Nor on the stack or in the thread's
+  // static storage, which is part of the stack: threads may have a small one.
+  constexpr std::size_t kBufferBytes = 64UL * 1024;
+  thread_local const auto bytes = std::make_unique_for_overwrite<char[]>(kBufferBytes);
   while (true) {
-    const ssize_t got = read(fd.get(), bytes.data(), bytes.size());
+    const ssize_t got = read(fd.get(), bytes.get(), kBufferBytes);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return system_error("cannot read", name);
     if (got == 0) return text;
-    text.append(bytes.data(), static_cast<std::size_t>(got));
+    text.append(bytes.get(), static_cast<std::size_t>(got));
     if (text.size() > most_bytes)
       return Error{fmt::format("{} is longer than {} bytes: it was not read", name, most_bytes)};
   }
