@@ -279,6 +279,7 @@ bool start_own_collector(const char* const* environment, const char* output) noe
   absolute.add(output);
   if (!start_collector(absolute.c_str(), environment, value, mistake)) {
     switch_off(mistake.view(), {});
+    set_in_environment("WHYRSS_SESSION", kNoSession);  // the programs that it starts need not say so again
     return false;
   }
   if (set_in_environment("WHYRSS_OUTPUT", absolute.view()) && set_in_environment("WHYRSS_SESSION", value.view()))

@@ -166,6 +166,10 @@ bool read_settings(const char* const* environment, Settings& settings, Text& mis
   settings.output = environment_value(environment, "WHYRSS_OUTPUT");
   if (settings.output != nullptr && *settings.output == '\0') settings.output = nullptr;
   const char* session = environment_value(environment, "WHYRSS_SESSION");
+  if (session != nullptr && session == kNoSession) {
+    settings.output = nullptr;
+    return true;
+  }
   if (session != nullptr && !parse_session(session, settings.session, settings.pool_path)) {
     mistake.add("malformed WHYRSS_SESSION: ").add(session).add(" (tracing is off)");
     return false;

@@ -10,10 +10,13 @@ namespace whyrss::shim {
 enum class AtEnd { usual, look, trim };        // end_look.h
 enum class AllocatorStats { usual, on, off };  // allocator_stats.h
 
+// As WHYRSS_SESSION: no recording could be started, as the first program of this tree has said.
+inline constexpr std::string_view kNoSession = "none";
+
 struct Settings {
   bool use_libunwind = false;             // unwinder=libunwind; auto is our own, which opens no descriptors
   const char* output = nullptr;           // WHYRSS_OUTPUT, nullptr: not set
-  trace::SessionId session{};             // WHYRSS_SESSION=<32 hex>:<path of the pool>
+  trace::SessionId session{};             // WHYRSS_SESSION=<32 hex>:<path of the pool>, or kNoSession
   const char* pool_path = nullptr;        // nullptr: not set
   bool touch_off = false;                 // touch=off: page faults are not sampled
   std::uint32_t touch_period_faults = 0;  // each Nth fault; 0: auto (touch_event.cc)

@@ -174,3 +174,12 @@ def test_an_open_directory_is_closed(whyrss, tmp_path):
     recording.chmod(0o777)
     assert whyrss.run("record", "-q", "-f", "-o", recording, "--", *WORK).returncode == 0
     assert_closed(recording)
+
+
+def test_a_tree_of_programs_says_it_once(whyrss, tmp_path):
+    (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
+    tree = "/bin/true; /bin/sh -c '/bin/true; /bin/true'; exec /bin/echo worked"
+    result = subprocess.run(["/bin/sh", "-c", tree], env=whyrss.env_only(tmp_path / "dangling"), capture_output=True,
+                            text=True, timeout=PATIENCE_S, check=False)
+    assert (result.returncode, result.stdout) == (0, "worked\n")
+    assert len(result.stderr.splitlines()) == 1 and "symbolic link" in result.stderr, result.stderr
