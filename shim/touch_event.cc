@@ -69,6 +69,14 @@ void drop_event(TouchThread& touch) noexcept {
 
 // The event of the calling thread, each `every` faults. 0, or -errno.
 long open_event(TouchThread& touch, std::uint32_t every) noexcept {
+  // Counted before it is there, as its first signal may come before perf_event_open returns: who gives the handler back
+  // to the program takes `wanted` back and then finds either us counted or us to have seen it.
+  g_touch.armed_threads.fetch_add(1, std::memory_order_seq_cst);
+  const auto uncount = [] { g_touch.armed_threads.fetch_sub(1, std::memory_order_relaxed); };
+  if (!g_touch.wanted.load(std::memory_order_seq_cst)) {
+    uncount();
+    return 0;
+  }
   perf_event_attr attributes{};
   attributes.size = sizeof(attributes);
   attributes.type = PERF_TYPE_SOFTWARE;
@@ -82,10 +90,12 @@ long open_event(TouchThread& touch, std::uint32_t every) noexcept {
   attributes.sigtrap = 1;
   attributes.sig_data = event_cookie(touch.period_faults);
   const long page = map_event(&attributes);
-  if (is_raw_error(page)) return page;
+  if (is_raw_error(page)) {
+    uncount();
+    return page;
+  }
   drop_event(touch);
   touch.event_page = reinterpret_cast<void*>(page);
-  g_touch.armed_threads.fetch_add(1, std::memory_order_relaxed);
   return 0;
 }
 
@@ -284,10 +294,10 @@ void touch_before_filter(ThreadState& thread) noexcept {
   if (g_touch.wanted.load(std::memory_order_acquire)) {
     touch_pause(thread);
     g_touch.wanted_unfiltered = true;
-    g_touch.wanted.store(false, std::memory_order_release);
+    g_touch.wanted.store(false, std::memory_order_seq_cst);
     g_touch.off_reason = kFilterInstalled;
   }
-  if (g_touch.armed_threads.load(std::memory_order_relaxed) == 0) leave_trap_to_program();
+  if (g_touch.armed_threads.load(std::memory_order_seq_cst) == 0) leave_trap_to_program();
 }
 
 void touch_after_failed_filter(ThreadState& thread) noexcept {
