@@ -21,4 +21,4 @@ for _ in range(PULSES):
     time.sleep(PULSE_S)
     del pulse
     time.sleep(max(0, EVERY_S - (time.monotonic() - begun)))
-say("end", high_water=high_water(), at_peak=base_bytes + PULSE)
+say("end", high_water=high_water(), at_peak=base_bytes + sys.getsizeof(base) + PULSE)
