@@ -1,22 +1,25 @@
-"""Many processes that live for a moment, beside one that grows slowly."""
+"""Many processes that live for a moment, beside one that grows slowly, and slowly writes to what it inherited."""
 import os
 import time
 
-from truth import BLOCK, FILL, MIB, pace, rss, say
+from truth import BLOCK, FILL, MIB, PAGE, copied, pace, rollup, rss, say
 
-SLOW, SLOW_S = 50 * MIB, 5
+SLOW, WRITTEN, SLOW_S = 50 * MIB, 25 * MIB, 5
 BURSTS, BURST, BURST_S = 200, 30 * MIB, 0.05
 
 
 kept = []
+inherited = bytearray(b"x") * WRITTEN
 
 
 def grow_slowly():
     begun, before = time.monotonic(), rss()
     for done in range(0, SLOW, BLOCK):
         kept.append(bytearray(FILL))  # grows
+        for at in range(done // 2, (done + BLOCK) // 2, PAGE):
+            inherited[at] = 1  # writes
         pace(begun, done, SLOW / SLOW_S)
-    say("slow", rss=rss(), grown=rss() - before)
+    say("slow", rss=rss(), grown=rss() - before, copied=copied(anonymous))
 
 
 def burst():
@@ -25,6 +28,7 @@ def burst():
     return held
 
 
+anonymous = rollup()["Anonymous"]
 slow = os.fork()
 if slow == 0:
     grow_slowly()

@@ -5,13 +5,14 @@ import time
 from truth import BLOCK, FILL, MIB, pace, rss, say
 
 KEPT, GROWS_S, FLAT_S = 400 * MIB, 2, 15
-MODULES = ("asyncio", "email.mime.text", "http.server", "sqlite3", "unittest", "xml.dom.minidom", "decimal", "logging.config")
+OBJECT, HEADER = 448, 33  # of a bytes object
+MODULES = ("asyncio", "email.mime.text", "http.server", "sqlite3", "unittest", "xml.dom.minidom", "logging.config")
 
 
 def allocate():
     begun, blocks = time.monotonic(), []
     for done in range(0, KEPT, BLOCK):
-        blocks.append(bytearray(FILL))  # keeps
+        blocks += [b"%d" % (10**9 + number) + FILL[:OBJECT - HEADER - 10] for number in range(BLOCK // OBJECT)]  # keeps
         pace(begun, done, KEPT / GROWS_S)
     return blocks
 

@@ -30,8 +30,8 @@ void say(const char* what, long held) {
   clock_gettime(CLOCK_REALTIME, &now);
   std::FILE* log = std::fopen(std::getenv("MOMENTS_LOG"), "a");
   if (log == nullptr) std::abort();
-  std::fprintf(log, "{\"what\": \"%s\", \"pid\": %d, \"time\": %ld.%06ld, \"held\": %ld}\n", what, static_cast<int>(getpid()),
-               now.tv_sec, now.tv_nsec / 1000, held);
+  std::fprintf(log, "{\"what\": \"%s\", \"pid\": %d, \"time\": %ld.%06ld, \"held\": %ld}\n", what,
+               static_cast<int>(getpid()), now.tv_sec, now.tv_nsec / 1000, held);
   std::fclose(log);
 }
 

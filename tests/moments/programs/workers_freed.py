@@ -1,15 +1,16 @@
-"""Two workers that inherit 200 MiB, take 100 MiB, free it and end at once."""
+"""Four workers that inherit 200 MiB, take 100 MiB of small objects, free it and end at once."""
 import multiprocessing
 import time
 
-from truth import BLOCK, FILL, MIB, high_water, say
+from truth import MIB, high_water, say
 
-BASE, TAKEN, WORK_S = 200 * MIB, 100 * MIB, 0.4
+WORKERS, BASE, TAKEN, WORK_S = 4, 200 * MIB, 100 * MIB, 0.4
+OBJECT, HEADER = 448, 33  # of a bytes object
 base = [b"x" * MIB for _ in range(BASE // MIB)]
 
 
 def work():
-    taken = [bytearray(FILL) for _ in range(TAKEN // BLOCK)]  # takes
+    taken = [b"%d" % number + b"x" * (OBJECT - HEADER - 7) for number in range(10**6, 10**6 + TAKEN // OBJECT)]  # takes
     time.sleep(WORK_S)
     taken.clear()
     say("worker", high_water=high_water())
@@ -17,7 +18,7 @@ def work():
 
 def main():
     context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=work) for _ in range(2)]
+    workers = [context.Process(target=work) for _ in range(WORKERS)]
     for worker in workers:
         worker.start()
     for worker in workers:

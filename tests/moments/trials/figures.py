@@ -26,16 +26,20 @@ class Size:
     told: Told
 
     @property
+    def beyond(self):
+        """By how much it lies outside of what is right."""
+        return abs(self.told.bytes - self.truth) - max(SHARE * self.truth, LEAST)
+
+    @property
     def off(self):
-        """Outside of what is right."""
-        return self.told.bytes is None or abs(self.told.bytes - self.truth) > max(SHARE * self.truth, LEAST)
+        return self.told.bytes is None or self.beyond > 0
 
     @property
     def marked(self):
         """It is off, and the report says that it may be."""
         if not self.off or self.told.absent:
             return False
-        return self.told.bytes is None or abs(self.told.bytes - self.truth) <= max(SHARE * self.truth, LEAST) + self.told.doubt
+        return self.told.bytes is None or self.beyond <= self.told.doubt
 
     @property
     def wrong(self):
@@ -69,13 +73,14 @@ class Words:
 
 
 def doubt_of(*entries):
-    """By how much a figure may be off by the report's own words, from the JSON objects that it stands in: a process, a cause,
-    a sum of the family, sites. The only place that knows how a report marks what it has not looked at.
+    """By how much a figure may be off by the report's own words, from the JSON objects that it stands in: a process, a
+    cause, a sum of the family, sites. The only place that knows how a report marks what it has not looked at.
     """
     doubt = 0
     for entry in entries:
         if entry.get("estimate"):
             return math.inf
         doubt += STANDARD_ERRORS * entry.get("standard_error", 0)
-        doubt += sum(abs(cause["rss"]["last"]) for cause in entry.get("causes", ()) if cause["cause"] == "not_looked_at")
+        doubt += sum(max(map(abs, cause["rss"].values())) for cause in entry.get("causes", ())
+                     if cause["cause"] == "not_looked_at")
     return doubt

@@ -1,5 +1,6 @@
 """The jobs: a program each, what it was designed to do, and the figures of the report that it knows the truth of."""
 import dataclasses
+import pathlib
 import subprocess
 from collections.abc import Callable
 
@@ -23,6 +24,7 @@ class Job:
     status: int = 0          # that it ends with; -9: by SIGKILL
     stopped_after_s: float | None = None  # SIGTERM so long after it has said something
     needs_limit: bool = False             # a memory cgroup; cannot run alone
+    refused: tuple = ()                   # system calls that nobody may make, the collector included
 
 
 def job(name, what, *command, design, **more):
@@ -44,6 +46,8 @@ def check_design(run):
 
 def cannot_run(wanted, whyrss):
     """Why a job cannot run on this machine, "" if it can."""
+    if wanted.refused and "\nSeccomp:" not in pathlib.Path("/proc/self/status").read_text(encoding="utf-8"):
+        return "the kernel has no seccomp"
     if not wanted.needs_limit:
         return ""
     doctor = subprocess.run([whyrss, "doctor"], capture_output=True, text=True, check=False)
@@ -183,7 +187,8 @@ def design_of_freed(run):
         yield "a worker's VmHWM", worker["high_water"], 312 * MIB
 
 
-@job("workers-freed", "two workers that inherit 200 MiB take 100 MiB, free it and end", "workers_freed.py", design=design_of_freed)
+@job("workers-freed", "four workers that inherit 200 MiB take 100 MiB, free it and end", "workers_freed.py",
+     design=design_of_freed)
 def workers_freed(run):
     for worker in run.all_said("worker"):
         process = run.process(worker["pid"])
@@ -213,12 +218,18 @@ def design_of_tree(run):
     yield "what the grandchild copied", run.last_said("grandchild")["copied"], 65 * MIB
 
 
-@job("fork-tree", "the root holds 64 MiB, the middle process ends, the grandchild writes all of it", "fork_tree.py",
-     design=design_of_tree)
-def fork_tree(run):
+def figures_of_tree(run):
     grandchild = run.last_said("grandchild")
     yield Size("copied by the root", 0, copied_by(run.process(run.last_said("root")["pid"])))
     yield Size("copied by the grandchild", grandchild["copied"], copied_by(run.process(grandchild["pid"])))
+
+
+for when, course in (("before", "the middle process ends before"), ("while", "the middle process ends while"),
+                     ("at-once", "the middle process ends, and at once")):
+    job(f"fork-tree-{when}", f"the root holds 64 MiB, {course} the grandchild writes all of it", "fork_tree.py", when,
+        design=design_of_tree)(figures_of_tree)
+    job(f"fork-tree-{when}-untracked", "the same without write tracking", "fork_tree.py", when, design=design_of_tree,
+        refused=("userfaultfd",))(figures_of_tree)
 
 
 def design_of_teardown(run):
@@ -239,16 +250,19 @@ def teardown(run):
 
 
 def design_of_bursts(run):
-    yield "growth of the slow one", run.last_said("slow")["grown"], 50 * MIB
+    slow = run.last_said("slow")
+    yield "growth of the slow one", slow["grown"], 50 * MIB
+    yield "what it copied", slow["copied"], 26 * MIB
 
 
-@job("bursts", "200 processes of 30 MiB for 50 ms, beside one that grows by 50 MiB in 5 s", "bursts.py",
+@job("bursts", "200 processes of 30 MiB for 50 ms, beside one that grows by 50 MiB and copies 25 MiB in 5 s", "bursts.py",
      design=design_of_bursts)
 def bursts(run):
     slow = run.last_said("slow")
     process = run.process(slow["pid"])
     yield Size("slow one's RSS at its end", slow["rss"], figure_of(process, "rss", "last"))
     yield Size("slow one's growth at the line", 50 * MIB, growth_at_line(run, process, "grows"))
+    yield Size("copied by the slow one", slow["copied"], copied_by(process))
     yield line_with_most(run, "slow one's line with most", process, "grows")
 
 
@@ -273,6 +287,7 @@ def design_of_lazy_free(run):
     yield "LazyFree", run.last_said("end")["lazy_free"], 48 * MIB
 
 
-@job("lazy-free", "64 MiB given up with MADV_FREE, 16 MiB of it written again", "lazy_free.py", design=design_of_lazy_free)
+@job("lazy-free", "64 MiB given up with MADV_FREE, 16 MiB of it written again, then SIGKILL", "lazy_free.py",
+     design=design_of_lazy_free, status=-9)
 def lazy_free(run):
     yield Size("lazily freed at the end", run.last_said("end")["lazy_free"], causes_of(run.main(), ("lazy_free",), "last"))

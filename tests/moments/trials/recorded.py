@@ -12,6 +12,7 @@ from datetime import datetime
 from .figures import ABSENT, MIB, Line, Size, Told, Words, doubt_of
 
 PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "programs"
+FORBID = PROGRAMS.parents[1] / "programs" / "forbid_calls.c"
 PYTHON = "/usr/bin/python3"
 GIVE_UP_S = 240     # of one run
 COLLECTOR_S = 30    # until a recording is complete
@@ -42,8 +43,13 @@ class Build:
     @functools.cache
     def compiled(self, source):
         program = self.folder / source.stem
-        subprocess.run(["g++", "-std=c++20", "-O1", "-g", "-o", program, source], check=True)
+        compiler = ["g++", "-std=c++20"] if source.suffix == ".cc" else ["gcc"]
+        subprocess.run([*compiler, "-O1", "-g", "-o", program, source], check=True)
         return program
+
+    def refusing(self, calls):
+        """Words before a command that refuse system calls to all that it starts."""
+        return [self.compiled(FORBID), "eperm", ",".join(calls)] if calls else []
 
 
 class Run:
@@ -64,7 +70,8 @@ class Run:
                        "PYTHONDONTWRITEBYTECODE": "1"}
         command = self.build.command(self.job)
         if self.recorded:
-            command = [self.build.whyrss, "record", "-q", "-o", self.recording, *self.job.options, "--", *command]
+            command = [*self.build.refusing(self.job.refused), self.build.whyrss, "record", "-q", "-o", self.recording,
+                       *self.job.options, "--", *command]
         with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, process_group=0) as process:
             try:
