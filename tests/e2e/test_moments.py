@@ -24,9 +24,11 @@ def test_known_wrong_jobs_are_there():
     assert KNOWN_WRONG <= {job.name for job in jobs.ALL}
 
 
-@pytest.mark.parametrize("job", [
-    pytest.param(job, id=job.name, marks=[pytest.mark.xfail(reason="known to be told wrongly", strict=False, raises=AssertionError)]
-                 if job.name in KNOWN_WRONG else []) for job in jobs.ALL])
+WRONG_TODAY = pytest.mark.xfail(reason="known to be told wrongly", strict=False, raises=AssertionError)
+
+
+@pytest.mark.parametrize("job", [pytest.param(job, id=job.name, marks=[WRONG_TODAY] if job.name in KNOWN_WRONG else [])
+                                 for job in jobs.ALL])
 def test_figures_are_of_their_moment(whyrss, tmp_path, job):
     reason = jobs.cannot_run(job, whyrss.program)
     if reason:
