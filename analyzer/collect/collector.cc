@@ -27,6 +27,10 @@ using trace::RecordKind;
 using trace::WalkTrigger;
 
 constexpr std::int64_t kTickNs = 100'000'000;
+// While memory moves, and for so long after: what happens between two looks is known from polls alone.
+constexpr std::int64_t kMovingTickNs = 20'000'000;
+constexpr std::int64_t kStillMovingNs = 200'000'000;
+constexpr std::int64_t kBusyCoresNs = 500'000'000;  // the kernel counts CPU time in ticks of 10 ms
 // So often it looks for requests where nothing wakes it.
 constexpr int kUnwokenMs = 5;
 constexpr std::int64_t kTickPerProcessNs = 1'000'000;  // a large tree is polled more slowly
@@ -348,6 +352,10 @@ void Collector::handle_happenings() {
         owe_look(followed.family, WalkTrigger::advise);
         break;
       case RecordKind::mark:
+        if (happening.asks_all) {
+          asks_all_ = true;  // who has asked waits for it
+          break;
+        }
         // A phase is everybody's: workers do what the main process names.
         for (const auto& [key, other] : followed_) owe_look(other.family, WalkTrigger::phase);
         break;
@@ -383,7 +391,6 @@ void Collector::scan_children(Followed& followed, std::int64_t now_ns) {
 
 void Collector::tick(std::int64_t now_ns) {
   const auto count = static_cast<std::int64_t>(followed_.size());
-  next_tick_ns_ = now_ns + std::max(kTickNs, count * kTickPerProcessNs);
   const bool flush = now_ns >= next_flush_ns_;
   const bool counters = now_ns >= next_counters_ns_;
   if (flush) next_flush_ns_ = now_ns + kFlushNs;
@@ -398,6 +405,7 @@ void Collector::tick(std::int64_t now_ns) {
       process.set_live_bytes(setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
     if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) continue;
     if (exec) exec_seen(followed);
+    if (process.polled_movement() > WalkPolicy::kMovePages) moved_ns_ = now_ns;
     if (std::exchange(followed.owes_process, false)) process.write_process(true);
     const bool young = now_ns - followed.image_seen_ns < kYoungNs;
     if (const auto trigger = process.policy().observe(process.poll_point());
@@ -417,6 +425,23 @@ void Collector::tick(std::int64_t now_ns) {
   }
   read_plateaus(now_ns);
   if (counters) write_manifest();
+  const bool moves = moved_ns_ != 0 && now_ns - moved_ns_ < kStillMovingNs;
+  budget_.observe(now_ns, moves, busy_cores(now_ns));
+  next_tick_ns_ = now_ns + std::max(moves ? kMovingTickNs : kTickNs, count * kTickPerProcessNs);
+}
+
+// That the followed processes keep busy, over the last half second.
+double Collector::busy_cores(std::int64_t now_ns) {
+  if (now_ns - cpu_read_ns_ < kBusyCoresNs) return busy_cores_;
+  static const auto ticks_per_s = static_cast<double>(sysconf(_SC_CLK_TCK));
+  std::uint64_t ticks = 0;
+  for (auto& [key, followed] : followed_) {
+    const std::uint64_t now = followed.process->cpu_ticks();
+    ticks += now - std::exchange(followed.cpu_ticks, now);
+  }
+  busy_cores_ = static_cast<double>(ticks) / ticks_per_s / (static_cast<double>(now_ns - cpu_read_ns_) / 1e9);
+  cpu_read_ns_ = now_ns;
+  return busy_cores_;
 }
 
 void Collector::finish_ended() {

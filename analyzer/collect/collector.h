@@ -64,7 +64,8 @@ class Collector {
     std::uint32_t look_served = 0;
     PeakPolicy peaks;
     std::int64_t children_scanned_ns = 0;
-    bool owes_process = false;  // its process frame
+    std::uint64_t cpu_ticks = 0;  // as read last for busy_cores()
+    bool owes_process = false;    // its process frame
     bool has_ended = false;
   };
 
@@ -85,9 +86,12 @@ class Collector {
   void find_new_slots();
   void follow_target();
   void serve_looks();
+  void look_at_others(const Followed& asking);
+  bool has_moved(Followed& followed);
   void scan_children(Followed& followed, std::int64_t now_ns);
   void handle_happenings();
   void tick(std::int64_t now_ns);
+  double busy_cores(std::int64_t now_ns);
   void look_at(Followed& followed, trace::WalkTrigger trigger, std::optional<WriteTracker::Huge> track = std::nullopt);
   void spend(std::int64_t cpu_ns, trace::WalkTrigger trigger);
   // Of processes that have come to rest, and of those that may share with them.
@@ -171,6 +175,11 @@ class Collector {
   std::int64_t next_company_ns_ = 0;  // when others are read with one that rests
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
+  std::int64_t moved_ns_ = 0;       // when memory of any process was seen to move
+  std::int64_t next_phase_ns_ = 0;  // looks at the ends of phases: not before
+  std::int64_t cpu_read_ns_ = 0;
+  double busy_cores_ = 1;
+  bool asks_all_ = false;         // the next look that is asked for is one at all processes
   bool handover_called_ = false;  // in the last wait
   bool busy_ = false;             // the last round found many events of exact mode
 };

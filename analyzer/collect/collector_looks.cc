@@ -43,8 +43,12 @@ bool of_family(WalkTrigger trigger) { return trigger == WalkTrigger::fork || tri
 bool is_before(std::uint32_t done, std::uint32_t request) { return static_cast<std::int32_t>(done - request) < 0; }
 
 bool must_happen(WalkTrigger trigger) {
-  return of_family(trigger) || trigger == WalkTrigger::start || trigger == WalkTrigger::request;
+  return of_family(trigger) || trigger == WalkTrigger::start || trigger == WalkTrigger::request ||
+         trigger == WalkTrigger::phase;
 }
+
+// A program that begins and ends phases all the time pays for looks with at most a twentieth of a core.
+constexpr std::int64_t kPhaseCosts = 20;
 
 }  // namespace
 
@@ -59,7 +63,7 @@ bool Collector::has_relatives(const Followed& followed) const {
 }
 
 void Collector::spend(std::int64_t cpu_ns, WalkTrigger trigger) {
-  if (trigger == WalkTrigger::request)
+  if (trigger == WalkTrigger::request || trigger == WalkTrigger::phase)
     budget_.spend_on_request(cpu_ns);
   else
     budget_.spend(cpu_ns, must_happen(trigger));
@@ -166,6 +170,7 @@ void Collector::serve_looks() {
     const bool with_smaps = (process.pid() == setup_.target && process.rss_pages() >= kSmapsPages) || writes_files;
     const bool quick = process.rss_pages() < (writes_files ? kRollupPages : kQuickSmapsPages);
     if (with_smaps && quick) spend(process.write_smaps(trigger), trigger);
+    if (std::exchange(asks_all_, false)) look_at_others(followed);
     std::uint32_t done = slot.look_done.load(std::memory_order_relaxed);
     while (is_before(done, request) &&
            !slot.look_done.compare_exchange_weak(done, request, std::memory_order_release)) {
@@ -175,10 +180,31 @@ void Collector::serve_looks() {
   }
 }
 
+// Since the last look at it; read anew.
+bool Collector::has_moved(Followed& followed) {
+  bool exec = false;
+  ProcessFollow& process = *followed.process;
+  if (!process.poll(beat(), exec)) return false;
+  if (exec) exec_seen(followed);
+  return process.policy().has_moved(process.poll_point());
+}
+
+// While the one that asks waits, so that all are told of one moment.
+void Collector::look_at_others(const Followed& asking) {
+  for (auto& [key, other] : followed_) {
+    if (&other == &asking || other.has_ended || is_leaving(other) || other.process->pid() == 0) continue;
+    if (has_moved(other)) look_at(other, WalkTrigger::request);
+  }
+}
+
 void Collector::owe_look(int family, WalkTrigger trigger) {
   const std::int64_t now_ns = monotonic_ns();
   Due& due =
       due_families_.try_emplace(family, Due{.trigger = trigger, .at_ns = now_ns, .since_ns = now_ns}).first->second;
+  if (trigger == WalkTrigger::phase && !of_family(due.trigger)) {
+    due.trigger = trigger;
+    due.at_ns = std::max(due.at_ns, next_phase_ns_);
+  }
   if (!of_family(trigger)) return;
   due.trigger = trigger;
   const bool tracks = trigger == WalkTrigger::fork && setup_.handover.is_open();
@@ -203,7 +229,11 @@ void Collector::walk_families() {
       }
     }
     const WalkTrigger trigger = due->second.trigger;
-    const bool allowed = must_happen(trigger) ? budget_.allows_overdraft(now_ns) : budget_.allows(now_ns, expected_ns);
+    if (trigger == WalkTrigger::phase) std::erase_if(members, [&](Followed* member) { return !has_moved(*member); });
+    const bool paid = trigger == WalkTrigger::phase;  // by the program
+    const bool allowed = paid                   ? true
+                         : must_happen(trigger) ? budget_.allows_overdraft(now_ns)
+                                                : budget_.allows(now_ns, expected_ns);
     std::map<Followed*, WriteTracker::Huge> tracking;
     if (allowed) tracking = take_due_tracking(members, now_ns);
     const std::int64_t next_tracking_ns = next_tracking(members);
@@ -220,6 +250,7 @@ void Collector::walk_families() {
         together_ns += member->process->policy().expected_cpu_ns();
       }
       for (Followed* member : members) member->process->policy().walked_together(together_ns);
+      if (paid) next_phase_ns_ = now_ns + kPhaseCosts * together_ns;
     }
     // What must happen waits for its turn; all else comes up again at the next poll.
     if (allowed || members.empty() || !must_happen(trigger)) {

@@ -60,7 +60,8 @@ void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other&
     trace::TextRecord body;
     if (!read(body)) return;
     const auto mark = static_cast<trace::MarkKind>(body.argument);
-    if (mark != trace::MarkKind::phase_begin && mark != trace::MarkKind::phase_end) return;
+    happening.asks_all = mark == trace::MarkKind::snapshot;
+    if (!happening.asks_all && mark != trace::MarkKind::phase_begin && mark != trace::MarkKind::phase_end) return;
   } else if (kind == RecordKind::not_handed_over) {
     // The kind says it all.
   } else if (kind == RecordKind::attach) {

@@ -23,7 +23,8 @@ struct Happening {
   trace::RecordKind kind{};
   std::uint32_t pid = 0;  // fork, spawn: the child
   std::int32_t status = 0;
-  bool lazily = false;  // advise: MADV_FREE
+  bool lazily = false;    // advise: MADV_FREE
+  bool asks_all = false;  // mark: whyrss_snapshot(), else an end of a phase
 };
 
 class Drain {

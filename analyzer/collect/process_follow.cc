@@ -163,10 +163,13 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
                     .shared_pages = memory->shared,
                     .minor_faults = stat->minor_faults,
                     .major_faults = stat->major_faults});
-  last_poll_ = {.time_ns = now_ns,
-                .rss_pages = memory->resident,
-                .faults = stat->minor_faults + stat->major_faults,
-                .live_bytes = live_bytes_};
+  const PollPoint point{.time_ns = now_ns,
+                        .rss_pages = memory->resident,
+                        .faults = stat->minor_faults + stat->major_faults,
+                        .live_bytes = live_bytes_};
+  polled_movement_ = movement(point, last_poll_);
+  cpu_ticks_ = stat->cpu_ticks;
+  last_poll_ = point;
   count_handles(now_ns);
   return true;
 }

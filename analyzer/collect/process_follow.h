@@ -67,6 +67,10 @@ class ProcessFollow {
   // than at the last poll.
   bool poll(std::int64_t now_ns, bool& exec_seen);
   [[nodiscard]] PollPoint poll_point() const { return last_poll_; }
+  // Between the last two polls, in pages.
+  [[nodiscard]] std::uint64_t polled_movement() const { return polled_movement_; }
+  // User and system time of all its threads, at the last poll.
+  [[nodiscard]] std::uint64_t cpu_ticks() const { return cpu_ticks_; }
   // From now on its writes can be tracked, until it runs another program.
   void set_write_tracker(std::optional<WriteTracker> tracker) { write_tracker_ = std::move(tracker); }
   [[nodiscard]] bool has_write_tracker() const { return write_tracker_.has_value(); }
@@ -145,6 +149,7 @@ class ProcessFollow {
   WalkPolicy policy_;
   RollupPolicy rollups_;
   PollPoint last_poll_;
+  std::uint64_t polled_movement_ = 0, cpu_ticks_ = 0;
   std::int64_t live_bytes_ = 0;
   std::vector<KnownPages> known_;
   LivenessFrames liveness_frames_;

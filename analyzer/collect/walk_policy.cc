@@ -9,17 +9,18 @@ std::uint64_t distance(std::uint64_t a, std::uint64_t b) { return a > b ? a - b 
 
 constexpr std::uint64_t kPageBytes = 4096;
 
-// In pages.
+}  // namespace
+
 std::uint64_t movement(const PollPoint& a, const PollPoint& b) {
   const auto [low, high] = std::minmax(a.live_bytes, b.live_bytes);
   const std::uint64_t live = (static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low)) / kPageBytes;
   return std::max({distance(a.rss_pages, b.rss_pages), distance(a.faults, b.faults), live});
 }
 
-}  // namespace
-
 void WalkBudget::fill(std::int64_t now_ns) {
-  const auto earned = static_cast<std::int64_t>(static_cast<double>(now_ns - filled_ns_) * kShare);
+  const bool busy = now_ns - begun_ns_ < kFirstNs || (moved_ns_ != 0 && now_ns - moved_ns_ < kMovingNs);
+  const double share = share_ * (busy ? 1 : kRestPart) * busy_cores_;
+  const auto earned = static_cast<std::int64_t>(static_cast<double>(now_ns - filled_ns_) * share);
   filled_ns_ = now_ns;
   must_ns_ += earned / 2;
   growth_ns_ += earned - earned / 2;
@@ -27,6 +28,12 @@ void WalkBudget::fill(std::int64_t now_ns) {
   const std::int64_t growth_over = std::max<std::int64_t>(growth_ns_ - kBurstNs, 0);
   must_ns_ = std::min(must_ns_ - must_over + growth_over, kBurstNs);
   growth_ns_ = std::min(growth_ns_ - growth_over + must_over, kBurstNs);
+}
+
+void WalkBudget::observe(std::int64_t now_ns, bool moves, double busy_cores) {
+  fill(now_ns);
+  if (moves) moved_ns_ = now_ns;
+  busy_cores_ = std::max(busy_cores, 1.0);
 }
 
 bool WalkBudget::allows(std::int64_t now_ns, std::int64_t expected_cpu_ns) {
@@ -115,6 +122,10 @@ std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
     return trace::WalkTrigger::quiet;
   if (point.time_ns - last_walk_.time_ns >= kIntervalNs) return trace::WalkTrigger::interval;
   return std::nullopt;
+}
+
+bool WalkPolicy::has_moved(const PollPoint& point) const {
+  return !has_walk_ || movement(point, last_walk_) > kNoisePages;
 }
 
 void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns) {

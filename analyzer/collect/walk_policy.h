@@ -8,18 +8,22 @@
 
 namespace whyrss {
 
-// What the collector may take of a core, measured in its own CPU time: with the burst it stays below 1 % of
-// a job of 30 s. Half of it is for each of two
-// purses: looks that must happen (start, fork, exit), which may overdraw theirs, and those that
-// follow growth. So a storm of short programs cannot blind us for the one that grows. What one purse has
-// no room for goes to the other. Looks on request are the program's own affair: it may take as many as it wants to
-// pay for, and is told of its forks and its growth all the same.
+// What the collector may take of a core, measured in its own CPU time: 3 % in the first minute and while memory moves,
+// else 1 %; of each core that the job itself keeps busy. Half of it is for each of two purses: looks that must happen
+// (start, fork, exit), which may overdraw theirs, and those that follow growth. So a storm of short programs cannot
+// blind us for the one that grows. What one purse has no room for goes to the other. Looks on request and at the ends
+// of phases are the program's own affair: it may take as many as it wants to pay for, and is told of its forks and its
+// growth all the same.
 class WalkBudget {
  public:
-  static constexpr double kShare = 0.006;
-  static constexpr std::int64_t kBurstNs = 60'000'000;  // in each purse at the start, and at most
+  static constexpr double kShare = 0.03;
+  static constexpr double kRestPart = 1.0 / 3;  // of the share, once nothing moves
+  static constexpr std::int64_t kFirstNs = 60'000'000'000;
+  static constexpr std::int64_t kMovingNs = 1'000'000'000;  // after the last movement
+  static constexpr std::int64_t kBurstNs = 100'000'000;     // in each purse at the start, and at most
 
-  explicit WalkBudget(std::int64_t now_ns) : filled_ns_(now_ns) {}
+  explicit WalkBudget(std::int64_t now_ns, double share = kShare)
+      : begun_ns_(now_ns), filled_ns_(now_ns), share_(share) {}
   void spend(std::int64_t cpu_ns, bool must_happen) {
     (must_happen ? must_ns_ : growth_ns_) -= cpu_ns;
     spent_ns_ += cpu_ns;
@@ -29,6 +33,8 @@ class WalkBudget {
   void settle(std::int64_t total_cpu_ns) {
     if (total_cpu_ns > spent_ns_) spend(total_cpu_ns - spent_ns_, true);
   }
+  // At least once a tick: whether memory of any process moves, and how many cores the job keeps busy.
+  void observe(std::int64_t now_ns, bool moves, double busy_cores);
   // True when half of what the look will probably cost is there.
   [[nodiscard]] bool allows(std::int64_t now_ns, std::int64_t expected_cpu_ns);
   // For what must happen: false only when more than another burst is owed.
@@ -36,7 +42,10 @@ class WalkBudget {
 
  private:
   void fill(std::int64_t now_ns);
-  std::int64_t filled_ns_;
+  std::int64_t begun_ns_, filled_ns_;
+  double share_;
+  std::int64_t moved_ns_ = 0;
+  double busy_cores_ = 1;
   std::int64_t spent_ns_ = 0;
   std::int64_t must_ns_ = kBurstNs, growth_ns_ = kBurstNs;
 };
@@ -47,6 +56,9 @@ struct PollPoint {
   std::uint64_t faults = 0;     // minor + major
   std::int64_t live_bytes = 0;  // of the heap: what is freed and kept by the allocator moves neither
 };
+
+// How far apart they are, in pages: by RSS, faults or live bytes, whichever moved most.
+std::uint64_t movement(const PollPoint& a, const PollPoint& b);
 
 // When a process's allocator is asked for its own counters: RSS is at a peak, a tenth above that of the last time.
 // The call may take 95 ms of the program's time, so the longer it runs the more rarely.
@@ -118,8 +130,8 @@ class WalkPolicy {
   static constexpr std::int64_t kIntervalNs = 10'000'000'000;
   // Idle programs touch a few pages now and then; that is not movement.
   static constexpr std::uint64_t kNoisePages = 8;
-  // Also while the purse is full, following the growth of one family takes at most 2 % of a core.
-  static constexpr std::int64_t kCostsBetween = 50;
+  // Also while the purse is full, following the growth of one family takes at most 3 % of a core.
+  static constexpr std::int64_t kCostsBetween = 33;
 
   // Why a walk is due at this poll, if it is.
   std::optional<trace::WalkTrigger> observe(const PollPoint& point);
@@ -129,6 +141,8 @@ class WalkPolicy {
   // It runs another program now: what was walked says nothing about it.
   void forget() { has_walk_ = false; }
   [[nodiscard]] std::int64_t expected_cpu_ns() const { return last_cpu_ns_; }
+  // Since the last walk, by more than idle programs do. True without a walk.
+  [[nodiscard]] bool has_moved(const PollPoint& point) const;
 
  private:
   PollPoint last_walk_, last_change_;
