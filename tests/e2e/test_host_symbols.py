@@ -91,6 +91,39 @@ def test_names_of_libc(whyrss, tmp_path, compile_c):
     assert_unchanged(whyrss, tmp_path, [program])
 
 
+HEAP_NAMES = {"malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "aligned_alloc", "memalign",
+              "valloc", "pvalloc", "free_sized", "free_aligned_sized"}
+
+
+def test_lookups_are_libcs(whyrss, tmp_path):
+    """Every name that libc defines, versions, special handles from programs and libraries, and the texts of errors: as
+    without us, but for the malloc family on libc's own handle, which is ours.
+    """
+    sources = ROOT / "tests/programs"
+    program = tmp_path / "lookups"
+    for name in ("second", "first"):
+        subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-fno-optimize-sibling-calls", f'-DNAME="{name}"',
+                        "-o", tmp_path / f"lib{name}.so", sources / "lookups_next.c"], check=True)
+    subprocess.run(["gcc", "-O1", "-fno-builtin", "-o", program, sources / "lookups.c", f"-L{tmp_path}",
+                    "-Wl,--no-as-needed", "-lfirst", "-lsecond", f"-Wl,-rpath,{tmp_path}"], check=True)
+    libc = run(["gcc", "-print-file-name=libc.so.6"]).stdout.strip()
+    defined = run(["nm", "-D", "--defined-only", libc]).stdout.split("\n")
+    names = {line.split()[-1].partition("@")[0] for line in defined if line}
+    assert "malloc" in names and len(names) > 1000
+    (tmp_path / "names").write_text("\n".join(sorted(names | HEAP_NAMES)))
+    bare = run([program, tmp_path / "names"])
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert "first, then second\none malloc: 1\n" in bare.stdout
+    for environment in ({**os.environ, "LD_PRELOAD": str(whyrss.shim)}, whyrss.env_only(tmp_path / "recording.whyrss")):
+        ours = run([program, tmp_path / "names"], env=environment)
+        assert (ours.returncode, ours.stderr) == (0, "")
+        bare_lines, our_lines = bare.stdout.split("\n"), ours.stdout.split("\n")
+        assert len(bare_lines) == len(our_lines)
+        differing = {(b, o) for b, o in zip(bare_lines, our_lines) if b != o}
+        assert {b.split(":")[0].split()[-1] for b, _ in differing} == HEAP_NAMES & names
+        assert all(b.split()[0] in ("libc", "versioned") and ": libwhyrss.so+" in o for b, o in differing), differing
+
+
 @pytest.mark.parametrize("allocator", STATIC_ALLOCATORS)
 def test_static_allocator(whyrss, tmp_path, compile_c, allocator):
     archive = run(["gcc", f"-print-file-name={STATIC_ALLOCATORS[allocator]}"]).stdout.strip()
