@@ -118,6 +118,7 @@ struct SharingChange {
   std::int64_t copied_by_relatives_bytes = 0;  // its own now, because the last other process copied its page
   std::int64_t left_by_relatives_bytes = 0;    // its own now, because the last other process ended or unmapped it
   std::int64_t reused_bytes = 0;               // written after it had become its own: no copy
+  bool estimate = false;                       // told by page faults after the last look, not by pages
 };
 
 // Large buffers that only views of a small part of them keep alive, at one walk: of one line that made buffers and one

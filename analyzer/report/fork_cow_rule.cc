@@ -89,6 +89,7 @@ struct Workers {
   std::int64_t inherited_peak = 0;        // of one worker, shared and copied
   std::int64_t left_peak = 0;             // of one worker, objects not copied yet
   std::int64_t left = 0;                  // of all workers
+  bool estimate = false;                  // who copied is likely, not certain
 };
 
 // " read at a.py:3", or "" where no line is known.
@@ -110,6 +111,11 @@ std::string workers_text(const Workers& workers) {
   const std::string each =
       alike ? size_text(sum / count) : fmt::format("{} to {}", size_text(*least), size_text(*most));
   return fmt::format("{} workers copied {} each of what they inherited", count, each);
+}
+
+void tell_certainty(bool estimate, Verdict& verdict) {
+  verdict.evidence["estimate"] = estimate;
+  if (estimate) verdict.why += " Who copied is likely, not certain: the kernel did not tell all writes.";
 }
 
 Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& workers) {
@@ -136,6 +142,7 @@ Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& w
   for (std::size_t i = 0; i < workers.pids.size(); ++i)
     list.push_back({{"pid", workers.pids[i]}, {"copied_bytes", workers.copied[i]}});
   verdict.evidence["workers"] = std::move(list);
+  tell_certainty(workers.estimate, verdict);
   verdict.evidence["copied_bytes"] = verdict.bytes;
   verdict.evidence["inherited_bytes_per_worker"] = workers.inherited_peak;
   verdict.evidence["left_to_copy_bytes_per_worker"] = workers.left_peak;
@@ -196,11 +203,13 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
   Verdict verdict{.id = "fork-cow-write", .severity = Severity::info, .pid = pid};
   auto list = nlohmann::ordered_json::array();
   std::int64_t nobodys = 0, reused = 0, left = 0;
+  bool estimate = false;
   const bool children = writers.front()->account->born_by_fork;
   for (const ProcessView* process : writers) {
     const std::int64_t bytes = written_bytes(view, *process);
     verdict.bytes += bytes;
     left += left_to_write(view, *process);
+    estimate |= process->copies_estimate;
     if (process->account->pid != pid) verdict.covered_pids.push_back(process->account->pid);
     list.push_back({{"pid", process->account->pid}, {"copied_bytes", bytes}});
     for (const bool writing : {false, true}) {
@@ -236,6 +245,7 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
         " Free blocks of the allocator are copied too when they are used again: call malloc_trim(0) before the fork.";
   verdict.evidence["processes"] = std::move(list);
   verdict.evidence["copied_bytes"] = verdict.bytes;
+  tell_certainty(estimate, verdict);
   verdict.evidence["left_to_copy_bytes"] = left;
   verdict.evidence["bound_bytes"] = verdict.bytes + left;
   verdict.evidence["unknown_maker_bytes"] = nobodys;
@@ -250,6 +260,11 @@ bool is_told_copy(const View& view, const ProcessView& process) {
   return is_refcount_copy(view, process) || is_write_copy(view, process);
 }
 
+std::int64_t left_to_copy(const ProcessView& process) {
+  const CauseView* found = process.find(Cause::fork_shared);
+  return found == nullptr ? 0 : left_to_copy(pointers(found->sites));
+}
+
 void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
   std::map<std::optional<int>, Workers> by_parent;
   for (const ProcessView& process : view.processes) {
@@ -257,6 +272,7 @@ void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
     Workers& workers = by_parent[process.account->parent];
     const std::vector<const SiteView*> sites = object_sites(view, process);
     workers.pids.push_back(process.account->pid);
+    workers.estimate |= process.copies_estimate;
     workers.copied.push_back(held_copies(view, process, true));
     workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
     for (const bool writing : {false, true}) {
