@@ -221,3 +221,19 @@ WHYRSS_ENTRY void free_aligned_sized(void* block, std::size_t alignment, std::si
     real.free_aligned_sized != nullptr ? real.free_aligned_sized(block, alignment, size) : ::free(block);
   });
 }
+
+// The same entries by names that nobody else can define: entry_lookup.cc hands out their addresses.
+#define WHYRSS_OWN(name) \
+  __asm__(".globl whyrss_own_" #name "\n.hidden whyrss_own_" #name "\n.set whyrss_own_" #name ", " #name);
+WHYRSS_OWN(malloc)
+WHYRSS_OWN(calloc)
+WHYRSS_OWN(realloc)
+WHYRSS_OWN(reallocarray)
+WHYRSS_OWN(free)
+WHYRSS_OWN(posix_memalign)
+WHYRSS_OWN(aligned_alloc)
+WHYRSS_OWN(memalign)
+WHYRSS_OWN(valloc)
+WHYRSS_OWN(pvalloc)
+WHYRSS_OWN(free_sized)
+WHYRSS_OWN(free_aligned_sized)

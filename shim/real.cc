@@ -9,6 +9,9 @@
 
 // entry_process.cc; entry_syscall.S jumps to it.
 extern "C" __attribute__((visibility("hidden"))) long (*whyrss_real_syscall)(long, ...);
+// entry_lookup.cc; entry_lookup.S jumps to them.
+extern "C" __attribute__((visibility("hidden"))) void* (*whyrss_real_dlsym)(void*, const char*);
+extern "C" __attribute__((visibility("hidden"))) void* (*whyrss_real_dlvsym)(void*, const char*, const char*);
 
 namespace whyrss::shim {
 
@@ -57,6 +60,8 @@ void fill_real() noexcept {
   }
   real = found;
   whyrss_real_syscall = found.syscall;
+  whyrss_real_dlsym = found.dlsym;
+  whyrss_real_dlvsym = found.dlvsym;
   g_is_resolved.store(true, std::memory_order_release);
 }
 

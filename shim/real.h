@@ -120,7 +120,9 @@ using SignalHandler = void (*)(int);
   X(sigprocmask, int, (int, const sigset_t*, sigset_t*))                                                            \
   X(pthread_sigmask, int, (int, const sigset_t*, sigset_t*))                                                        \
   X(sigaltstack, int, (const stack_t*, stack_t*))                                                                   \
-  X(dlclose, int, (void*))
+  X(dlclose, int, (void*))                                                                                          \
+  X(dlsym, void*, (void*, const char*))                                                                             \
+  X(dlvsym, void*, (void*, const char*, const char*))
 
 struct Real {
 #define WHYRSS_FIELD(name, result, parameters) result(*name) parameters = nullptr;

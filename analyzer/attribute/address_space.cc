@@ -51,13 +51,55 @@ void AddressSpace::erase_blocks(std::uint64_t start, std::uint64_t end) {
   while (at != blocks_.end() && at->first < end) at = blocks_.erase(at);
 }
 
+void AddressSpace::cut_blocks(std::uint64_t start, std::uint64_t end) {
+  auto at = blocks_.lower_bound(start);
+  if (at != blocks_.begin() && end_of(std::prev(at)->first, std::prev(at)->second.size_bytes) > start) --at;
+  while (at != blocks_.end() && at->first < end) {
+    const std::uint64_t part_start = at->first, part_end = end_of(part_start, at->second.size_bytes);
+    const Block part = at->second;
+    CutBlock& cut = cut_blocks_.try_emplace(part.address, CutBlock{part.size_bytes, {}}).first->second;
+    at = blocks_.erase(at);
+    const auto keep = [&](std::uint64_t from, std::uint64_t to) {
+      if (from >= to) return;
+      blocks_[from] = {.size_bytes = to - from, .stack = part.stack, .address = part.address};
+      cut.parts.push_back(from);
+    };
+    keep(part_start, start);
+    keep(end, part_end);
+    if (cut.parts.empty()) cut_blocks_.erase(part.address);
+  }
+}
+
+std::optional<AddressSpace::Block> AddressSpace::find_block(std::uint64_t address) const {
+  const auto whole = blocks_.find(address);
+  const bool found = whole != blocks_.end() && whole->second.address == address;
+  const auto cut = cut_blocks_.find(address);
+  if (cut == cut_blocks_.end()) return found ? std::optional(whole->second) : std::nullopt;
+  for (const std::uint64_t start : cut->second.parts)
+    if (const auto part = blocks_.find(start); part != blocks_.end() && part->second.address == address)
+      return Block{.size_bytes = cut->second.size_bytes, .stack = part->second.stack, .address = address};
+  return std::nullopt;
+}
+
+void AddressSpace::erase_block(std::uint64_t address) {
+  const auto erase_part = [&](std::uint64_t start) {
+    const auto part = blocks_.find(start);
+    if (part != blocks_.end() && part->second.address == address) blocks_.erase(part);
+  };
+  erase_part(address);
+  const auto cut = cut_blocks_.find(address);
+  if (cut == cut_blocks_.end()) return;
+  for (const std::uint64_t start : cut->second.parts) erase_part(start);
+  cut_blocks_.erase(cut);
+}
+
 void AddressSpace::drop_inherited(std::uint64_t start, std::uint64_t end) {
   inheritance_.drop(start, end);
   if (follows_dropped_ && start < end) dropped_.push_back({start, end});
 }
 
 void AddressSpace::forget_pages(std::uint64_t start, std::uint64_t end) {
-  erase_blocks(start, end);
+  cut_blocks(start, end);
   held_.erase(start, end);
   drop_inherited(start, end);
   touched_.drop(start, end);
@@ -137,8 +179,9 @@ void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, Sta
   if (address >= end) return;
   const Range pages = pages_around(address, size_bytes);
   make_way(pages);
+  erase_block(address);
   erase_blocks(address, end);
-  blocks_[address] = {size_bytes, stack};
+  blocks_[address] = {.size_bytes = size_bytes, .stack = stack, .address = address};
   held_.assign(pages.start, pages.end, stack);
   given_up_.reuse(pages.start, pages.end);
   threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
@@ -158,12 +201,11 @@ bool AddressSpace::is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t 
 
 void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
   if (!in_look_) return release_block(address, tid);
-  const auto found = blocks_.find(address);
+  const std::optional<Block> found = find_block(address);
   // Where it is not known its allocation may wait too.
-  const bool waits =
-      found == blocks_.end() ? gives_back(address, 1) : is_own_mapping_of_glibc(address, found->second.size_bytes);
+  const bool waits = found ? is_own_mapping_of_glibc(address, found->size_bytes) : gives_back(address, 1);
   if (!waits) return release_block(address, tid);
-  const std::uint64_t size_bytes = found == blocks_.end() ? 1 : found->second.size_bytes;
+  const std::uint64_t size_bytes = found ? found->size_bytes : 1;
   postpone({.kind = PendingChange::Kind::release,
             .pages = pages_around(address, size_bytes),
             .range = {.start = address, .end = end_of(address, size_bytes)},
@@ -171,20 +213,21 @@ void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
 }
 
 void AddressSpace::release_block(std::uint64_t address, std::uint32_t tid) {
-  const auto found = blocks_.find(address);
-  if (found == blocks_.end()) return;
+  const std::optional<Block> found = find_block(address);
+  if (!found) return;
   Released& released = last_released_[tid];
-  released = {address, found->second, {}, {}};
-  if (is_own_mapping_of_glibc(address, found->second.size_bytes)) {
-    const Range pages = pages_around(address, found->second.size_bytes);
+  released = {address, *found, {}, {}};
+  if (is_own_mapping_of_glibc(address, found->size_bytes)) {
+    const Range pages = pages_around(address, found->size_bytes);
     released.inherited = inheritance_.within(pages.start, pages.end);
     drop_inherited(pages.start, pages.end);
     released.touched = touched_.within(pages.start, pages.end);
     touched_.drop(pages.start, pages.end);
     given_up_.forget(pages.start, pages.end);
     held_.erase(pages.start, pages.end);
+    mappings_.erase(pages.start, pages.end);  // what was mapped over it goes too
   }
-  blocks_.erase(found);
+  erase_block(address);
   owned_.reset();
 }
 

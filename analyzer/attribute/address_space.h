@@ -97,6 +97,12 @@ class AddressSpace {
   struct Block {
     std::uint64_t size_bytes = 0;
     StackId stack = kEmptyStack;
+    std::uint64_t address = 0;  // of the block whose part this is; its own where nothing was taken out of it
+  };
+  // A block out of which something was unmapped, or over which something was mapped.
+  struct CutBlock {
+    std::uint64_t size_bytes = 0;      // as it was allocated
+    std::vector<std::uint64_t> parts;  // where what is left of it begins; may name what is there no more
   };
   struct Thread {
     std::uint64_t thread_pointer = 0;
@@ -118,13 +124,19 @@ class AddressSpace {
   void apply(const PendingChange& change);
   void release_block(std::uint64_t address, std::uint32_t tid);
   void erase_blocks(std::uint64_t start, std::uint64_t end);
+  // What lies there is no block any more; the rest of the blocks stays.
+  void cut_blocks(std::uint64_t start, std::uint64_t end);
+  // As it was allocated; nothing when no block of that address is known.
+  [[nodiscard]] std::optional<Block> find_block(std::uint64_t address) const;
+  void erase_block(std::uint64_t address);
   void forget_pages(std::uint64_t start, std::uint64_t end);
   void drop_inherited(std::uint64_t start, std::uint64_t end);
 
   std::uint64_t page_bytes_;
   bool glibc_heap_;
   IntervalMap<MappingInfo> mappings_;
-  std::map<std::uint64_t, Block> blocks_;
+  std::map<std::uint64_t, Block> blocks_;  // and parts of blocks, disjoint
+  std::map<std::uint64_t, CutBlock> cut_blocks_;
   IntervalMap<StackId> held_;                // who allocated there last
   std::map<std::uint64_t, Thread> threads_;  // by stack pointer
   std::map<std::uint32_t, Released> last_released_;

@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostPages = std::uint64_t{1} << 25;
 
 // What is on the pages of one stratum, blocks of AddressSpace apart.
 struct StratumBooks {
-  std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0;
+  std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0, unexplained_bytes = 0;
   HeapShares live, slack, retained;
 };
 
@@ -61,6 +61,7 @@ class HeapBooks {
       share_out(Cause::heap_slack, books.slack.share_out(books.slack_bytes, samples));
       share_out(Cause::heap_retained, books.retained.share_out(books.retained_bytes, samples));
       share_out(Cause::heap_metadata, {{kEmptyStack, books.metadata_bytes, 0}});
+      share_out(Cause::unknown, {{kEmptyStack, books.unexplained_bytes, 0}});
     }
     return summary;
   }
@@ -108,7 +109,7 @@ class HeapBooks {
         books.retained_bytes += page.heap_bytes;
         tell_retained(page, stratum, books, told[page.stratum]);
       } else {
-        books.metadata_bytes += page.heap_bytes;
+        add_blockless(page, books);
       }
     }
     static const BlockTurnover kNone;
@@ -116,6 +117,21 @@ class HeapBooks {
     for (std::size_t i = 0; i < books_.size(); ++i) {
       told[i].add_to(books_[i].retained, turnover);
       estimate_live(books_[i], unknown_bytes[i]);
+    }
+  }
+
+  static void add_blockless(const HeapPage& page, StratumBooks& books) {
+    switch (page.blockless) {
+      case BlocklessPage::metadata:
+        books.metadata_bytes += page.heap_bytes;
+        break;
+      case BlocklessPage::huge_page:
+        books.retained_bytes += page.heap_bytes;
+        books.retained.add_known(kEmptyStack, page.heap_bytes);
+        break;
+      case BlocklessPage::unexplained:
+        books.unexplained_bytes += page.heap_bytes;
+        break;
     }
   }
 

@@ -8,11 +8,17 @@
 namespace whyrss {
 namespace {
 
-// The part of the VMA from its first arena boundary on, if there is one.
-bool in_glibc_arena(const Fragment& fragment) {
+// Of a VMA where no block lies or lay: glibc makes an arena writable from its boundary on as it needs it, and leaves
+// the rest up to the next boundary without access (new_heap, grow_heap in malloc/arena.c). Other memory that crosses a
+// boundary does not end so.
+bool in_glibc_arena(const Evidence& evidence, const Fragment& fragment) {
   const Vma& vma = *fragment.vma;
-  const std::uint64_t boundary = (vma.start + kGlibcArenaBytes - 1) / kGlibcArenaBytes * kGlibcArenaBytes;
-  return vma.writable && boundary < vma.end && fragment.start >= boundary;
+  const std::uint64_t boundary = fragment.start / kGlibcArenaBytes * kGlibcArenaBytes;
+  if (!vma.writable || boundary < vma.start || fragment.vma_index + 1 == evidence.vmas.size()) return false;
+  const Vma& rest = evidence.vmas[fragment.vma_index + 1];
+  const std::uint64_t last_boundary = vma.end / kGlibcArenaBytes * kGlibcArenaBytes;
+  return rest.start == vma.end && rest.path.empty() && rest.backing == Backing::anonymous && !rest.writable &&
+         rest.end - last_boundary >= kGlibcArenaBytes;
 }
 
 template <typename Ranged>
@@ -78,7 +84,7 @@ bool HeapOwner::owns(const Fragment& fragment) const {
   const bool nameless = fragment.vma->path.empty() || fragment.vma->path.starts_with("[anon");
   if (!nameless) return false;
   if (held_blocks_[fragment.vma_index]) return true;
-  return in_glibc_arena(fragment) && rules::image_of_bss(evidence_, fragment.vma_index) == nullptr;
+  return in_glibc_arena(evidence_, fragment) && rules::image_of_bss(evidence_, fragment.vma_index) == nullptr;
 }
 
 }  // namespace whyrss

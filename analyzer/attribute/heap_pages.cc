@@ -8,6 +8,8 @@ namespace {
 // Of a recording that names its mappings to our harm, all others count as one nameless kind.
 constexpr std::size_t kMostStrata = 64;
 
+constexpr unsigned kHugeShift = 21;  // pages of 2 MiB
+
 std::uint64_t page_of(std::uint64_t address) { return address - address % kLivePageBytes; }
 
 }  // namespace
@@ -35,6 +37,8 @@ std::uint64_t HeapPages::most_pages(const std::vector<Fragment>& fragments) {
 void HeapPages::add_fragment(const Fragment& fragment) {
   const bool block = fragment.owned_by(Owner::block);
   strata_here_.fill(kNone);
+  if (block && fragment.start == fragment.owned->start) explain_lead(fragment.start);
+  if (block) hold(page_of(fragment.start), page_of(fragment.end - 1) + kLivePageBytes, fragment.huge);
   for (std::uint64_t at = fragment.start; at < fragment.end;) {
     if (block && at == page_of(at) && fragment.end - at >= kLivePageBytes) {
       at = page_of(fragment.end);  // nothing else is on the pages between
@@ -52,6 +56,32 @@ void HeapPages::add_fragment(const Fragment& fragment) {
   }
 }
 
+// Pages come by address. Where an allocator has no page for its headers alone, as glibc, they lie right before or
+// behind blocks.
+void HeapPages::hold(std::uint64_t start, std::uint64_t end, bool huge) {
+  if (!pages_.empty() && pages_.back().start + kLivePageBytes == start)
+    pages_.back().blockless = BlocklessPage::metadata;
+  held_end_ = std::max(held_end_, end);
+  if (!huge) return;
+  for (std::uint64_t at = start >> kHugeShift; at <= (end - 1) >> kHugeShift; ++at)
+    if (huge_in_use_.empty() || huge_in_use_.back() < at) huge_in_use_.push_back(at);
+}
+
+// The header of what is free at the end of an arena may lie there, behind pages of it that were never used.
+bool HeapPages::ends_alone(std::uint64_t start, const Vma& vma) const {
+  return start + kLivePageBytes == vma.end && (pages_.empty() || pages_.back().start + kLivePageBytes != start);
+}
+
+// glibc maps a large block of a large alignment with room before it: a header begins the mapping, a second one the
+// block, and nothing is between.
+void HeapPages::explain_lead(std::uint64_t block) {
+  if (pages_.size() < 2 || pages_.back().start + kLivePageBytes != block) return;
+  HeapPage& lead = pages_[pages_.size() - 2];
+  const std::uint64_t alignment = block & (~block + 1);
+  if (lead.start + kLivePageBytes < pages_.back().start && block - lead.start <= alignment)
+    lead.blockless = BlocklessPage::metadata;
+}
+
 // Fragments come by address: the page is the last one, or a new one.
 HeapPage& HeapPages::page_at(std::uint64_t start, const Fragment& fragment) {
   if (!pages_.empty() && pages_.back().start == start) return pages_.back();
@@ -64,6 +94,10 @@ HeapPage& HeapPages::page_at(std::uint64_t start, const Fragment& fragment) {
                 .stratum = stratum,
                 .small_bytes = life.live_bytes,
                 .ever_held = life.ever_held || pymalloc || fragment.held != nullptr};
+  if (page.ever_held)
+    hold(start, start + kLivePageBytes, fragment.huge);
+  else if (fragment.owned == nullptr && held_end_ != start && !ends_alone(start, *fragment.vma))
+    page.blockless = fragment.huge ? BlocklessPage::huge_page : BlocklessPage::unexplained;
   const bool mapped_seen = fragment.owned_by(Owner::pymalloc) || fragment.owned_by(Owner::program);
   if (mapped_seen) page.mapped_stack = fragment.owned->stack;
   if (fragment.held != nullptr && !life.ever_held) page.held_stack = fragment.held->last_stack;
@@ -129,6 +163,9 @@ void HeapPages::settle() {
       page.small_bytes = stratum.pymalloc || !samples_tell_ ? room : 0;
     // Without a table nothing tells a page that was freed from one that never was in use.
     page.ever_held |= !has_liveness_;
+    if (page.blockless == BlocklessPage::huge_page &&
+        !std::ranges::binary_search(huge_in_use_, page.start >> kHugeShift))
+      page.blockless = BlocklessPage::unexplained;
     if (const std::size_t place = place_of(page.start); place != kNowhere)
       spots_[place] = {page.stratum, static_cast<float>(page.pinned_by(1))};
   }

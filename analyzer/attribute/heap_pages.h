@@ -22,15 +22,23 @@ struct HeapStratum {
   friend bool operator==(const HeapStratum&, const HeapStratum&) = default;
 };
 
+// What explains a page of the heap on which no block is known to have been.
+enum class BlocklessPage : std::uint8_t {
+  metadata,     // the allocator mapped it, or its neighbour held blocks: headers of what lies around these
+  huge_page,    // resident because blocks lie beside it in the same 2 MiB: free, and never handed out
+  unexplained,  // no call that we saw: blocks that were made past our hooks, or memory mapped so
+};
+
 struct HeapPage {
   std::uint64_t start = 0;
   std::uint32_t stratum = 0;
-  StackId mapped_stack = kEmptyStack;  // who mapped it, where that is known
-  StackId held_stack = kEmptyStack;    // who held it last, where that was a block of AddressSpace
-  std::uint16_t heap_bytes = 0;        // all of the page, but where the program's own break begins on it
-  std::uint16_t large_bytes = 0;       // of them in live blocks of AddressSpace
-  std::uint16_t small_bytes = 0;       // of them in live blocks of the LiveSet's kind; 0 where not known
-  bool ever_held = false;              // a block was, or is, on it
+  StackId mapped_stack = kEmptyStack;                 // who mapped it, where that is known
+  StackId held_stack = kEmptyStack;                   // who held it last, where that was a block of AddressSpace
+  std::uint16_t heap_bytes = 0;                       // all of the page, but where the program's own break begins on it
+  std::uint16_t large_bytes = 0;                      // of them in live blocks of AddressSpace
+  std::uint16_t small_bytes = 0;                      // of them in live blocks of the LiveSet's kind; 0 where not known
+  bool ever_held = false;                             // a block was, or is, on it
+  BlocklessPage blockless = BlocklessPage::metadata;  // where none was
 
   [[nodiscard]] std::int64_t live_bytes() const { return std::int64_t{large_bytes} + small_bytes; }
   [[nodiscard]] std::int64_t free_bytes() const { return heap_bytes - live_bytes(); }
@@ -97,6 +105,9 @@ class HeapPages {
   HeapPage& page_at(std::uint64_t start, const Fragment& fragment);
   PageLife life_of(std::uint64_t start);
   std::uint32_t stratum_of(const HeapStratum& stratum);
+  [[nodiscard]] bool ends_alone(std::uint64_t start, const Vma& vma) const;
+  void explain_lead(std::uint64_t block);
+  void hold(std::uint64_t start, std::uint64_t end, bool huge);
   void count_blocks(const LiveSet& blocks);
   void settle();
 
@@ -106,6 +117,8 @@ class HeapPages {
   std::vector<HeapPage> pages_;
   std::vector<HeapStratum> strata_;
   std::vector<LargePart> large_parts_;
+  std::uint64_t held_end_ = 0;                  // of the last pages that hold or held a block
+  std::vector<std::uint64_t> huge_in_use_;      // those of 2 MiB with such pages, by number; sorted
   std::array<std::uint32_t, 2> strata_here_{};  // of the fragment that is being added: without and with pymalloc
 
   // Pages by address: the first level has a place per GiB, the second one per 2 MiB; both hold 1 + the number of a

@@ -17,6 +17,12 @@ std::pair<std::uint32_t, std::uint64_t> place_of(const Block& block) {
   return {block.stratum, block.address};
 }
 
+// Of a page where nothing lives.
+Cause cause_of_free(const HeapPage& page) {
+  if (page.ever_held || page.blockless == BlocklessPage::huge_page) return Cause::heap_retained;
+  return page.blockless == BlocklessPage::metadata ? Cause::heap_metadata : Cause::unknown;
+}
+
 }  // namespace
 
 StackId last_holder(const Evidence& evidence, const HeapPage& page, const HeapStratum& stratum) {
@@ -128,8 +134,7 @@ void HeapTouch::add_page(const HeapPage& page, std::uint32_t range, double bytes
   });
   if (!pages_.knows(stratum)) return;
   if (page.live_bytes() == 0)
-    return add(page.ever_held ? Cause::heap_retained : Cause::heap_metadata,
-               page.ever_held ? nearest_holder(page, stratum) : kEmptyStack, free_part);
+    return add(cause_of_free(page), page.ever_held ? nearest_holder(page, stratum) : kEmptyStack, free_part);
   if (by_arena_[page.stratum]) return;
   for (const LargePart& large : pages_.large_parts_on(page))
     add(Cause::heap_slack, large.stack, free_part * large.bytes / static_cast<double>(page.live_bytes()));

@@ -63,6 +63,7 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
                         .vma = vma,
                         .file = run.file,
                         .exclusive = run.exclusive,
+                        .huge = run.huge,
                         .fork_class = ForkClass::none,
                         .owned = owned.at(at),
                         .ancestor_owned = nullptr,

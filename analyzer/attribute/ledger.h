@@ -25,7 +25,7 @@ struct Fragment {
   std::uint64_t start = 0, end = 0;
   std::size_t vma_index = 0;
   const Vma* vma = nullptr;
-  bool file = false, exclusive = false;
+  bool file = false, exclusive = false, huge = false;  // as in ResidentRun
   ForkClass fork_class = ForkClass::none;
   const OwnedRange* owned = nullptr;           // nullptr: no event says whose it is
   const OwnedRange* ancestor_owned = nullptr;  // the same at the time of the fork

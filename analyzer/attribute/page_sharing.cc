@@ -86,6 +86,46 @@ void PageSharing::leave(Member member, double time_s) {
   drop(member, 0, std::numeric_limits<std::uint64_t>::max(), time_s);
 }
 
+void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint64_t start, std::uint64_t end,
+                            std::vector<std::vector<FateRange>>& fates) {
+  struct Part {
+    std::uint64_t start, end;
+    Groups groups;
+  };
+  std::vector<Part> parts;
+  pages_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Groups& groups) {
+    parts.push_back({from, to, groups});
+  });
+  for (Part& part : parts) {
+    if (page_count == 0) return;
+    const auto shared = std::ranges::find_if(part.groups, [&](const Group& group) {
+      return group.holders.size() > 1 && std::ranges::binary_search(group.holders, member);
+    });
+    if (shared == part.groups.end()) continue;
+    const std::uint64_t pages = std::min(page_count, (part.end - part.start) / page_bytes_);
+    page_count -= pages;
+    part.end = part.start + pages * page_bytes_;
+    std::erase(shared->holders, member);
+    fates[member].push_back({part.start, part.end, PageFate::copied});
+    if (shared->holders.size() == 1) {
+      fates[shared->holders.front()].push_back({part.start, part.end, PageFate::copied_by_relatives});
+      shared->left_s = kNobody;
+    }
+    pages_.assign(part.start, part.end, std::move(part.groups));
+  }
+}
+
+std::vector<std::vector<FateRange>> PageSharing::leave_with_copies(Member member, std::uint64_t page_count,
+                                                                   std::uint64_t first, double time_s) {
+  std::vector<std::vector<FateRange>> fates(processes_.size());
+  if (member >= processes_.size() || processes_[member].left) return fates;
+  copy_some(member, page_count, first, std::numeric_limits<std::uint64_t>::max(), fates);
+  copy_some(member, page_count, 0, first, fates);
+  leave(member, time_s);
+  for (std::vector<FateRange>& ranges : fates) std::ranges::sort(ranges, {}, &FateRange::start);
+  return fates;
+}
+
 bool PageSharing::has_forked_since(Member member, double time_s) const {
   return std::ranges::any_of(
       processes_, [&](const Process& process) { return process.parent == member && process.born_s > time_s; });

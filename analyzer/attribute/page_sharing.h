@@ -52,6 +52,10 @@ class PageSharing {
   void drop(Member member, std::uint64_t start, std::uint64_t end, double time_s);
   // The process ended or ran exec.
   void leave(Member member, double time_s);
+  // The same of a process that copied `page_count` pages after its last look, of what others had too then: from address
+  // `first` on, and then from the lowest one; which ones is a guess. Returns what became of whose pages, by member.
+  std::vector<std::vector<FateRange>> leave_with_copies(Member member, std::uint64_t page_count, std::uint64_t first,
+                                                        double time_s);
   // What a process showed before a fork is no look at what it shares since.
   [[nodiscard]] bool has_forked_since(Member member, double time_s) const;
   // From now on writes of this process to these pages are told by AnonymousRun::marked.
@@ -61,6 +65,7 @@ class PageSharing {
     Member member = 0;
     const std::vector<AnonymousRun>* runs = nullptr;  // all private anonymous pages of the process
     std::uint64_t most_copies = 0;                    // pages: by its faults since its last look, where not tracked
+    double wrote_s = 0;  // when it took half of those faults; of two writers the first copied
   };
   // Looks at several processes in the same moment, at most one each. Returns what became of whose pages, by member;
   // processes that were not looked at may have fates too. Ranges are sorted and disjoint.
@@ -95,6 +100,8 @@ class PageSharing {
 
   template <typename Change>
   void change_within(std::uint64_t start, std::uint64_t end, Change change);
+  void copy_some(Member member, std::uint64_t& page_count, std::uint64_t start, std::uint64_t end,
+                 std::vector<std::vector<FateRange>>& fates);
   void take_out(Groups& groups, Member member, double time_s) const;
 
   std::uint64_t page_bytes_;

@@ -24,6 +24,7 @@ std::vector<Range> ranges_of(const IntervalMap<bool>& map) {
 SharingRound::Watcher::Watcher(const PageSharing::Look& look, const PageSharing::Process& process)
     : member(look.member),
       copies_left(look.most_copies),
+      wrote_s(look.wrote_s),
       marked(ranges_of(process.marked)),
       whole(process.whole ? ranges_of(*process.whole) : std::vector<Range>{}),
       knows_whole(process.whole.has_value()),
@@ -213,8 +214,10 @@ void SharingRound::settle_writers(const Group& group, const Parts& parts, Outcom
   std::vector<Member> copied = parts.wrote;
   const bool somebody_left = !parts.gone.empty() || group.left_s != PageSharing::kNobody;
   if (parts.stay().empty() && !(somebody_left && wrote_before_the_end(group, parts))) {
-    outcome.fates.emplace_back(copied.front(), PageFate::reused);
-    copied.erase(copied.begin());
+    // Of each page one was the last: likely the same one, the oldest where nothing tells.
+    const auto last = std::ranges::max_element(copied, {}, [&](Member member) { return by_member_[member]->wrote_s; });
+    outcome.fates.emplace_back(*last, PageFate::reused);
+    copied.erase(last);
   }
   outcome.add(copied, PageFate::copied);
 }

@@ -34,6 +34,7 @@ class SharingRound {
     Watcher(const PageSharing::Look& look, const PageSharing::Process& process);
     Member member;
     std::uint64_t copies_left;  // pages that it may be guessed to have copied
+    double wrote_s;
     std::vector<Range> marked, whole, rewritten;
     bool knows_whole;
     const std::vector<AnonymousRun>& seen;

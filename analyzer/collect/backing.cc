@@ -5,6 +5,10 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 
+#include <algorithm>
+#include <array>
+#include <string_view>
+
 #include "support/file.h"
 
 namespace whyrss {
@@ -16,6 +20,13 @@ BackingResolver::BackingResolver() {
   const Fd probe(memfd_create("whyrss:probe", MFD_CLOEXEC));
   struct stat status {};
   if (probe && fstat(probe.get(), &status) == 0) kernel_shmem_ = {major(status.st_dev), minor(status.st_dev)};
+}
+
+bool BackingResolver::is_local(std::uint32_t device_major, std::uint32_t device_minor) const {
+  static constexpr std::array<std::string_view, 12> kLocal{"ext2", "ext3", "ext4", "xfs",      "btrfs", "overlay",
+                                                           "f2fs", "zfs",  "vfat", "squashfs", "erofs", "bcachefs"};
+  const auto known = types_.find({device_major, device_minor});
+  return known != types_.end() && std::ranges::find(kLocal, known->second) != kLocal.end();
 }
 
 const std::string& BackingResolver::type_of(const MapsEntry& entry, pid_t pid) {

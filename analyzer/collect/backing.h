@@ -18,6 +18,9 @@ class BackingResolver {
   BackingResolver();
   // `pid` is looked at only for a device that was not seen before.
   trace::Backing classify(const MapsEntry& entry, pid_t pid);
+  // Of a device that classify() has seen: a file system of this machine, where asking for a path waits for no network
+  // and no program.
+  [[nodiscard]] bool is_local(std::uint32_t device_major, std::uint32_t device_minor) const;
 
  private:
   const std::string& type_of(const MapsEntry& entry, pid_t pid);

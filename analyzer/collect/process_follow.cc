@@ -197,6 +197,8 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       if (context_->methods.between) context_->methods.between();
       if (stored && liveness != 0) write_liveness(*walk, liveness);
       if (stored && lazy_free) write_lazy_free(*lazy_free);
+      if (const auto files = stored ? file_sizes_.tell(*walk, *context_->resolver, pid_, all_anew) : std::nullopt)
+        append_json(FrameKind::file_sizes, dump(*files));
       has_walk_ = true;
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "collect/cgroup.h"
+#include "collect/file_sizes.h"
 #include "collect/lazy_free.h"
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
@@ -152,6 +153,7 @@ class ProcessFollow {
   std::uint64_t polled_movement_ = 0, cpu_ticks_ = 0;
   std::int64_t live_bytes_ = 0;
   std::vector<KnownPages> known_;
+  MappedFileSizes file_sizes_;
   LivenessFrames liveness_frames_;
   ViewPolicy view_looks_, huge_looks_;
   std::int64_t mapping_count_ = 0;                // at the last walk

@@ -34,6 +34,7 @@ class Reader {
     std::ranges::stable_sort(out_.account.polls, {}, &RssPoint::time_s);
     std::ranges::stable_sort(out_.account.totals, {}, &KernelTotals::time_s);
     std::ranges::stable_sort(out_.account.dirty_files, {}, &DirtyFiles::time_s);
+    std::ranges::stable_sort(out_.account.file_sizes, {}, &FileSizes::time_s);
     return std::move(out_);
   }
 
@@ -52,6 +53,7 @@ class Reader {
       case note:
       case counters:
       case cgroup:
+      case file_sizes:
         return read_json(frame);
       default:
         return true;  // walks are read elsewhere; kinds of later versions are skipped
@@ -187,11 +189,28 @@ class Reader {
       case counters:
         read_counters(object);
         break;
+      case file_sizes:
+        read_file_sizes(object, seconds_since(origin_ns_, frame.time_ns));
+        break;
       default:
         read_cgroup_frame(object, seconds_since(origin_ns_, frame.time_ns), out_.cgroup);
         break;
     }
     return true;
+  }
+
+  void read_file_sizes(const json& object, double time_s) {
+    const auto list = object.find("files");
+    if (list == object.end() || !list->is_array()) return;
+    FileSizes sizes{.time_s = time_s, .files = {}};
+    for (const json& file : *list) {
+      if (!file.is_object()) continue;
+      const std::string path = json_text(file, "path");
+      const auto size = json_integer(file, "size_bytes"), mapped = json_integer(file, "mapped_bytes");
+      if (path.starts_with('/') && size && mapped && *size >= 0 && *mapped >= 0)
+        sizes.files[file_name(path, Backing::file)] = {*size, *mapped};
+    }
+    out_.account.file_sizes.push_back(std::move(sizes));
   }
 
   void read_process(const json& object) {

@@ -88,13 +88,16 @@ class Replay {
   std::vector<Process*> looked_at_with(Process& process, const Walk& walk);
   static std::uint64_t most_copies(Process& process, const Walk& walk, const WalkedPages& seen);
   static std::uint64_t counted_faults(const Process& process, std::uint64_t before_ns);
+  [[nodiscard]] double when_faulted_s(const Process& process, std::uint64_t until_ns) const;
   static std::uint64_t most_sampled_copies(Process& process, std::uint64_t until_ns, std::uint64_t faults);
   static std::uint64_t counted_faults(const TouchFigures& touch);
   static std::uint64_t faults_before(const Process& process, const WalkedPages& pages);
   static OwnPages own_pages_of(const Process& process, const WalkedPages& seen);
   void inherit_from_walk(Process& process, const Walk& walk, const WalkedPages& pages);
   void finish_families();
-  void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s);
+  void leave_ended(Process& process);
+  [[nodiscard]] std::uint64_t copies_after_last_look(Process& process) const;
+  void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s, bool estimate = false);
   Process* find_parent(const Process& child, std::uint32_t parent_pid);
   void inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns);
   MappingInfo mapping_of(Process& process, std::uint32_t stack_id) const;

@@ -89,13 +89,46 @@ std::vector<Replay::Process*> Replay::looked_at_with(Process& process, const Wal
   return together;
 }
 
+// Of a process that was killed, or was given up waiting for: copies that no look saw, by its faults until the last
+// poll. Without sampled faults nothing tells copies from new memory that is gone again.
+std::uint64_t Replay::copies_after_last_look(Process& process) const {
+  constexpr std::uint64_t kFewPages = 256;  // what an orderly end takes
+  const bool knows_before = process.has_last_walk || process.account->born_by_fork;
+  if (!knows_before || process.polls.empty() || !process.account->touch.armed) return 0;
+  const trace::Poll& last = process.polls.back();
+  const auto after = std::ranges::upper_bound(process.polls, process.last_look_ns, {}, &trace::Poll::time_ns);
+  const trace::Poll& before = after == process.polls.begin() ? process.polls.front() : *std::prev(after);
+  const std::uint64_t faults = last.minor_faults - std::min(last.minor_faults, process.last_faults);
+  const std::uint64_t grown = last.rss_pages - std::min(last.rss_pages, before.rss_pages);
+  const std::uint64_t end_ns = std::numeric_limits<std::uint64_t>::max();
+  const std::uint64_t copies = std::min(faults - std::min(faults, grown), most_sampled_copies(process, end_ns, faults));
+  return copies < kFewPages ? 0 : copies;
+}
+
+void Replay::leave_ended(Process& process) {
+  const double ended_s = process.account->ended_s.value_or(0);
+  Family& family = *process.family;
+  const std::uint64_t copies = process.exec_pending ? 0 : copies_after_last_look(process);
+  if (copies == 0) return family.sharing.leave(process.member, ended_s);
+  const std::uint64_t end_ns = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t first = end_ns;
+  for (const TouchSample& sample : process.space.touched().copy_candidates(0, end_ns, process.last_look_ns, end_ns))
+    first = std::min(first, sample.page);
+  const auto fates = family.sharing.leave_with_copies(process.member, copies, first == end_ns ? 0 : first, ended_s);
+  for (std::size_t i = 0; i < fates.size(); ++i)
+    if (family.members[i] != nullptr) add_fates(*family.members[i], fates[i], ended_s, true);
+}
+
 void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPages& pages) {
   Family& family = *process.family;
   const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
   for (Process* member : family.members)
-    if (member != nullptr && member != &process &&
-        (member->exec_pending || member->account->ended_s.value_or(time_s) < time_s))
-      family.sharing.leave(member->member, std::min(time_s, member->account->ended_s.value_or(time_s)));
+    if (member != nullptr && member != &process) {
+      if (member->account->ended_s.value_or(time_s) < time_s)
+        leave_ended(*member);
+      else if (member->exec_pending)
+        family.sharing.leave(member->member, time_s);
+    }
   std::vector<Process*> together = looked_at_with(process, walk);
   std::erase_if(together, [&](Process* member) {
     if (member == &process) return false;
@@ -113,8 +146,10 @@ void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPage
     member->forked_in_walk =
         family.sharing.has_forked_since(member->member, seconds_since(settings_.origin_ns, theirs.begin_ns));
     if (member->forked_in_walk) continue;
-    looks.push_back(
-        {.member = member->member, .runs = &seen.anonymous, .most_copies = most_copies(*member, theirs, seen)});
+    looks.push_back({.member = member->member,
+                     .runs = &seen.anonymous,
+                     .most_copies = most_copies(*member, theirs, seen),
+                     .wrote_s = when_faulted_s(*member, theirs.time_ns)});
   }
   const auto fates = family.sharing.observe(looks, time_s);
   for (std::size_t i = 0; i < fates.size(); ++i) {
@@ -125,6 +160,18 @@ void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPage
     else
       add_fates(*member, fates[i], time_s);
   }
+}
+
+// When it had taken half of its faults since its last look, as polls have it.
+double Replay::when_faulted_s(const Process& process, std::uint64_t until_ns) const {
+  const auto time_of = &trace::Poll::time_ns;
+  const auto first = std::ranges::lower_bound(process.polls, process.last_look_ns, {}, time_of);
+  const auto last = std::ranges::upper_bound(process.polls, until_ns, {}, time_of);
+  if (first >= last) return seconds_since(settings_.origin_ns, until_ns);
+  const std::uint64_t before = process.last_faults, all = std::prev(last)->minor_faults;
+  const std::uint64_t half = before + (all - std::min(all, before)) / 2;
+  const auto found = std::find_if(first, last, [&](const trace::Poll& poll) { return poll.minor_faults >= half; });
+  return seconds_since(settings_.origin_ns, found == last ? until_ns : found->time_ns);
 }
 
 // Pages that the process may have copied since its last walk: each copy is a fault, and so is each new page.
@@ -250,6 +297,11 @@ void Replay::finish_families() {
     if (process->family == nullptr || process->family->finished) continue;
     Family& family = *process->family;
     family.finished = true;
+    std::vector<Process*> gone;
+    for (Process* member : family.members)
+      if (member != nullptr && member->account->ended_s) gone.push_back(member);
+    std::ranges::stable_sort(gone, {}, [](const Process* member) { return *member->account->ended_s; });
+    for (Process* member : gone) leave_ended(*member);
     std::vector<bool> ended;
     for (const Process* member : family.members) ended.push_back(member == nullptr || member->account->ended_s);
     const auto fates = family.sharing.finish(ended);
@@ -258,10 +310,10 @@ void Replay::finish_families() {
   }
 }
 
-void Replay::add_fates(Process& process, const std::vector<FateRange>& fates, double time_s) {
+void Replay::add_fates(Process& process, const std::vector<FateRange>& fates, double time_s, bool estimate) {
   if (fates.empty()) return;
   Inheritance& inheritance = process.space.inheritance();
-  SharingChange change{.time_s = time_s};
+  SharingChange change{.time_s = time_s, .estimate = estimate};
   std::vector<Range> inherited, own;  // that it copied
   for (const FateRange& range : fates) {
     const auto bytes = static_cast<std::int64_t>(range.end - range.start);

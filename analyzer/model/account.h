@@ -89,6 +89,16 @@ struct DirtyFiles {
   std::map<std::string, std::int64_t> locked{};  // of any mapped file, clean or dirty: page cache that mlock holds
 };
 
+// How large mapped files were at one look, by path; of those that had 1 MiB in memory, where it had changed.
+struct FileSizes {
+  struct Size {
+    std::int64_t size_bytes = 0;    // of the file
+    std::int64_t mapped_bytes = 0;  // of all its mappings, up to its end
+  };
+  double time_s = 0;
+  std::map<std::string, Size> files;
+};
+
 // Memory that this process copied between the previous account and this moment. The slices of one time, one
 // `allocated_at` and one `in_large_block` sum to what was copied. Those with a `written_at` are estimates from sampled
 // faults; the one without is the difference, which may be negative.
@@ -108,6 +118,7 @@ struct SharingChange {
   std::int64_t copied_by_relatives_bytes = 0;  // its own now, because the last other process copied its page
   std::int64_t left_by_relatives_bytes = 0;    // its own now, because the last other process ended or unmapped it
   std::int64_t reused_bytes = 0;               // written after it had become its own: no copy
+  bool estimate = false;                       // told by page faults after the last look, not by pages
 };
 
 // Large buffers that only views of a small part of them keep alive, at one walk: of one line that made buffers and one
@@ -198,6 +209,7 @@ struct ProcessAccount {
   std::vector<RssPoint> polls;          // statm, by time
   std::vector<KernelTotals> totals;     // by time
   std::vector<DirtyFiles> dirty_files;  // by time
+  std::vector<FileSizes> file_sizes;    // by time
   std::vector<CowSlice> copies;         // by time
   std::vector<SharingChange> sharing;   // by time
   bool write_tracked = false;           // its writes to shared pages were told by the kernel, else by exclusive bits

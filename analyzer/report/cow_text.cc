@@ -35,7 +35,9 @@ std::vector<std::string> cow_lines(const View& view, std::size_t top) {
                     "written without a copy{}",
                     process.account->pid, size_text(process.copied), size_text(process.copied_by_relatives),
                     size_text(process.left_by_relatives), tracked ? size_text(process.reused) : "not known",
-                    tracked ? "" : " (by exclusive bits and faults: who copied is likely, not certain)"));
+                    !tracked                  ? " (by exclusive bits and faults: who copied is likely, not certain)"
+                    : process.copies_estimate ? " (after the last look by faults: who copied is likely, not certain)"
+                                              : ""));
     std::map<std::pair<std::string, std::string>, Sum> sums;
     for (const CowSiteView& site : process.cow_sites) {
       Sum& sum = sums[{blamed_line(view.recording->stacks, site.allocated_at),

@@ -81,6 +81,7 @@ void add_copies(ProcessView& view, Interval interval) {
     view.copied_by_relatives += change.copied_by_relatives_bytes;
     view.left_by_relatives += change.left_by_relatives_bytes;
     view.reused += change.reused_bytes;
+    view.copies_estimate |= change.estimate || !view.account->write_tracked;
   }
   for (const auto& [made, group] : groups) add_sites(made, group, view.cow_sites);
   std::ranges::stable_sort(view.cow_sites, std::ranges::greater{}, &CowSiteView::copied);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "report/blame.h"
 #include "report/blame_sums.h"
@@ -74,6 +75,40 @@ void tell_locked(std::int64_t locked, std::int64_t growth, Verdict& verdict) {
   verdict.advice = "munlock() what need not stay in memory, or count it as needed when you set a memory limit.";
 }
 
+// What the file can have in the process's memory at most: all of it, or all of its mappings where it has several.
+// Nothing: its size is not known, as of a network's.
+std::optional<std::int64_t> bound_bytes(const ProcessView& process, const std::string& mapping) {
+  std::optional<std::int64_t> bound;
+  for (const FileSizes& told : process.account->file_sizes) {
+    if (bound && told.time_s > process.interval.to_s + kSameMomentS) break;
+    if (const auto found = told.files.find(mapping); found != told.files.end())
+      bound = std::max(found->second.size_bytes, found->second.mapped_bytes);
+  }
+  return bound;
+}
+
+// Where growth of the cache of these files ends by itself.
+void tell_bound(const ProcessView& process, std::span<const MappingGrowth> files, Verdict& verdict) {
+  constexpr std::int64_t kSmallBytes = 1024 * 1024;  // of such files no size is told
+  std::int64_t bound = 0, resident = 0;
+  for (const MappingGrowth& file : files) {
+    std::int64_t here = 0;
+    for (const SiteView* site : file.sites) here += site->resident;
+    const auto most = bound_bytes(process, file.mapping);
+    if (!most && here >= kSmallBytes) return;
+    bound += std::max(most.value_or(0), here);
+    resident += here;
+  }
+  verdict.evidence["bound_bytes"] = bound;
+  verdict.evidence["resident_bytes"] = resident;
+  const std::string whole = files.size() == 1 ? "the size of " + printable(base_name(files.front().mapping))
+                                              : fmt::format("the size of the {} files", files.size());
+  verdict.why +=
+      bound - resident < kSmallBytes
+          ? fmt::format(" All of it is in memory now ({}, {}): it grows no further.", size_text(bound), whole)
+          : fmt::format(" It ends by itself at {}, {}.", size_text(bound), whole);
+}
+
 std::vector<MappingGrowth> files_of(const ProcessView& process) {
   const CauseView* cause = process.find(Cause::file_cache);
   return cause == nullptr ? std::vector<MappingGrowth>{} : growth_by_mapping(cause->sites);
@@ -122,6 +157,8 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
     std::int64_t locked = 0;
     for (const MappingGrowth& file : files) locked += locked_bytes(process, file);
     tell_locked(locked, growth, verdict);
+    // Of what the headline tells.
+    tell_bound(process, std::span(files).first(dominates(top.bytes, growth) ? 1 : files.size()), verdict);
     verdict.evidence["file_count"] = files.size();
     auto list = nlohmann::ordered_json::array();
     for (const MappingGrowth& file : files)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "report/blame.h"
@@ -87,6 +88,8 @@ struct Workers {
   std::vector<SiteView> makers, writers;  // the same copies by who made and who wrote
   std::int64_t inherited_peak = 0;        // of one worker, shared and copied
   std::int64_t left_peak = 0;             // of one worker, objects not copied yet
+  std::int64_t left = 0;                  // of all workers
+  bool estimate = false;                  // who copied is likely, not certain
 };
 
 // " read at a.py:3", or "" where no line is known.
@@ -108,6 +111,11 @@ std::string workers_text(const Workers& workers) {
   const std::string each =
       alike ? size_text(sum / count) : fmt::format("{} to {}", size_text(*least), size_text(*most));
   return fmt::format("{} workers copied {} each of what they inherited", count, each);
+}
+
+void tell_certainty(bool estimate, Verdict& verdict) {
+  verdict.evidence["estimate"] = estimate;
+  if (estimate) verdict.why += " Who copied is likely, not certain: the kernel did not tell all writes.";
 }
 
 Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& workers) {
@@ -134,9 +142,12 @@ Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& w
   for (std::size_t i = 0; i < workers.pids.size(); ++i)
     list.push_back({{"pid", workers.pids[i]}, {"copied_bytes", workers.copied[i]}});
   verdict.evidence["workers"] = std::move(list);
+  tell_certainty(workers.estimate, verdict);
   verdict.evidence["copied_bytes"] = verdict.bytes;
   verdict.evidence["inherited_bytes_per_worker"] = workers.inherited_peak;
   verdict.evidence["left_to_copy_bytes_per_worker"] = workers.left_peak;
+  verdict.evidence["left_to_copy_bytes"] = workers.left;
+  verdict.evidence["bound_bytes"] = verdict.bytes + workers.left;
   verdict.evidence["written_at"] = line_evidence(writers);
   auto line_list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < lines.size() && i < 5; ++i)
@@ -162,6 +173,24 @@ bool is_write_copy(const View& view, const ProcessView& process) {
   return is_worth_naming(written_bytes(view, process), process);
 }
 
+// Pages that somebody else maps too: the last one who has such a page needs no copy, so it is at most so much.
+std::int64_t left_to_copy(const std::vector<const SiteView*>& sites) {
+  std::int64_t left = 0;
+  for (const SiteView* site : sites) left += std::max<std::int64_t>(site->resident - site->exclusive, 0);
+  return left;
+}
+
+// Of a child, what it inherited; of a parent, its own.
+std::int64_t left_to_write(const View& view, const ProcessView& process) {
+  if (process.account->born_by_fork) return left_to_copy(inherited_sites(view, process, Cause::fork_shared, false));
+  constexpr std::array kOwnMemory{Cause::heap_live,     Cause::heap_slack, Cause::heap_retained,
+                                  Cause::heap_metadata, Cause::anonymous,  Cause::stack};
+  std::int64_t left = 0;
+  for (const Cause cause : kOwnMemory)
+    if (const CauseView* found = process.find(cause)) left += left_to_copy(pointers(found->sites));
+  return left;
+}
+
 // A block that the line which wrote to it had just made, of memory that was free before.
 bool is_made_anew(const StackTable& stacks, const CowSiteView& copy) {
   const std::string made = blamed_line(stacks, copy.allocated_at);
@@ -173,11 +202,14 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
   std::vector<SiteView> made, wrote;
   Verdict verdict{.id = "fork-cow-write", .severity = Severity::info, .pid = pid};
   auto list = nlohmann::ordered_json::array();
-  std::int64_t nobodys = 0, reused = 0;
+  std::int64_t nobodys = 0, reused = 0, left = 0;
+  bool estimate = false;
   const bool children = writers.front()->account->born_by_fork;
   for (const ProcessView* process : writers) {
     const std::int64_t bytes = written_bytes(view, *process);
     verdict.bytes += bytes;
+    left += left_to_write(view, *process);
+    estimate |= process->copies_estimate;
     if (process->account->pid != pid) verdict.covered_pids.push_back(process->account->pid);
     list.push_back({{"pid", process->account->pid}, {"copied_bytes", bytes}});
     for (const bool writing : {false, true}) {
@@ -200,9 +232,10 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
                                              : std::string("the parent");
   verdict.headline = fmt::format("{} copied {} by writing to memory shared since fork{}", who, size_text(verdict.bytes),
                                  where.empty() ? "" : " (" + where + ")");
-  verdict.why =
+  verdict.why = fmt::format(
       "A page that a fork made shared is copied when one of the processes writes to it while another still has it. RSS "
-      "does not show it, PSS does.";
+      "does not show it, PSS does. It stops when all is copied: {}.",
+      left == 0 ? std::string("nothing is left") : fmt::format("at most {} are left", size_text(left)));
   verdict.advice =
       "If the processes need no copies of their own, put the data into shared memory, or write to it "
       "before the fork.";
@@ -212,6 +245,9 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
         " Free blocks of the allocator are copied too when they are used again: call malloc_trim(0) before the fork.";
   verdict.evidence["processes"] = std::move(list);
   verdict.evidence["copied_bytes"] = verdict.bytes;
+  tell_certainty(estimate, verdict);
+  verdict.evidence["left_to_copy_bytes"] = left;
+  verdict.evidence["bound_bytes"] = verdict.bytes + left;
   verdict.evidence["unknown_maker_bytes"] = nobodys;
   verdict.evidence["allocated_at"] = line_evidence(made_lines);
   verdict.evidence["written_at"] = line_evidence(wrote_lines);
@@ -224,6 +260,11 @@ bool is_told_copy(const View& view, const ProcessView& process) {
   return is_refcount_copy(view, process) || is_write_copy(view, process);
 }
 
+std::int64_t left_to_copy(const ProcessView& process) {
+  const CauseView* found = process.find(Cause::fork_shared);
+  return found == nullptr ? 0 : left_to_copy(pointers(found->sites));
+}
+
 void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
   std::map<std::optional<int>, Workers> by_parent;
   for (const ProcessView& process : view.processes) {
@@ -231,6 +272,7 @@ void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
     Workers& workers = by_parent[process.account->parent];
     const std::vector<const SiteView*> sites = object_sites(view, process);
     workers.pids.push_back(process.account->pid);
+    workers.estimate |= process.copies_estimate;
     workers.copied.push_back(held_copies(view, process, true));
     workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
     for (const bool writing : {false, true}) {
@@ -241,6 +283,7 @@ void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
     std::int64_t left = 0;
     for (const SiteView* site : inherited_sites(view, process, Cause::fork_shared, true)) left += site->resident;
     workers.left_peak = std::max(workers.left_peak, left);
+    workers.left += left_to_copy(inherited_sites(view, process, Cause::fork_shared, true));
     std::int64_t inherited = 0;
     for (const Cause cause : {Cause::fork_cow, Cause::fork_shared})
       if (const CauseView* found = process.find(cause)) inherited += found->rss.last;

@@ -11,6 +11,9 @@ namespace whyrss {
 void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts);
 void fork_cow_write(const View& view, std::vector<Verdict>& verdicts);
 
+// Of what this child inherited: pages that it has not copied yet and that somebody else maps too, in bytes.
+std::int64_t left_to_copy(const ProcessView& process);
+
 // Whether one of them speaks about this child's copies.
 bool is_told_copy(const View& view, const ProcessView& process);
 

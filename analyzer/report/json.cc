@@ -204,6 +204,7 @@ Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t 
           {"reused", process.reused},
           {"left_by_relatives", process.left_by_relatives},
           {"method", process.account->write_tracked ? "write_tracking" : "exclusive_bits"},
+          {"estimate", process.copies_estimate},
           {"sites", std::move(sites)}};
 }
 

@@ -86,6 +86,12 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
             "The program maps this memory itself (mmap, sbrk), past any allocator: it stays until it is unmapped.";
         verdict.advice = "Unmap it as soon as it is done with (munmap, close), or map less at the line.";
       }
+      if (cause.cause == Cause::fork_cow) {
+        const std::int64_t left = left_to_copy(process);
+        verdict.why += fmt::format(" At most {} are left to copy.", size_text(left));
+        verdict.evidence["left_to_copy_bytes"] = left;
+        verdict.evidence["bound_bytes"] = growth + left;
+      }
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["growth_bytes"] = growth;
       verdict.evidence["trend"] = trend_evidence(trend);

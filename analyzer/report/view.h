@@ -90,7 +90,8 @@ struct ProcessView {
   PymallocBytes pymalloc, pymalloc_growth;                 // at the interval's end, and since its start
   std::int64_t copied = 0;                                 // of what a fork made shared, by this process
   std::int64_t copied_by_relatives = 0, left_by_relatives = 0, reused = 0;  // as in SharingChange
-  std::vector<CowSiteView> cow_sites;                                       // sum to `copied`
+  bool copies_estimate = false;        // who copied is likely, not certain: not all writes were tracked to the end
+  std::vector<CowSiteView> cow_sites;  // sum to `copied`
 
   [[nodiscard]] const CauseView* find(Cause cause) const;
 };

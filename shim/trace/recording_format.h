@@ -47,24 +47,25 @@ inline constexpr std::uint32_t kFrameMagic = 0x314d5257;  // "WRM1"
 inline constexpr std::uint32_t kMaxFrameBytes = 64U * 1024 * 1024;
 
 enum class FrameKind : std::uint16_t {
-  segment = 1,     // SegmentHeader + records; several per payload
-  walk = 2,        // WalkHeader + VMAs with page runs
-  smaps = 3,       // TextHeader + /proc/PID/smaps as read
-  rollup = 4,      // TextHeader + /proc/PID/smaps_rollup as read
-  polls = 5,       // Poll x n
-  process = 6,     // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
-  ended = 7,       // JSON object: ended_ns, how, and status or signal where known
-  status = 8,      // TextHeader + /proc/PID/status as read
-  note = 9,        // JSON object: text
-  counters = 10,   // JSON object: the process's slot counters at that time
-  cgroup = 11,     // JSON object: version, path, limit_bytes, and a CgroupReading (analyzer/model/account.h)
-  liveness = 13,   // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
-  blocks = 14,     // compact records of exact mode, re-encoded in columns (recording/block_payload.h)
-  views = 15,      // ViewsHeader + RetainingView x n: of the walk before it, where numpy or torch is loaded
-  huge = 17,       // HugePagesHeader + HugePage x n: of the walk before it, where there are any
-  lazy_free = 18,  // LazyFreeHeader + LazyFreeMapping x n: of the walk before it, where there is any
-  tracked = 16,    // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
-  names = 12,      // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
+  segment = 1,      // SegmentHeader + records; several per payload
+  walk = 2,         // WalkHeader + VMAs with page runs
+  smaps = 3,        // TextHeader + /proc/PID/smaps as read
+  rollup = 4,       // TextHeader + /proc/PID/smaps_rollup as read
+  polls = 5,        // Poll x n
+  process = 6,      // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
+  ended = 7,        // JSON object: ended_ns, how, and status or signal where known
+  status = 8,       // TextHeader + /proc/PID/status as read
+  note = 9,         // JSON object: text
+  counters = 10,    // JSON object: the process's slot counters at that time
+  cgroup = 11,      // JSON object: version, path, limit_bytes, and a CgroupReading (analyzer/model/account.h)
+  liveness = 13,    // LivenessHeader + LivenessRange x range_count, each with its pages: of the walk before it
+  blocks = 14,      // compact records of exact mode, re-encoded in columns (recording/block_payload.h)
+  views = 15,       // ViewsHeader + RetainingView x n: of the walk before it, where numpy or torch is loaded
+  huge = 17,        // HugePagesHeader + HugePage x n: of the walk before it, where there are any
+  lazy_free = 18,   // LazyFreeHeader + LazyFreeMapping x n: of the walk before it, where there is any
+  tracked = 16,     // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
+  file_sizes = 24,  // JSON object: files, each with path, size_bytes and mapped_bytes, as of the walk before it
+  names = 12,       // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
 struct FrameHeader {

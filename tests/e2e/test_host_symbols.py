@@ -51,6 +51,71 @@ int main(void) {
 }
 """
 
+# A program's own malloc, as wrappers that count or check are made: libc's by its handle, under a lock of their own.
+WRAPPING = r"""
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stddef.h>
+#include <string.h>
+
+static char early[1 << 16];
+static size_t early_used;
+static __thread int inside;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static void *(*next_malloc)(size_t), *(*next_realloc)(void*, size_t);
+static void (*next_free)(void*);
+
+static void find_next(void) {
+  if (next_free != NULL || inside) return;
+  inside = 1;
+  void* libc = dlopen("libc.so.6", RTLD_NOW);
+  next_malloc = (void* (*)(size_t))dlsym(libc, "malloc");
+  next_realloc = (void* (*)(void*, size_t))dlsym(libc, "realloc");
+  next_free = (void (*)(void*))dlvsym(libc, "free", "GLIBC_2.2.5");
+  inside = 0;
+}
+
+static int is_early(void* block) { return (char*)block >= early && (char*)block < early + sizeof(early); }
+
+void* malloc(size_t size) {
+  find_next();
+  if (next_free == NULL) {
+    size_t* block = (size_t*)(early + early_used);
+    *block = size;
+    early_used += (size + 31) / 16 * 16;
+    return block + 2;
+  }
+  pthread_mutex_lock(&lock);
+  void* block = next_malloc(size);
+  pthread_mutex_unlock(&lock);
+  return block;
+}
+
+void free(void* block) {
+  if (block == NULL || is_early(block)) return;
+  find_next();
+  pthread_mutex_lock(&lock);
+  next_free(block);
+  pthread_mutex_unlock(&lock);
+}
+
+void* calloc(size_t count, size_t size) {
+  void* block = malloc(count * size);
+  return block == NULL ? NULL : memset(block, 0, count * size);
+}
+
+void* realloc(void* block, size_t size) {
+  if (!is_early(block) && next_free != NULL) {
+    pthread_mutex_lock(&lock);
+    void* moved = next_realloc(block, size);
+    pthread_mutex_unlock(&lock);
+    return moved;
+  }
+  void* moved = malloc(size);
+  return block == NULL ? moved : memcpy(moved, block, ((size_t*)block)[-2] < size ? ((size_t*)block)[-2] : size);
+}
+"""
+
 
 def run(command, **options):
     options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False, **options}
@@ -88,6 +153,45 @@ def test_names_of_libc(whyrss, tmp_path, compile_c):
     program = compile_c(source, "-pthread", "-fno-builtin", "-rdynamic", "-w")
     names = run(["nm", "-D", "--defined-only", program]).stdout
     assert " T setenv\n" in names and " T memcpy\n" in names and " _r_debug\n" in names  # they come before libc's
+    assert_unchanged(whyrss, tmp_path, [program])
+
+
+HEAP_NAMES = {"malloc", "calloc", "realloc", "reallocarray", "free", "posix_memalign", "aligned_alloc", "memalign",
+              "valloc", "pvalloc", "free_sized", "free_aligned_sized"}
+
+
+def test_lookups_are_libcs(whyrss, tmp_path):
+    """Every name that libc defines, versions, special handles from programs and libraries, and the texts of errors: as
+    without us, but for the malloc family on libc's own handle, which is ours.
+    """
+    sources = ROOT / "tests/programs"
+    program = tmp_path / "lookups"
+    for name in ("second", "first"):
+        subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-fno-optimize-sibling-calls", f'-DNAME="{name}"',
+                        "-o", tmp_path / f"lib{name}.so", sources / "lookups_next.c"], check=True)
+    subprocess.run(["gcc", "-O1", "-fno-builtin", "-o", program, sources / "lookups.c", f"-L{tmp_path}",
+                    "-Wl,--no-as-needed", "-lfirst", "-lsecond", f"-Wl,-rpath,{tmp_path}"], check=True)
+    libc = run(["gcc", "-print-file-name=libc.so.6"]).stdout.strip()
+    defined = run(["nm", "-D", "--defined-only", libc]).stdout.split("\n")
+    names = {line.split()[-1].partition("@")[0] for line in defined if line}
+    assert "malloc" in names and len(names) > 1000
+    (tmp_path / "names").write_text("\n".join(sorted(names | HEAP_NAMES)))
+    bare = run([program, tmp_path / "names"])
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert "first, then second\none malloc: 1\n" in bare.stdout
+    for environment in ({**os.environ, "LD_PRELOAD": str(whyrss.shim)}, whyrss.env_only(tmp_path / "recording.whyrss")):
+        ours = run([program, tmp_path / "names"], env=environment)
+        assert (ours.returncode, ours.stderr) == (0, "")
+        bare_lines, our_lines = bare.stdout.split("\n"), ours.stdout.split("\n")
+        assert len(bare_lines) == len(our_lines)
+        differing = {(b, o) for b, o in zip(bare_lines, our_lines) if b != o}
+        assert {b.split(":")[0].split()[-1] for b, _ in differing} == HEAP_NAMES & names
+        assert all(b.split()[0] in ("libc", "versioned") and ": libwhyrss.so+" in o for b, o in differing), differing
+
+
+def test_malloc_by_the_handle_of_libc(whyrss, tmp_path, compile_c):
+    program = compile_c("#define _GNU_SOURCE\n" + WRAPPING + ALLOCATING, "-pthread", "-fno-builtin")
+    assert " T malloc\n" in run(["nm", "-D", "--defined-only", program]).stdout
     assert_unchanged(whyrss, tmp_path, [program])
 
 

@@ -32,6 +32,48 @@ TEST(AddressSpace, CutsUnmappedPartsOutAndBlocksIntoMappings) {
   EXPECT_TRUE(space.held_blocks().empty());
 }
 
+TEST(AddressSpace, WhatIsLeftOfABlockStaysLive) {
+  AddressSpace space(kPage, true);
+  space.allocate(page(0) + 16, 40 * kPage - 16, kCall);
+  space.map(page(2), 2 * kPage, {Owner::program, kOther});
+  space.unmap(page(6), kPage);
+  space.map(page(3), 2 * kPage, {Owner::program, kOther});
+  const Owned expected{{page(0) + 16, page(2), Owner::block, kCall},
+                       {page(2), page(5), Owner::program, kOther},
+                       {page(5), page(6), Owner::block, kCall},
+                       {page(7), page(40), Owner::block, kCall}};
+  EXPECT_EQ(space.owned(), expected);
+  EXPECT_EQ(space.forked().owned(), expected);
+  space.allocate(page(2) + 16, 100, kOther);  // somebody's own allocator
+  EXPECT_EQ(space.owned().size(), expected.size() + 2);
+  space.release(page(2) + 16, kTid);
+  EXPECT_EQ(space.block_stack(page(1)), kCall);
+  EXPECT_EQ(space.block_stack(page(3)), kEmptyStack);
+  EXPECT_EQ(space.block_stack(page(9)), kCall);
+  space.release(page(0) + 16, kTid);  // glibc unmaps all of it
+  EXPECT_TRUE(space.owned().empty());
+  EXPECT_TRUE(space.held_blocks().empty());
+}
+
+TEST(AddressSpace, ABlockWhoseHeadWasUnmappedCanBeReleased) {
+  AddressSpace space;
+  space.map(page(0), 10 * kPage, {Owner::allocator, kOther});
+  space.allocate(page(1), 4 * kPage, kCall);
+  space.unmap(page(1), 2 * kPage);
+  EXPECT_EQ(space.owned(), (Owned{{page(0), page(1), Owner::allocator, kOther},
+                                  {page(3), page(5), Owner::block, kCall},
+                                  {page(5), page(10), Owner::allocator, kOther}}));
+  space.release(page(1), kTid);
+  EXPECT_EQ(space.owned(),
+            (Owned{{page(0), page(1), Owner::allocator, kOther}, {page(3), page(10), Owner::allocator, kOther}}));
+  space.allocate(page(1), 4 * kPage, kCall);
+  space.unmap(page(1), 4 * kPage);  // all of it: nothing is left to be released
+  space.allocate(page(2), kPage, kOther);
+  EXPECT_EQ(space.owned(), (Owned{{page(0), page(1), Owner::allocator, kOther},
+                                  {page(2), page(3), Owner::block, kOther},
+                                  {page(5), page(10), Owner::allocator, kOther}}));
+}
+
 TEST(AddressSpace, AFailedReallocBringsTheBlockBack) {
   AddressSpace space;
   space.allocate(page(1), 100, kCall);

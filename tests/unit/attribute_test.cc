@@ -136,12 +136,16 @@ TEST(HeapLive, ClaimsMappingsThatEverHeldABlockAndGlibcArenas) {
   const std::uint64_t arena = 64ULL * 1024 * 1024;
   Evidence evidence;
   evidence.traced = true;
-  evidence.vmas = {{.start = arena - page(2), .end = arena + page(4), .path = {}, .writable = true}};
+  evidence.vmas = {{.start = arena - page(2), .end = arena + page(4), .path = {}, .writable = true},
+                   {.start = arena + page(4), .end = 2 * arena, .path = {}}};
   evidence.runs = {{arena - page(2), arena + page(1), false, true}};
   evidence.owned = {{arena - page(2), arena - page(1), Owner::program, kCall}};
   EXPECT_EQ(sites(evidence), (Sites{{{Cause::anonymous, kCall, ""}, 4096},
                                     {{Cause::heap_live, kEmptyStack, ""}, 4096},
                                     {{Cause::unknown, kEmptyStack, ""}, 4096}}));
+  evidence.vmas[1].end -= page(1);  // not the rest of an arena: memory that crosses a boundary by chance
+  EXPECT_EQ(sites(evidence),
+            (Sites{{{Cause::anonymous, kCall, ""}, 4096}, {{Cause::unknown, kEmptyStack, ""}, 2 * 4096}}));
 }
 
 TEST(Anonymous, ClaimsLoggedMappingsTheProgramsBreakAndBss) {

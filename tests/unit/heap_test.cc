@@ -1,5 +1,5 @@
-// The heap, byte by byte: what is live, slack, retained and metadata on pages that are written down here, and which
-// lines get it.
+// The heap, byte by byte: what is live, slack, retained, metadata and not known on pages that are written down here,
+// and which lines get it.
 #include "attribute/heap.h"
 
 #include <gtest/gtest.h>
@@ -64,13 +64,14 @@ double variance_of(const Account& account, Cause cause, StackId stack) {
   return -1;
 }
 
-TEST(HeapBytes, EveryByteOfAPageIsLiveSlackRetainedOrMetadata) {
+TEST(HeapBytes, EveryByteOfAPageHasOneCause) {
   const Account account = checked(heap_of({holds(4096), holds(1000), holds(0), {}}));
   EXPECT_TRUE(account.has_liveness);
   EXPECT_EQ(bytes_of(account), (Bytes{{{Cause::heap_live, kEmptyStack}, 4096 + 1000},
                                       {{Cause::heap_slack, kEmptyStack}, 3096},
                                       {{Cause::heap_retained, kEmptyStack}, 4096},
-                                      {{Cause::heap_metadata, kEmptyStack}, 5 * 4096}}));
+                                      {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                      {{Cause::unknown, kEmptyStack}, 4 * 4096}}));
 }
 
 TEST(HeapBytes, LargeBlocksAreLiveByTheirAddress) {
@@ -93,7 +94,8 @@ TEST(HeapBytes, MoreThanAPageIsNeverLive) {
   evidence.owned = {{page(10), page(16) + 1000, Owner::block, kCall}};
   EXPECT_EQ(bytes_of(evidence), (Bytes{{{Cause::heap_live, kCall}, 1000},
                                        {{Cause::heap_live, kEmptyStack}, 3096},
-                                       {{Cause::heap_metadata, kEmptyStack}, 7 * 4096}}));
+                                       {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                       {{Cause::unknown, kEmptyStack}, 6 * 4096}}));
 }
 
 TEST(HeapBytes, PagesSharedWithTheProgramsBreakAreSplit) {
@@ -111,7 +113,53 @@ TEST(HeapBytes, InheritedPagesAreTheForks) {
   EXPECT_EQ(bytes_of(evidence), (Bytes{{{Cause::fork_cow, kEmptyStack}, 2 * 4096},
                                        {{Cause::heap_live, kEmptyStack}, 1},
                                        {{Cause::heap_slack, kEmptyStack}, 4095},
-                                       {{Cause::heap_metadata, kEmptyStack}, 5 * 4096}}));
+                                       {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                       {{Cause::unknown, kEmptyStack}, 4 * 4096}}));
+}
+
+TEST(HeapBytes, BesideBlocksAllocatorsKeepTheirHeaders) {
+  Evidence evidence = heap_of({{}, {}, holds(0), {}, {}, {}, {}, {}});
+  evidence.owned = {{page(22), page(23), Owner::block, kCall}};
+  EXPECT_EQ(bytes_of(evidence), (Bytes{{{Cause::heap_live, kCall}, 4096},
+                                       {{Cause::heap_retained, kEmptyStack}, 4096},
+                                       {{Cause::heap_metadata, kEmptyStack}, 4 * 4096},  // 17, 19, 21, 23
+                                       {{Cause::unknown, kEmptyStack}, 2 * 4096}}));
+}
+
+TEST(HeapBytes, AnAlignedBlockHasAHeaderAtTheStartOfItsMapping) {
+  Evidence evidence = heap_of({});
+  evidence.vmas[0] = {.start = page(1040), .end = page(1100), .path = "", .writable = true};
+  evidence.runs = {{page(1040), page(1041), false, true},  // the mapping's header; alignment: 64 KiB
+                   {page(1055), page(1088), false, true}};
+  evidence.owned = {{page(1056), page(1088), Owner::block, kCall}};
+  evidence.held_blocks = {{page(1056), page(1088), kCall}};
+  EXPECT_EQ(bytes_of(evidence),
+            (Bytes{{{Cause::heap_live, kCall}, 32 * 4096}, {{Cause::heap_metadata, kEmptyStack}, 2 * 4096}}));
+  evidence.vmas[0].start = evidence.runs[0].start = page(1020);  // too far away
+  evidence.runs[0].end = page(1021);
+  EXPECT_EQ(bytes_of(evidence), (Bytes{{{Cause::heap_live, kCall}, 32 * 4096},
+                                       {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                       {{Cause::unknown, kEmptyStack}, 4096}}));
+}
+
+TEST(HeapBytes, ThePageAtTheEndOfAnArenaHasAHeader) {
+  Evidence evidence = heap_of({holds(4096)});
+  evidence.runs = {{page(16), page(17), false, true}, {page(31), page(32), false, true}};
+  EXPECT_EQ(bytes_of(evidence),
+            (Bytes{{{Cause::heap_live, kEmptyStack}, 4096}, {{Cause::heap_metadata, kEmptyStack}, 4096}}));
+  evidence.runs[1].start = page(30);
+  EXPECT_EQ(bytes_of(evidence),
+            (Bytes{{{Cause::heap_live, kEmptyStack}, 4096}, {{Cause::unknown, kEmptyStack}, 2 * 4096}}));
+}
+
+TEST(HeapBytes, WhatOnlyAHugePageMadeResidentIsFree) {
+  Evidence evidence = heap_of({holds(4096)});
+  evidence.vmas[0].end = page(512 + 32);
+  evidence.runs = {{page(16), page(512 + 16), false, true, true}};
+  EXPECT_EQ(bytes_of(evidence), (Bytes{{{Cause::heap_live, kEmptyStack}, 4096},
+                                       {{Cause::heap_retained, kEmptyStack}, (512 - 18) * 4096},
+                                       {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                       {{Cause::unknown, kEmptyStack}, 16 * 4096}}));  // of a huge page without blocks
 }
 
 TEST(HeapLines, SamplesAreScaledToTheExactTotal) {
@@ -166,7 +214,8 @@ TEST(HeapLines, SlackBelongsToTheBlocksThatPinThePage) {
                                        {{Cause::heap_live, kOther}, 3000},
                                        {{Cause::heap_slack, kCall}, 4032 + 24},
                                        {{Cause::heap_slack, kOther}, 72},
-                                       {{Cause::heap_metadata, kEmptyStack}, 6 * 4096}}));
+                                       {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                       {{Cause::unknown, kEmptyStack}, 5 * 4096}}));
 }
 
 TEST(HeapLines, ExactModeNeverScalesUp) {
@@ -180,7 +229,8 @@ TEST(HeapLines, ExactModeNeverScalesUp) {
                                       {{Cause::heap_live, kEmptyStack}, 3000},
                                       {{Cause::heap_slack, kCall}, 24},
                                       {{Cause::heap_slack, kEmptyStack}, 72},
-                                      {{Cause::heap_metadata, kEmptyStack}, 7 * 4096}}));
+                                      {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                      {{Cause::unknown, kEmptyStack}, 6 * 4096}}));
   EXPECT_EQ(variance_of(account, Cause::heap_live, kCall), 0);
 }
 
@@ -211,7 +261,8 @@ TEST(HeapLines, RetainedPagesBelongToWhoAllocatedThereLast) {
   const Account account = checked(evidence);
   EXPECT_EQ(bytes_of(account), (Bytes{{{Cause::heap_retained, kCall}, 2 * 4096},
                                       {{Cause::heap_retained, kOther}, 2 * 4096},
-                                      {{Cause::heap_metadata, kEmptyStack}, 4 * 4096}}));
+                                      {{Cause::heap_metadata, kEmptyStack}, 4096},
+                                      {{Cause::unknown, kEmptyStack}, 3 * 4096}}));
   EXPECT_GT(variance_of(account, Cause::heap_retained, kCall), 0);  // 2 pages of 4 are told
   evidence.exact_blocks = true;
   EXPECT_EQ(bytes_of(evidence).at({Cause::heap_retained, kEmptyStack}), 2 * 4096);
@@ -354,9 +405,11 @@ TEST(HeapOwner, AroundFreedBlocksTheAllocatorsMappingIsItsOwn) {
   EXPECT_EQ(bytes_of(mapped_by(Owner::program, {{}, {}, {}, {}, {}, holds(0)})),
             (Bytes{{{Cause::anonymous, kCall}, 4 * 4096},
                    {{Cause::heap_retained, kEmptyStack}, 4096},
-                   {{Cause::heap_metadata, kEmptyStack}, 3 * 4096}}));
-  EXPECT_EQ(bytes_of(mapped_by(Owner::allocator, {holds(0)})),
-            (Bytes{{{Cause::heap_retained, kEmptyStack}, 4096}, {{Cause::heap_metadata, kEmptyStack}, 7 * 4096}}));
+                   {{Cause::heap_metadata, kEmptyStack}, 2 * 4096},
+                   {{Cause::unknown, kEmptyStack}, 4096}}));
+  EXPECT_EQ(bytes_of(mapped_by(Owner::allocator, {holds(0)})), (Bytes{{{Cause::heap_retained, kEmptyStack}, 4096},
+                                                                      {{Cause::heap_metadata, kEmptyStack}, 3 * 4096},
+                                                                      {{Cause::unknown, kEmptyStack}, 4 * 4096}}));
 }
 
 TEST(HeapOwner, SampledBlocksShowAnAllocatorsMappingWithoutATable) {

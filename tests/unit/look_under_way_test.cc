@@ -202,7 +202,7 @@ TEST(LookUnderWay, WhatATeardownFreesWasHeldToTheEnd) {
   const ByteVector asked = walk_at(kDuring + 5 * kMs, trace::WalkTrigger::exit, true);
   const ByteVector after = walk_at(kDuring + 9 * kMs, trace::WalkTrigger::phase, false);
   const ByteVector long_after = walk_at(kDuring + 3 * kSecond, trace::WalkTrigger::growth, false);
-  const Seen held{{"file_cache 1", kSize}}, freed{{"heap_live 0", 4096}};
+  const Seen held{{"file_cache 1", kSize}}, freed{{"unknown 0", 4096}};
   EXPECT_EQ(replay({mapped, teardown, unmap(kDuring + 6 * kMs)}, {before, after}), (std::vector<Seen>{held}));
   EXPECT_EQ(replay({mapped, teardown, unmap(kDuring + 6 * kMs)}, {before, asked, after}),
             (std::vector<Seen>{held, held}));

@@ -53,6 +53,24 @@ RecordingAccount with_file(const Lines& lines, std::int64_t file, std::int64_t d
   return recording_of(lines.stacks, 2, {process});
 }
 
+TEST(FileBound, TheCacheOfAFileEndsAtItsSize) {
+  const Lines lines;
+  RecordingAccount recording = with_file(lines, 100, 0);
+  EXPECT_FALSE(verdicts_of(recording)[0].evidence.contains("bound_bytes"));  // a file of a network
+  std::vector<FileSizes>& sizes = recording.processes[0].file_sizes;
+  sizes = {{.time_s = 0.5, .files = {{"/data/x.bin", {300 * kMiB, 300 * kMiB}}}},
+           {.time_s = 1, .files = {{"/data/x.bin", {400 * kMiB, 200 * kMiB}}, {"/data/y.bin", {1, 1}}}},
+           {.time_s = 90, .files = {{"/data/x.bin", {500 * kMiB, 500 * kMiB}}}}};
+  Verdict verdict = verdicts_of(recording).at(0);
+  EXPECT_EQ(verdict.evidence["bound_bytes"], 400 * kMiB);
+  EXPECT_EQ(verdict.evidence["resident_bytes"], 100 * kMiB);
+  EXPECT_NE(verdict.why.find(" It ends by itself at 400 MiB, the size of x.bin."), std::string::npos) << verdict.why;
+  sizes[1].files["/data/x.bin"] = {50 * kMiB, 100 * kMiB};  // mapped twice
+  verdict = verdicts_of(recording).at(0);
+  EXPECT_EQ(verdict.evidence["bound_bytes"], 100 * kMiB);
+  EXPECT_NE(verdict.why.find("All of it is in memory now"), std::string::npos) << verdict.why;
+}
+
 TEST(FileLocked, WhatMlockHoldsIsNotCalledReclaimable) {
   const Lines lines;
   RecordingAccount recording = with_file(lines, 100, 0);

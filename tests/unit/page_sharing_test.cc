@@ -82,6 +82,18 @@ TEST(PageSharing, BothWroteBetweenTwoLooksOneOfThemCopied) {
             (Sums{{"0 reused", 10}, {"1 copied", 10}}));
 }
 
+TEST(PageSharing, OfTwoWritersTheFirstCopied) {
+  const Runs written{run('X', 0, 10)};
+  for (const bool child_first : {true, false}) {
+    Family family(1, true);
+    const Sums expected =
+        child_first ? Sums{{"0 reused", 10}, {"1 copied", 10}} : Sums{{"1 reused", 10}, {"0 copied", 10}};
+    EXPECT_EQ(
+        sums(family.sharing.observe({{0, &written, kMany, 1.5}, {1, &written, kMany, child_first ? 1.2 : 1.8}}, 2)),
+        expected);
+  }
+}
+
 TEST(PageSharing, AWriterCopiesUntilTheOtherHasLeft) {
   Family late(1, true), early(1, true);
   for (Family* family : {&late, &early})
@@ -100,6 +112,22 @@ TEST(PageSharing, TheLastLookAtALeaverTellsThatTheOtherCopied) {
   family.sharing.leave(1, 3.1);
   EXPECT_EQ(family.look(4, {{0, {run('X', 0, 4), run('x', 4, 10)}}}),
             (Sums{{"0 copied", 4}, {"0 left", 6}, {"1 by relatives", 4}}));
+}
+
+TEST(PageSharing, WhoWasKilledCopiedWhatItsFaultsSay) {
+  Family family(2, true);
+  EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}, {2, {run('s', 0, 10)}}}), Sums{});
+  EXPECT_EQ(sums(family.sharing.leave_with_copies(1, 6, page(7), 3)), (Sums{{"1 copied", 6}}));  // 7 to 9, 0 to 2
+  EXPECT_EQ(sums(family.sharing.leave_with_copies(2, 4, page(0), 4)), (Sums{{"2 copied", 4}, {"0 by relatives", 4}}));
+  EXPECT_EQ(sums(family.sharing.leave_with_copies(2, 4, page(0), 4)), Sums{});  // once
+  EXPECT_EQ(family.look(5, {{0, {run('x', 0, 10)}}}), (Sums{{"0 left", 6}}));
+}
+
+TEST(PageSharing, WhoWasKilledAloneCopiedNothing) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
+  family.sharing.leave(0, 3);
+  EXPECT_EQ(sums(family.sharing.leave_with_copies(1, 10, 0, 4)), Sums{});
 }
 
 TEST(PageSharing, WithoutMarksChildrenCopyWhatTheirFaultsAllow) {

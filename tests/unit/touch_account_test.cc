@@ -225,7 +225,7 @@ TEST(HeapTouch, ArenasBelongToTheCallThatMappedThem) {
   EXPECT_EQ(pages_of(slice_of(account, Cause::heap_slack, kOtherLine)), (Pages{{{kSecond, false}, 300}}));
 }
 
-TEST(HeapTouch, LargeBlocksKeptPagesAndMetadataHaveTheirOwn) {
+TEST(HeapTouch, LargeBlocksKeptPagesMetadataAndTheRestHaveTheirOwn) {
   Evidence evidence = heap_of(0, 600);
   evidence.owned = {{page(0), page(200), Owner::block, kLine}};
   evidence.held_blocks = {{page(200), page(400), kOtherLine}};
@@ -236,7 +236,8 @@ TEST(HeapTouch, LargeBlocksKeptPagesAndMetadataHaveTheirOwn) {
   EXPECT_EQ(pages_of(slice_of(account, Cause::heap_live, kLine)), (Pages{{{kFirst, false}, 200}}));
   EXPECT_EQ(pages_of(slice_of(account, Cause::heap_retained, kOtherLine)),
             (Pages{{{kFirst, false}, 100}, {{kSecond, false}, 100}}));
-  EXPECT_EQ(pages_of(slice_of(account, Cause::heap_metadata, kEmptyStack)), (Pages{{{kSecond, false}, 400}}));
+  EXPECT_EQ(pages_of(slice_of(account, Cause::heap_metadata, kEmptyStack)), (Pages{{{kSecond, false}, 1}}));
+  EXPECT_EQ(pages_of(slice_of(account, Cause::unknown, kEmptyStack)), (Pages{{{kSecond, false}, 399}}));
 }
 
 TEST(HeapTouch, WithoutBlocksTheTouchGoesToTheBytesOfNobody) {

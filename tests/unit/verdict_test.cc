@@ -269,7 +269,21 @@ TEST(ForkCow, OnlyPythonObjectsCopyByBeingRead) {
     EXPECT_EQ(verdicts[0].pid, 10);
     EXPECT_EQ(verdicts[0].headline, "1 worker (pid 11) copied 60 MiB by writing to memory shared since fork");
     EXPECT_EQ(verdicts[0].covered_pids, std::vector<int>{11});
+    EXPECT_EQ(verdicts[0].evidence["left_to_copy_bytes"], 9 * kMiB);
+    EXPECT_EQ(verdicts[0].evidence["bound_bytes"], 69 * kMiB);
+    EXPECT_NE(verdicts[0].why.find("It stops when all is copied: at most 9.0 MiB are left."), std::string::npos)
+        << verdicts[0].why;
   }
+}
+
+// What nobody else maps any more is written to without a copy.
+TEST(ForkCow, PagesOfOnesOwnAreNotLeftToCopy) {
+  RecordingAccount recording = workers({60}, "/x/numpy/core/_multiarray.so", true);
+  for (Slice& slice : recording.processes[1].accounts[0].slices) slice.exclusive_bytes = slice.bytes;
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].evidence["bound_bytes"], 60 * kMiB);
+  EXPECT_NE(verdicts[0].why.find("nothing is left"), std::string::npos) << verdicts[0].why;
 }
 
 // A bytearray, a list's array: behind the head of a large block nothing is written by reading.
@@ -302,6 +316,8 @@ TEST(ForkCow, NamesTheLineThatReadAndWhatIsLeft) {
   EXPECT_EQ(verdicts[0].headline,
             "2 workers copied 60 MiB each of what they inherited (fork COW; objects made at a.py:7, read at b.py:35)");
   EXPECT_EQ(verdicts[0].evidence["left_to_copy_bytes_per_worker"], 9 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["left_to_copy_bytes"], 18 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["bound_bytes"], 138 * kMiB);
   EXPECT_EQ(verdicts[0].evidence["inherited_bytes_per_worker"], 69 * kMiB);
   EXPECT_EQ(verdicts[0].evidence["written_at"][0]["growth_bytes"], 100 * kMiB);
 }

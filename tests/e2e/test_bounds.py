@@ -1,0 +1,64 @@
+"""What will stop by itself says where: file cache at the size of the file, copies of inherited memory when all of it is
+copied.
+"""
+import pytest
+
+from expected.report_reading import verdicts
+
+MIB = 1 << 20
+READ_A_FILE = """
+import mmap, sys, time
+path, mib = sys.argv[1], int(sys.argv[2])
+with open(path, "wb") as file:
+    for _ in range(64):
+        file.write(bytes(1 << 20))
+with open(path, "rb") as file:
+    view = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    view.madvise(mmap.MADV_RANDOM)
+    for at in range(0, mib << 20, 4096):
+        view[at]
+time.sleep(0.3)
+"""
+WRITE_A_PART = r"""
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+int main(void) {
+  char* block = malloc(64 << 20);
+  memset(block, 1, 64 << 20);
+  if (fork() == 0) {
+    usleep(300000);
+    memset(block, 2, 16 << 20);
+    usleep(500000);
+    _exit(0);
+  }
+  wait(NULL);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize("mib", [24, 64])
+def test_file_cache_ends_at_the_size_of_the_file(whyrss, recording, tmp_path, mib):
+    script = tmp_path / "read.py"
+    script.write_text(READ_A_FILE)
+    result = whyrss.record(recording, ["/usr/bin/python3", script, tmp_path / "data.bin", mib])
+    assert (result.returncode, result.stderr) == (0, "")
+    verdict, = verdicts(whyrss.finished_report(recording), "file-cache-growth")
+    if "bound_bytes" not in verdict["evidence"]:
+        pytest.skip(f"no sizes are told of files in {tmp_path}")
+    assert verdict["evidence"]["bound_bytes"] == 64 * MIB
+    assert verdict["evidence"]["resident_bytes"] == mib * MIB
+    bound = "It ends by itself at 64 MiB, the size of data.bin." if mib < 64 else "All of it is in memory now"
+    assert bound in verdict["why"]
+
+
+def test_copies_end_when_all_is_copied(whyrss, recording, compile_c):
+    result = whyrss.record(recording, [compile_c(WRITE_A_PART, "-fno-builtin")])
+    assert (result.returncode, result.stderr) == (0, "")
+    verdict, = verdicts(whyrss.finished_report(recording), "fork-cow-write")
+    assert abs(verdict["evidence"]["left_to_copy_bytes"] - 48 * MIB) <= MIB
+    assert abs(verdict["evidence"]["bound_bytes"] - 64 * MIB) <= MIB
+    assert "It stops when all is copied: at most 48" in verdict["why"]

@@ -1,0 +1,72 @@
+"""Memory that no hook sees is not known: never the allocator's bookkeeping. Blocks that are got through libc's handle
+are blocks like any other, and what is left of a block over which something was mapped stays live.
+"""
+import pytest
+
+from conftest import compiled
+from expected.report_reading import assert_conserved, cause
+
+MIB = 1 << 20
+FEW = MIB // 2
+BY_HANDLE = """
+import ctypes, sys
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype = ctypes.c_void_p
+libc.malloc.argtypes = [ctypes.c_size_t]
+libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+size, mib = map(int, sys.argv[1:])
+for _ in range((mib << 20) // size):
+    libc.memset(libc.malloc(size), 1, size)  # kept
+"""
+
+
+def only_process(whyrss, recording, command, *options):
+    result = whyrss.record(recording, command, *options)
+    assert (result.returncode, result.stderr) == (0, "")
+    report = whyrss.finished_report(recording)
+    assert_conserved(report)
+    process, = report["processes"]
+    return process
+
+
+def last(process, slug):
+    return cause(process, slug)["rss"]["last"]
+
+
+@pytest.mark.parametrize("options", [(), ("--mode", "exact"), ("--liveness", "off")],
+                         ids=["sampled", "exact", "no table"])
+def test_mapped_by_raw_instructions(whyrss, recording, tmp_path, options):
+    process = only_process(whyrss, recording, [compiled(tmp_path, "unseen_memory"), "raw", "200"], *options)
+    assert abs(last(process, "unknown") - 200 * MIB) <= FEW
+    assert last(process, "heap_metadata") + last(process, "heap_retained") + last(process, "heap_live") <= FEW
+
+
+def test_mapped_by_raw_instructions_among_blocks(whyrss, recording, tmp_path):
+    """The kernel joins such memory with that of glibc's blocks into one mapping."""
+    process = only_process(whyrss, recording, [compiled(tmp_path, "unseen_memory"), "raw_beside", "200"])
+    assert abs(last(process, "unknown") - 200 * MIB) <= FEW
+    assert abs(last(process, "heap_live") - 13 * (200 << 10)) <= FEW
+    assert last(process, "heap_metadata") <= FEW
+
+
+@pytest.mark.parametrize("mode", ["sampled", "exact"])
+@pytest.mark.parametrize("size", [100, MIB])
+def test_blocks_by_the_handle_of_libc(whyrss, recording, tmp_path, size, mode):
+    script = tmp_path / "by_handle.py"
+    script.write_text(BY_HANDLE)
+    mib = 200 if size == MIB else 40
+    process = only_process(whyrss, recording, ["/usr/bin/python3", script, size, mib], "--mode", mode)
+    asked = mib * MIB
+    lines = [site for site in cause(process, "heap_live")["sites"]
+             if any(frame["file"].endswith("by_handle.py") and frame["line"] == 9 for frame in site["stack"])]
+    assert 0.97 * asked <= sum(site["resident"] for site in lines) <= 1.15 * asked
+    assert last(process, "heap_metadata") + last(process, "unknown") <= MIB
+
+
+@pytest.mark.parametrize("mode", ["sampled", "exact"])
+def test_what_is_left_of_a_block_stays_live(whyrss, recording, tmp_path, mode):
+    process = only_process(whyrss, recording, [compiled(tmp_path, "unseen_memory"), "cut", "64"], "--mode", mode)
+    sites = [site for site in cause(process, "heap_live")["sites"]
+             if any(frame["function"] == "make_block" for frame in site["stack"])]
+    assert abs(sum(site["resident"] for site in sites) - (64 - 16 - 4) * MIB) <= 16 * 1024
+    assert abs(last(process, "anonymous") - 16 * MIB) <= FEW
