@@ -230,8 +230,8 @@ TEST(WalkPolicy, WalksWhenTheHeapIsFreedAndKeptByTheAllocator) {
 TEST(WalkPolicy, LeavesTimeBetweenCostlyWalks) {
   WalkPolicy policy;
   policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
-  EXPECT_EQ(policy.observe({.time_ns = 900'000'000, .rss_pages = 2000, .faults = 0}), std::nullopt);
-  EXPECT_EQ(policy.observe({.time_ns = 1'000'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
+  EXPECT_EQ(policy.observe({.time_ns = 600'000'000, .rss_pages = 2000, .faults = 0}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 660'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
 }
 
 TEST(WalkPolicy, StartsAgainWithAnotherProgram) {
@@ -316,12 +316,39 @@ std::int64_t spend_all(WalkBudget& budget, std::int64_t end_ns, std::int64_t cos
 
 TEST(WalkBudget, StaysAtItsShareOverTimeWhateverTheLooksAreFor) {
   constexpr std::int64_t kCost = 5'000'000, kEnd = 1'000'000'000'000;
-  constexpr auto kEarned = static_cast<std::int64_t>(static_cast<double>(kEnd) * WalkBudget::kShare);
+  constexpr double kRestNs = (kEnd - WalkBudget::kFirstNs) * WalkBudget::kRestPart;
+  constexpr auto kEarned = static_cast<std::int64_t>((WalkBudget::kFirstNs + kRestNs) * WalkBudget::kShare);
   for (const auto& [choice, must] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
     WalkBudget budget(0);
     const std::int64_t spent_ns = spend_all(budget, kEnd, kCost, choice, must);
     EXPECT_LE(spent_ns, kEarned + 3 * WalkBudget::kBurstNs + 2 * kCost) << choice << must;
     EXPECT_GE(spent_ns, kEarned - 2 * kCost) << choice << must;
+  }
+}
+
+// What was spent in two hours, of whose second half memory moves, by a job that keeps so many cores busy.
+std::int64_t spend_for_hours(double busy_cores, std::int64_t& moving_ns) {
+  constexpr std::int64_t kHour = 3'600'000'000'000, kTick = 100'000'000, kCost = 1'000'000;
+  WalkBudget budget(0);
+  std::int64_t rest_ns = 0;
+  moving_ns = 0;
+  for (std::int64_t now = 0; now < 2 * kHour; now += kTick) {
+    budget.observe(now, now >= kHour, busy_cores);
+    while (budget.allows(now, kCost)) {
+      budget.spend(kCost, false);
+      (now < kHour ? rest_ns : moving_ns) += kCost;
+    }
+  }
+  return rest_ns;
+}
+
+TEST(WalkBudget, TakesMoreWhileMemoryMovesAndOfEachBusyCore) {
+  for (const double cores : {0.2, 1.0, 4.0}) {
+    std::int64_t moving_ns = 0;
+    const auto rest_ns = static_cast<double>(spend_for_hours(cores, moving_ns));
+    const double share = WalkBudget::kShare * std::max(cores, 1.0) * 3600e9;
+    EXPECT_NEAR(rest_ns, share * (WalkBudget::kRestPart + 1.0 / 90), share / 50) << cores;
+    EXPECT_NEAR(static_cast<double>(moving_ns), share, share / 50) << cores;
   }
 }
 
