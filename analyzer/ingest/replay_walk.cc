@@ -127,6 +127,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       else
         space.map_after_look(map.address, map.size_bytes, info);
       process.small.forget(map.address, map.size_bytes);
+      note_mapping(process, map);
       process.forget_file_pages(record, map.address, map.size_bytes);
       return;
     }
@@ -254,6 +255,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
+  if (!pages->smaps_only && !pages->partial) keep_walk(process, std::move(evidence), walk);
 }
 
 }  // namespace whyrss
