@@ -1,10 +1,9 @@
 #include "attribute/estimated_walk.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <limits>
-#include <span>
+#include <map>
+#include <tuple>
 
 #include "attribute/range_cursor.h"
 
@@ -24,22 +23,33 @@ std::uint64_t page_after(std::uint64_t address) { return page_of(address + kPage
 
 bool is_anonymous_page(const ResidentRun& run) { return !run.file; }
 
+// Pages that were absent at the walk, or are gone since: of one owner, in one mapping.
+struct Segment {
+  std::uint64_t start = 0, end = 0;
+  std::size_t group = 0;
+  std::uint64_t filled = 0;  // bytes from the start on that are taken to be resident
+
+  [[nodiscard]] std::uint64_t room() const { return end - start - filled; }
+};
+
 // One or more faults, and where what they brought in begins.
 struct Touch {
   std::uint64_t page = 0;
   double faults = 0;
+  std::size_t segment = 0;
 };
 
-// Memory of one owner, or of one mapping where nobody owns it.
+// Memory that one line asked for, as far as it is absent, or of one mapping where nobody is known to own it: what is
+// true of the pages that were seen to be touched goes for the others.
 struct Group {
-  std::uint64_t start = 0, end = 0;  // whole pages
   bool anonymous = true;
-  std::vector<Touch> touches{};  // by page
-  std::vector<Range> absent{};
+  std::vector<std::size_t> segments{};  // by address
+  std::vector<Touch> touches{};         // by page
   double faults = 0, squares = 0;
-  double room = 0;   // bytes of `absent`
-  double most = 0;   // bytes that the faults can explain
-  double bytes = 0;  // estimate
+  double room = 0;    // bytes
+  bool huge = false;  // there is room for a page of 2 MiB
+  double most = 0;    // bytes that the faults can explain
+  double bytes = 0;   // estimate
 };
 
 class WalkEstimate {
@@ -164,6 +174,7 @@ class WalkEstimate {
   }
 
   void collect_groups() {
+    find_segments();
     std::vector<Touch> touches;
     for (const TouchSample& sample : since_.touched)
       touches.push_back({sample.page, static_cast<double>(std::max<std::uint32_t>(sample.weight, 1))});
@@ -171,19 +182,57 @@ class WalkEstimate {
       touches.push_back({page_of(call.start), static_cast<double>(call.faults) * call.calls});
     if (!polled_.samples_faults) add_new_memory(touches);
     std::ranges::stable_sort(touches, {}, &Touch::page);
-    RangeCursor vmas(out_.vmas);
-    RangeCursor owned(now_.owned);
-    for (const Touch& touch : touches) {
-      const Vma* vma = vmas.at(touch.page);
-      if (vma == nullptr) continue;
-      if (groups_.empty() || groups_.back().end <= touch.page) open_group(touch.page, *vma, owned);
-      Group& group = groups_.back();
+    std::size_t next = 0;
+    for (Touch& touch : touches) {
+      while (next < segments_.size() && segments_[next].end <= touch.page) ++next;
+      if (next == segments_.size()) break;
+      touch.segment = next;  // the one behind it, where its own page is there
+      Group& group = groups_[segments_[next].group];
       group.touches.push_back(touch);
       group.faults += touch.faults;
       group.squares += touch.faults * touch.faults;
     }
+    for (Group& group : groups_) {
+      const std::uint64_t unit = group.anonymous && !group.huge ? kPage : kHugePage;
+      group.most =
+          std::min(group.room, static_cast<double>(unit) * (group.faults + kStandardErrors * std::sqrt(group.squares)));
+    }
+  }
+
+  void find_segments() {
+    RangeCursor owned(now_.owned);
     RangeCursor resident(out_.runs);
-    for (Group& group : groups_) find_room(group, resident);
+    std::map<std::tuple<bool, Owner, StackId>, std::size_t> of_line;
+    for (const Vma& vma : out_.vmas) {
+      std::size_t of_mapping = kNone;
+      for (std::uint64_t at = vma.start; at < vma.end;) {
+        const bool there = resident.at(at) != nullptr;
+        const OwnedRange* owner = owned.at(at);
+        if (owner == nullptr) owner = owned.at(at + kPage - 1);  // a block begins on the page
+        const std::uint64_t end =
+            std::min({vma.end, resident.boundary(at), page_after(std::min(owned.boundary(at), vma.end))});
+        if (!there) {
+          const bool anonymous = is_private_anonymous(vma);
+          std::size_t& group = owner == nullptr
+                                   ? of_mapping
+                                   : of_line.try_emplace({anonymous, owner->owner, owner->stack}, kNone).first->second;
+          add_segment(at, end, anonymous, group);
+        }
+        at = end;
+      }
+    }
+  }
+
+  void add_segment(std::uint64_t start, std::uint64_t end, bool anonymous, std::size_t& number) {
+    if (number == kNone) {
+      number = groups_.size();
+      groups_.push_back({.anonymous = anonymous});
+    }
+    Group& group = groups_[number];
+    group.segments.push_back(segments_.size());
+    group.room += static_cast<double>(end - start);
+    group.huge |= (start + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= end;
+    segments_.push_back({start, end, number});
   }
 
   // Where nobody samples faults, all that is new may have been touched.
@@ -203,37 +252,6 @@ class WalkEstimate {
     }
   }
 
-  void open_group(std::uint64_t page, const Vma& vma, RangeCursor<OwnedRange>& owned) {
-    const OwnedRange* owner = owned.at(page);
-    if (owner == nullptr) owner = owned.at(page + kPage - 1);  // a block begins on it
-    const bool anonymous = is_private_anonymous(vma);
-    Group group{.start = page, .end = owned.boundary(page), .anonymous = anonymous};
-    if (owner != nullptr)
-      group = {.start = page_of(owner->start), .end = page_after(owner->end), .anonymous = anonymous};
-    if (owner == nullptr) group.start = vma.start;
-    if (!groups_.empty()) group.start = std::max(group.start, groups_.back().end);
-    group.start = std::max(group.start, vma.start);
-    group.end = std::min(group.end, vma.end);
-    group.end = std::max(page_of(group.end), page + kPage);
-    groups_.push_back(std::move(group));
-  }
-
-  void find_room(Group& group, RangeCursor<ResidentRun>& resident) const {
-    bool huge = false;
-    for (std::uint64_t at = group.start; at < group.end;) {
-      const bool there = resident.at(at) != nullptr;
-      const std::uint64_t end = std::min(group.end, resident.boundary(at));
-      if (!there) {
-        group.absent.push_back({at, end});
-        group.room += static_cast<double>(end - at);
-        huge |= (at + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= end;
-      }
-      at = end;
-    }
-    const double unit = static_cast<double>(group.anonymous && huge ? kHugePage : group.anonymous ? kPage : kHugePage);
-    group.most = std::min(group.room, unit * (group.faults + kStandardErrors * std::sqrt(group.squares)));
-  }
-
   // Shares out what was polled and is not there yet over the groups, by their faults, up to what each can have.
   void grow(bool anonymous, std::int64_t polled_bytes, std::int64_t& open_bytes, std::int64_t& lost_bytes) {
     const std::int64_t missing = polled_bytes - resident_bytes(anonymous);
@@ -245,6 +263,7 @@ class WalkEstimate {
     for (Group& group : groups_)
       if (group.anonymous == anonymous && group.most > 0 && group.faults > 0) groups.push_back(&group);
     std::ranges::sort(groups, {}, [](const Group* group) { return group->most / group->faults; });
+    const std::size_t known_runs = new_runs_.size();
     double left = static_cast<double>(missing), faults = 0, squares = 0;
     for (const Group* group : groups) faults += group->faults;
     const double all_faults = faults;
@@ -255,6 +274,7 @@ class WalkEstimate {
       squares += group->squares;
     }
     for (Group* group : groups) fill(*group);
+    out_.runs.insert(out_.runs.end(), new_runs_.begin() + static_cast<std::ptrdiff_t>(known_runs), new_runs_.end());
     open_bytes = std::max<std::int64_t>(polled_bytes - resident_bytes(anonymous), 0);
     if (anonymous && all_faults > 0)
       out_.bytes_per_sample = static_cast<double>(missing - open_bytes) / all_faults * squares / all_faults;
@@ -262,39 +282,39 @@ class WalkEstimate {
 
   // From each fault on upwards, and what is left over from the start.
   void fill(Group& group) {
-    const auto pages = static_cast<std::int64_t>(std::llround(group.bytes / kPage));
-    std::int64_t left = pages;
-    double share = 0, taken = 0;
+    const auto all = static_cast<std::uint64_t>(std::llround(group.bytes / static_cast<double>(kPage))) * kPage;
+    std::uint64_t left = all;
+    std::size_t next = 0;
+    double due = 0;
     for (const Touch& touch : group.touches) {
-      share += static_cast<double>(pages) * touch.faults / group.faults;
-      const std::int64_t wanted = std::llround(share - taken);
-      const std::int64_t got = take_pages(group, touch.page, std::min(wanted, left));
-      taken += static_cast<double>(got);
-      left -= got;
+      due += static_cast<double>(all) * touch.faults / group.faults;
+      while (next < group.segments.size() && group.segments[next] < touch.segment) ++next;
+      const auto wanted = std::max(0.0, due - static_cast<double>(all - left));
+      left -= take(group, next, std::min(left, page_of(static_cast<std::uint64_t>(wanted))));
     }
-    take_pages(group, group.start, left);
+    next = 0;
+    take(group, next, left);
+    for (const std::size_t number : group.segments) {
+      const Segment& segment = segments_[number];
+      if (segment.filled == 0) continue;
+      new_runs_.push_back({.start = segment.start,
+                           .end = segment.start + segment.filled,
+                           .file = !group.anonymous,
+                           .exclusive = group.anonymous});
+    }
   }
 
-  // Of the absent pages from `from` on.
-  std::int64_t take_pages(Group& group, std::uint64_t from, std::int64_t count) {
-    const std::int64_t wanted = count;
-    std::vector<Range> rest;
-    for (const Range& range : group.absent) {
-      const std::uint64_t start = std::clamp(from, range.start, range.end);
-      const std::uint64_t end =
-          std::min(range.end, start + static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0)) * kPage);
-      if (start >= end) {
-        rest.push_back(range);
-        continue;
-      }
-      if (range.start < start) rest.push_back({range.start, start});
-      if (end < range.end) rest.push_back({end, range.end});
-      count -= length(start, end) / static_cast<std::int64_t>(kPage);
-      out_.runs.push_back({.start = start, .end = end, .file = !group.anonymous, .exclusive = group.anonymous});
-      new_runs_.push_back(out_.runs.back());
+  // From the group's segment number `next` on; leaves `next` at the first one that has room.
+  std::uint64_t take(const Group& group, std::size_t& next, std::uint64_t bytes) {
+    std::uint64_t taken = 0;
+    while (taken < bytes && next < group.segments.size()) {
+      Segment& segment = segments_[group.segments[next]];
+      const std::uint64_t part = std::min(bytes - taken, segment.room());
+      segment.filled += part;
+      taken += part;
+      if (segment.room() == 0) ++next;
     }
-    group.absent = std::move(rest);
-    return wanted - count;
+    return taken;
   }
 
   // What is live on pages of the heap that came since the walk: the counter of live bytes tells how much, or they are
@@ -399,6 +419,8 @@ class WalkEstimate {
   const Evidence& now_;
   const SinceWalk& since_;
   const PolledState& polled_;
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  std::vector<Segment> segments_;  // by address
   std::vector<Group> groups_;
   std::vector<ResidentRun> new_runs_;
   EstimatedWalk out_;
