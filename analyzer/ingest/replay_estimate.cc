@@ -88,12 +88,22 @@ void count_blocks(Evidence& evidence) {
 
 }  // namespace
 
+// What a program that takes itself down frees says nothing about what it held.
 void Replay::find_moments(Process& process) {
+  std::uint64_t left_ns = std::numeric_limits<std::uint64_t>::max();
+  for (const EventRecord& record : process.records) {
+    if (record.kind == trace::RecordKind::teardown || record.kind == trace::RecordKind::exit)
+      left_ns = std::min(left_ns, record.time_ns);
+    if (record.kind == trace::RecordKind::attach) left_ns = std::numeric_limits<std::uint64_t>::max();
+  }
+  std::vector<trace::Poll> polls = process.polls;
+  std::erase_if(
+      polls, [&](const trace::Poll& poll) { return poll.time_ns >= left_ns && poll.time_ns - left_ns < kTeardownNs; });
   std::vector<WalkMoment> walks;
   for (const Walk& walk : process.walks)
     if (const auto header = read_walk_header(walk.payload))
       walks.push_back({header->begin_ns, header->end_ns, header->statm_after_pages});
-  process.moments = moments_between_walks(process.polls, walks);
+  process.moments = moments_between_walks(polls, walks);
 }
 
 void Replay::note_mapping(Process& process, const trace::MapRecord& map) {

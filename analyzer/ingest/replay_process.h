@@ -18,6 +18,9 @@
 
 namespace whyrss {
 
+// A program that lives on so long after its runtime was taken down does something of its own (an embedded interpreter).
+inline constexpr std::uint64_t kTeardownNs = 2'000'000'000;
+
 struct Replay::Process {
   ProcessInput* input = nullptr;
   ProcessAccount* account = nullptr;

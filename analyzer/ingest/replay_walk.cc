@@ -37,9 +37,6 @@ bool visit_inherited(const EventRecord& record, std::uint64_t page_bytes, bool& 
   return true;
 }
 
-// A program that lives on so long after its runtime was taken down does something of its own (an embedded interpreter).
-constexpr std::uint64_t kTeardownNs = 2'000'000'000;
-
 }  // namespace
 
 // A runtime that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
