@@ -8,6 +8,7 @@
 #include "attribute/attribute.h"
 #include "attribute/estimated_walk.h"
 #include "ingest/estimate_moments.h"
+#include "ingest/not_looked_at.h"
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
 
@@ -23,18 +24,6 @@ bool is_private_memory(Cause cause) {
 }
 bool is_file_memory(Cause cause) { return cause == Cause::shared_memory || cause == Cause::file_cache; }
 
-void add_open(Account& account, std::int64_t bytes) {
-  if (bytes <= 0) return;
-  const auto found =
-      std::ranges::find(account.slices, Cause::not_looked_at, [](const Slice& slice) { return slice.site.cause; });
-  if (found != account.slices.end()) {
-    found->bytes += bytes;
-    found->exclusive_bytes += bytes;
-    return;
-  }
-  account.slices.push_back({.site = {.cause = Cause::not_looked_at}, .bytes = bytes, .exclusive_bytes = bytes});
-}
-
 // `lost_bytes` of these slices went, and nobody knows which.
 template <typename Belongs>
 void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
@@ -49,6 +38,7 @@ void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
   const auto noise = std::max(kNoiseBytes, static_cast<std::int64_t>(kNoisePart * static_cast<double>(bytes)));
   if (largest != nullptr && lost_bytes <= noise && lost_bytes < largest->bytes) {
     largest->bytes -= lost_bytes;
+    account.rss_bytes -= lost_bytes;
     largest->exclusive_bytes = std::min(largest->exclusive_bytes, largest->bytes);
     std::int64_t touched_bytes = 0;
     for (TouchShare& share : largest->touched) {
@@ -59,7 +49,8 @@ void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
     return;
   }
   std::erase_if(account.slices, [&](const Slice& slice) { return belongs(slice.site.cause); });
-  add_open(account, bytes - lost_bytes);
+  account.rss_bytes -= bytes;
+  add_not_looked_at(account, bytes - lost_bytes);
 }
 
 // How the growth is shared out over lines is told by samples, each of which stands for `bytes_per_sample`; 0: by none.
@@ -191,9 +182,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   Account account = attribute(evidence);
   take_off(account, walk.lost_anonymous_bytes, is_private_memory);
   take_off(account, walk.lost_shared_bytes, is_file_memory);
-  add_open(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
-  account.rss_bytes = 0;
-  for (const Slice& slice : account.slices) account.rss_bytes += slice.bytes;
+  add_not_looked_at(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
   account.estimated_from_s = seconds_since(settings_.origin_ns, std::max(process.walked_ns, process.attached_ns));
   const auto& accounts = process.account->accounts;
   add_variance(process.walked_ns == 0 ? Account{} : accounts[process.walked_account], walk.bytes_per_sample, account);

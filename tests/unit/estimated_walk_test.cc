@@ -8,6 +8,7 @@
 #include "attribute/address_space.h"
 #include "attribute/attribute.h"
 #include "ingest/estimate_moments.h"
+#include "ingest/high_water.h"
 
 namespace whyrss {
 namespace {
@@ -228,6 +229,37 @@ TEST(MomentsBetweenWalks, WithoutAnyWalkPollsAreAllThereIs) {
   const std::vector<WalkMoment> late{{.begin_ns = 900'000'000, .end_ns = 900'000'001, .rss_pages = 30 * kMiBPages}};
   EXPECT_EQ(sizes_of(moments_between_walks(polls_of({5, 5, 60, 50}), late)), (std::vector<std::uint64_t>{60}));
   EXPECT_TRUE(moments_between_walks(polls_of({5, 5, 20}), late).empty());
+}
+
+Account account_of(double time_s, std::int64_t bytes) {
+  Account account{.time_s = time_s, .rss_bytes = bytes, .pymalloc = {}, .slices = {}};
+  account.slices.push_back({.site = {.cause = Cause::heap_live}, .bytes = bytes});
+  return account;
+}
+
+TEST(HighWater, WhatNobodySawIsNotLookedAt) {
+  ProcessAccount process;
+  process.accounts = {account_of(1, 10 * kMiB), account_of(2, 50 * kMiB), account_of(3, 20 * kMiB)};
+  process.high_water_bytes = 80 * kMiB;
+  settle_high_water(process);
+  ASSERT_EQ(process.accounts.size(), 4U);
+  const Account& peak = process.accounts[1];
+  EXPECT_EQ(peak.rss_bytes, 80 * kMiB);
+  EXPECT_LT(peak.time_s, 2);
+  EXPECT_EQ(peak.estimated_from_s, 1);
+  ASSERT_EQ(peak.slices.size(), 2U);
+  EXPECT_EQ(peak.slices[1].site.cause, Cause::not_looked_at);
+  EXPECT_EQ(peak.slices[1].bytes, 30 * kMiB);
+}
+
+TEST(HighWater, IsAtLeastWhatWasSeenAndSmallDifferencesAreNoise) {
+  ProcessAccount process;
+  process.accounts = {account_of(1, 50 * kMiB)};
+  process.polls = {{.time_s = 2, .rss_bytes = 60 * kMiB}};
+  process.high_water_bytes = 51 * kMiB;
+  settle_high_water(process);
+  EXPECT_EQ(process.high_water_bytes, 60 * kMiB);
+  EXPECT_EQ(process.accounts.size(), 1U);
 }
 
 }  // namespace
