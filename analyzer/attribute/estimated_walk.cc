@@ -27,6 +27,7 @@ bool is_anonymous_page(const ResidentRun& run) { return !run.file; }
 struct Segment {
   std::uint64_t start = 0, end = 0;
   std::size_t group = 0;
+  bool is_new = false;       // of a known owner, where nothing was mapped at the walk, or what was is given back
   std::uint64_t filled = 0;  // bytes from the start on that are taken to be resident
 
   [[nodiscard]] std::uint64_t room() const { return end - start - filled; }
@@ -43,6 +44,7 @@ struct Touch {
 // true of the pages that were seen to be touched goes for the others.
 struct Group {
   bool anonymous = true;
+  StackId stack = kEmptyStack;          // of the line
   std::vector<std::size_t> segments{};  // by address
   std::vector<Touch> touches{};         // by page
   double faults = 0, squares = 0;
@@ -180,7 +182,6 @@ class WalkEstimate {
       touches.push_back({sample.page, static_cast<double>(std::max<std::uint32_t>(sample.weight, 1))});
     for (const KernelTouch& call : since_.by_kernel)
       touches.push_back({page_of(call.start), static_cast<double>(call.faults) * call.calls});
-    if (!polled_.samples_faults) add_new_memory(touches);
     std::ranges::stable_sort(touches, {}, &Touch::page);
     std::size_t next = 0;
     for (Touch& touch : touches) {
@@ -202,6 +203,8 @@ class WalkEstimate {
   void find_segments() {
     RangeCursor owned(now_.owned);
     RangeCursor resident(out_.runs);
+    RangeCursor walked(walked_.vmas);
+    RangeCursor gone(since_.gone);
     std::map<std::tuple<bool, Owner, StackId>, std::size_t> of_line;
     for (const Vma& vma : out_.vmas) {
       std::size_t of_mapping = kNone;
@@ -209,47 +212,33 @@ class WalkEstimate {
         const bool there = resident.at(at) != nullptr;
         const OwnedRange* owner = owned.at(at);
         if (owner == nullptr) owner = owned.at(at + kPage - 1);  // a block begins on the page
-        const std::uint64_t end =
-            std::min({vma.end, resident.boundary(at), page_after(std::min(owned.boundary(at), vma.end))});
-        if (!there) {
-          const bool anonymous = is_private_anonymous(vma);
-          std::size_t& group = owner == nullptr
-                                   ? of_mapping
-                                   : of_line.try_emplace({anonymous, owner->owner, owner->stack}, kNone).first->second;
-          add_segment(at, end, anonymous, group);
-        }
-        at = end;
+        const bool was_mapped = walked.at(at) != nullptr, given_back = gone.at(at) != nullptr;
+        const std::uint64_t end = std::min({vma.end, resident.boundary(at), walked.boundary(at),
+                                            page_after(std::min(gone.boundary(at), vma.end)),
+                                            page_after(std::min(owned.boundary(at), vma.end))});
+        if (!there)
+          add_segment(
+              {.start = at, .end = end, .is_new = !was_mapped || given_back}, is_private_anonymous(vma), owner,
+              owner == nullptr
+                  ? of_mapping
+                  : of_line.try_emplace({is_private_anonymous(vma), owner->owner, owner->stack}, kNone).first->second);
+        at = std::max(end, at + kPage);
       }
     }
   }
 
-  void add_segment(std::uint64_t start, std::uint64_t end, bool anonymous, std::size_t& number) {
+  void add_segment(Segment segment, bool anonymous, const OwnedRange* owner, std::size_t& number) {
     if (number == kNone) {
       number = groups_.size();
-      groups_.push_back({.anonymous = anonymous});
+      groups_.push_back({.anonymous = anonymous, .stack = owner == nullptr ? kEmptyStack : owner->stack});
     }
     Group& group = groups_[number];
+    segment.group = number;
+    segment.is_new &= owner != nullptr && owner->owner != Owner::whyrss;
     group.segments.push_back(segments_.size());
-    group.room += static_cast<double>(end - start);
-    group.huge |= (start + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= end;
-    segments_.push_back({start, end, number});
-  }
-
-  // Where nobody samples faults, all that is new may have been touched.
-  void add_new_memory(std::vector<Touch>& touches) const {
-    RangeCursor walked(walked_.vmas);
-    RangeCursor gone(since_.gone);
-    for (const OwnedRange& range : now_.owned) {
-      if (range.owner == Owner::whyrss) continue;
-      double bytes = 0;
-      for (std::uint64_t at = page_of(range.start); at < range.end;) {
-        const bool is_new = walked.at(at) == nullptr || gone.at(at) != nullptr;
-        const std::uint64_t end = std::min({range.end, walked.boundary(at), gone.boundary(at)});
-        if (is_new) bytes += static_cast<double>(end - at);
-        at = end;
-      }
-      if (bytes > 0) touches.push_back({page_of(range.start), bytes / kPage});
-    }
+    group.room += static_cast<double>(segment.end - segment.start);
+    group.huge |= (segment.start + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= segment.end;
+    segments_.push_back(segment);
   }
 
   // Shares out what was polled and is not there yet over the groups, by their faults, up to what each can have.
@@ -274,6 +263,13 @@ class WalkEstimate {
       squares += group->squares;
     }
     for (Group* group : groups) fill(*group);
+    if (left >= kPage) take_new_memory(anonymous, left);
+    for (const Segment& segment : segments_)
+      if (segment.filled > 0 && groups_[segment.group].anonymous == anonymous)
+        new_runs_.push_back({.start = segment.start,
+                             .end = segment.start + segment.filled,
+                             .file = !anonymous,
+                             .exclusive = anonymous});
     out_.runs.insert(out_.runs.end(), new_runs_.begin() + static_cast<std::ptrdiff_t>(known_runs), new_runs_.end());
     open_bytes = std::max<std::int64_t>(polled_bytes - resident_bytes(anonymous), 0);
     if (anonymous && all_faults > 0)
@@ -294,13 +290,32 @@ class WalkEstimate {
     }
     next = 0;
     take(group, next, left);
-    for (const std::size_t number : group.segments) {
-      const Segment& segment = segments_[number];
-      if (segment.filled == 0) continue;
-      new_runs_.push_back({.start = segment.start,
-                           .end = segment.start + segment.filled,
-                           .file = !group.anonymous,
-                           .exclusive = group.anonymous});
+  }
+
+  // What no sampled fault explains may be in new memory: pages of 2 MiB take few faults, and where none are sampled
+  // there is nothing else to go by. How much of it is in each is certain only as far as it fills them all.
+  void take_new_memory(bool anonymous, double bytes) {
+    std::vector<std::size_t> likely;
+    double room = 0;
+    for (std::size_t i = 0; i < segments_.size(); ++i) {
+      const Segment& segment = segments_[i];
+      const Group& group = groups_[segment.group];
+      if (!segment.is_new || group.anonymous != anonymous || (polled_.samples_faults && !group.huge)) continue;
+      likely.push_back(i);
+      room += static_cast<double>(segment.room());
+    }
+    if (room <= 0) return;
+    const double part = std::min(1.0, bytes / room);
+    std::map<StackId, double> taken;
+    for (const std::size_t i : likely) {
+      const auto more = page_of(static_cast<std::uint64_t>(static_cast<double>(segments_[i].room()) * part));
+      segments_[i].filled += more;
+      taken[groups_[segments_[i].group].stack] += static_cast<double>(more);
+    }
+    if (taken.size() == 1) return;
+    for (const auto& [stack, more] : taken) {
+      const double error = std::min(more, std::max(0.0, room - bytes));
+      out_.unsampled_variances[stack] += error * error;
     }
   }
 

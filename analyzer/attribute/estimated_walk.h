@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -35,7 +36,9 @@ struct EstimatedWalk {
   std::int64_t open_anonymous_bytes = 0, open_shared_bytes = 0;
   // More is there by events than was polled: what of it went is not known.
   std::int64_t lost_anonymous_bytes = 0, lost_shared_bytes = 0;
-  double bytes_per_sample = 0;  // of what came since the walk; 0: nothing did
+  double bytes_per_sample = 0;  // of what came since the walk, as far as samples tell it
+  // By the call that made it: of what is likely to be in new memory, though no sample tells so, in bytes squared.
+  std::map<StackId, double> unsampled_variances{};
 };
 
 // `walked`: of the last walk. `now`: owned, held_blocks and small_blocks of the moment; nothing else of it is used.

@@ -53,8 +53,8 @@ void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
   add_not_looked_at(account, bytes - lost_bytes);
 }
 
-// How the growth is shared out over lines is told by samples, each of which stands for `bytes_per_sample`; 0: by none.
-void add_variance(const Account& walked, double bytes_per_sample, Account& estimate) {
+// How the growth is shared out over lines is told by samples, and by what is new.
+void add_variance(const Account& walked, const EstimatedWalk& walk, Account& estimate) {
   std::map<Site, std::int64_t> before;
   for (const Slice& slice : walked.slices) before[slice.site] = slice.bytes;
   double grown = 0;
@@ -64,9 +64,11 @@ void add_variance(const Account& walked, double bytes_per_sample, Account& estim
   };
   for (const Slice& slice : estimate.slices) grown += growth_of(slice);
   for (Slice& slice : estimate.slices) {
-    if (slice.site.cause == Cause::not_looked_at) continue;
     const double growth = growth_of(slice);
-    slice.variance += growth * (bytes_per_sample > 0 ? bytes_per_sample * (1 - growth / grown) : growth);
+    if (growth <= 0 || slice.site.cause == Cause::not_looked_at) continue;
+    slice.variance += growth * walk.bytes_per_sample * (1 - growth / grown);
+    const auto unsampled = walk.unsampled_variances.find(slice.site.stack);
+    if (unsampled != walk.unsampled_variances.end()) slice.variance += std::min(unsampled->second, growth * growth);
   }
 }
 
@@ -185,7 +187,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   add_not_looked_at(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
   account.estimated_from_s = seconds_since(settings_.origin_ns, std::max(process.walked_ns, process.attached_ns));
   const auto& accounts = process.account->accounts;
-  add_variance(process.walked_ns == 0 ? Account{} : accounts[process.walked_account], walk.bytes_per_sample, account);
+  add_variance(process.walked_ns == 0 ? Account{} : accounts[process.walked_account], walk, account);
   std::ranges::stable_sort(account.slices, std::ranges::greater{}, &Slice::bytes);
   process.account->accounts.push_back(std::move(account));
 }

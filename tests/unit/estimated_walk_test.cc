@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "attribute/address_space.h"
@@ -139,6 +140,21 @@ TEST_F(EstimatedWalkTest, WithoutSampledFaultsNewBlocksAreLikely) {
   const EstimatedWalk walk = estimate(40 * kMiB, false);
   EXPECT_EQ(bytes_of(walk).at(kSecond), 30 * kMiB);
   EXPECT_EQ(walk.open_anonymous_bytes, 0);
+}
+
+// A page of 2 MiB is one fault.
+TEST_F(EstimatedWalkTest, WhatNoSampleTellsMayBeInHugePagesOfNewMemory) {
+  space_.allocate(page(200 * kMiBPages), 30 * kMiB, kSecond);
+  EstimatedWalk walk = estimate(40 * kMiB);
+  EXPECT_EQ(bytes_of(walk).at(kSecond), 30 * kMiB);
+  EXPECT_TRUE(walk.unsampled_variances.empty());
+  constexpr auto kThird = StackId{7};
+  space_.allocate(page(300 * kMiBPages), 30 * kMiB, kThird);
+  walk = estimate(40 * kMiB);
+  EXPECT_EQ(bytes_of(walk).at(kThird), 15 * kMiB);
+  EXPECT_NEAR(std::sqrt(walk.unsampled_variances.at(kThird)), 15. * kMiB, kPage);
+  walk = estimate(69 * kMiB);
+  EXPECT_NEAR(std::sqrt(walk.unsampled_variances.at(kThird)), 1. * kMiB, kPage) << "both are nearly full";
 }
 
 TEST_F(EstimatedWalkTest, AMappingThatWasReplacedShowsNothingOfTheOldOne) {
