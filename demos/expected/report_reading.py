@@ -1,5 +1,6 @@
 """Reads the JSON report of a recording: processes, causes, sites, lines. Sizes are bytes; no figure depends on time."""
 import os
+import re
 
 
 def cause(process, slug):
@@ -21,6 +22,70 @@ def assert_conserved(report):
             assert found == process["rss"][total], (process["pid"], process["command"], moment)
         for entry in process["causes"]:
             assert sum(site["growth"] for site in entry["sites"]) == entry["growth"]["rss"], (process["pid"], entry["cause"])
+
+
+# The cause whose growth a verdict's headline tells.
+TOLD_CAUSES = {"heap-growth": "heap_live", "heap-retained": "heap_retained", "heap-fragmented": "heap_slack",
+               "lazy-free-growth": "lazy_free", "file-cache-growth": "file_cache"}
+
+
+def contradictions(report):
+    """Figures of a report that must be the same wherever they stand, and are not."""
+    found = []
+
+    def expect(holds, *what):
+        if not holds:
+            found.append(" ".join(map(str, what)))
+
+    end = report["interval"]["to_s"]
+    walked = {process["pid"]: process for process in report["processes"] if process["causes"]}
+    for pid, process in walked.items():
+        for total in ("rss", "uss"):
+            figure = process[total]
+            expect(figure["peak"] >= max(figure["first"], figure["last"]), pid, total, figure)
+        expect(process["rss"]["high_water"] >= process["rss"]["peak"], pid, "VmHWM", process["rss"])
+        expect(process["pss"]["last"] is None or process["pss"]["last"] <= process["rss"]["last"], pid, "PSS", process["pss"])
+        for name, moment in process["moments"].items():
+            expect(moment is None or moment["looked_s"] <= moment["time_s"] <= max(end, moment["time_s"]), pid, name, moment)
+    family = report["family"]
+    accounting, peak = family["accounting"], family["accounting"]["at_peak"]
+    expect(accounting["rss_sum"] >= family["rss_sum"]["peak"] >= family["rss_sum"]["last"], "RSS summed", family["rss_sum"])
+    if peak is not None:
+        expect(peak["rss_sum"] == sum(entry["rss"] for entry in peak["processes"]), "RSS of the peak's processes")
+        expect(peak["rss_sum"] <= accounting["rss_sum"], "RSS at the peak", peak["rss_sum"])
+        if peak["pss_sum"] is not None:
+            expect(peak["pss_sum"] <= family["pss"]["peak"], "PSS at the peak", peak["pss_sum"], family["pss"])
+    for verdict in report["verdicts"]:
+        slug = TOLD_CAUSES.get(verdict["id"]) or verdict["evidence"].get("cause")
+        growth = verdict["evidence"].get("growth_bytes")
+        if growth is not None and slug and verdict["pid"] in walked and verdict["id"] != "cause-growth":
+            told = cause(walked[verdict["pid"]], slug)["growth"]["rss"]
+            expect(growth == told, verdict["id"], verdict["pid"], growth, told)
+    return found
+
+
+def mib(size):
+    return f"{size / (1 << 20):.1f}"
+
+
+def contradictions_in_text(report, text):
+    """What the text of the same report says otherwise."""
+    found = []
+    for process in report["processes"]:
+        head = re.search(rf"^.*\(pid {process['pid']}\)   RSS ([+-]?)([\d.]+) (B|KiB|MiB|GiB) in ", text, re.MULTILINE)
+        if head and process["causes"]:
+            unit = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[head[3]]
+            told = float(head[2]) * unit * (-1 if head[1] == "-" else 1)
+            growth = process["rss"]["last"] - process["rss"]["first"]
+            if abs(told - growth) > 0.51 * unit:
+                found.append(f"pid {process['pid']}: RSS {head[0]}, not {growth}")
+        row = re.search(rf"^ +{process['pid']}  (?:start|fork of \d+|child of \d+|\S+) .*$", text, re.MULTILINE)
+        if row and process["causes"] and mib(process["rss"]["last"]) not in row[0].split():
+            found.append(f"pid {process['pid']}: {row[0]}")
+    for verdict in report["verdicts"]:
+        if verdict["severity"] == "problem" and verdict["headline"] not in text:
+            found.append(f"not in the text: {verdict['headline']}")
+    return found
 
 
 def marked_line(script, marker):

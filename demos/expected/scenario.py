@@ -11,7 +11,8 @@ import shutil
 import subprocess
 from collections.abc import Callable
 
-from .report_reading import assert_conserved, bytes_by_line, cause, marked_line, touched_bytes, verdicts
+from .report_reading import (assert_conserved, bytes_by_line, cause, contradictions, contradictions_in_text, marked_line,
+                             touched_bytes, verdicts)
 
 PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "scenarios"
 MIB = 1 << 20
@@ -214,6 +215,11 @@ class Account:
                 grown += growth
                 unknown += growth if entry["cause"] == "unknown" else 0
         return grown, unknown
+
+    def state_one_truth(self, text):
+        """The same figures stand wherever the report and its text tell them."""
+        for found in contradictions(self.report) + contradictions_in_text(self.report, text):
+            self.expect(False, f"told otherwise elsewhere: {found}")
 
     def state_common(self, lost=0):
         """What holds for every scenario: bytes are conserved, next to nothing is unknown, nothing was lost."""

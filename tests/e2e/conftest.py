@@ -17,6 +17,7 @@ import pool_reader
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))  # tests import constants from programs that import whyrss.py
 sys.path.append(str(ROOT / "demos"))  # what reads reports
+from expected.report_reading import contradictions  # noqa: E402
 PATIENCE_S = 120  # for one command, and for a state to be reached
 
 
@@ -63,7 +64,9 @@ class Whyrss:
         """The JSON report of a recording."""
         result = self.run("report", recording, "--format", "json")
         assert result.returncode == 0, result.stderr
-        return json.loads(result.stdout)
+        report = json.loads(result.stdout)
+        assert not contradictions(report)
+        return report
 
     def finished_report(self, recording):
         """The JSON report, once the recording is complete."""
