@@ -26,7 +26,7 @@ void deallocate_code(void* code) { free_code(code, g_python.code_dealloc); }
 // (finalize_modules in CPython's pylifecycle.c, PyImport_Cleanup in 3.8).
 void deallocate_module(void* module) {
   if (g_python.is_finalizing() != 0) {
-    observe_teardown();
+    observe_teardown(trace::Teardown::runtime);
     look_at_end();
   }
   g_python.module_dealloc(module);
