@@ -75,6 +75,10 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
 // Generations of the process whose interpreter, or that itself, has begun its teardown; a forked child has another.
 constinit std::atomic<std::uint64_t> g_runtime_torn_down{0}, g_torn_down{0};
 constinit std::atomic<std::uint32_t> g_runtime_ms{0};  // when the interpreter was seen at it last
+// Generation of the process that has told the end of a script, and when it did so last.
+constinit std::atomic<std::uint64_t> g_script_ended{0};
+constinit std::atomic<std::uint32_t> g_script_ms{0};
+constexpr std::uint32_t kScriptGapMs = 1000;
 // A program that ends later than that has outlived its interpreter.
 constexpr std::uint32_t kOutlivesMs = 2000;
 
@@ -131,7 +135,8 @@ void last_look(ThreadState& thread, std::uint64_t pages) noexcept {
 void tear_down(ThreadState& thread, std::int32_t what) noexcept {
   flush_counts(thread);
   const trace::ProcessSlot* slot = trace::is_kernel_closed() ? nullptr : slot_of(thread);
-  if (!trace::is_kernel_closed()) tell_allocator_stats(thread, trace::StatsMoment::end);
+  if (what != trace::Teardown::script && !trace::is_kernel_closed())
+    tell_allocator_stats(thread, trace::StatsMoment::end);
   const std::uint64_t pages = slot == nullptr ? 0 : resident_pages();
   const bool moved = slot != nullptr && has_moved(*slot, pages);
   if (slot != nullptr && !moved) what |= trace::Teardown::unmoved;
@@ -142,6 +147,14 @@ void tear_down(ThreadState& thread, std::int32_t what) noexcept {
                             .stack_id = trace::kNoStack,
                             .tid = thread.writer.tid});
   if (moved) last_look(thread, pages);
+}
+
+void observe_end_of_script(ThreadState& thread) noexcept {
+  const std::uint32_t now = now_ms();
+  const bool again = g_script_ended.exchange(thread.generation) == thread.generation;
+  if (again && now - g_script_ms.load(std::memory_order_relaxed) < kScriptGapMs) return;
+  g_script_ms.store(now, std::memory_order_relaxed);
+  tear_down(thread, trace::Teardown::script);
 }
 
 void note_untraced_child(ThreadState& thread) noexcept {
@@ -286,6 +299,7 @@ void observe_teardown(std::int32_t what) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return;
   ThreadState& thread = event.thread();
+  if (what == trace::Teardown::script) return observe_end_of_script(thread);
   const bool of_runtime = what == trace::Teardown::runtime;
   const bool was_down = is_runtime_down(thread);
   if (of_runtime) g_runtime_ms.store(now_ms(), std::memory_order_relaxed);

@@ -50,7 +50,8 @@ void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t p
 void observe_exec(std::string_view program) noexcept;
 void observe_exec_failed(std::string_view program) noexcept;
 // What the program kept is about to be freed, or left: the reader gets a bounded moment for its last look, and looks no
-// more on its own. Once per process, and once per interpreter that takes itself down; `what` of trace::Teardown.
+// more on its own. Once each for the process and its interpreter; `what` of trace::Teardown. The end of a script asks
+// for the look only, once a second at most.
 void observe_teardown(std::int32_t what) noexcept;
 // About to leave; the last look is taken where no teardown has been told a moment ago.
 void observe_exit(int status) noexcept;

@@ -29,6 +29,8 @@ struct Interpreter {
   int (*is_finalizing)();
   const void* (*first_interpreter)();
   const void* (*next_interpreter)(const void*);
+  const void* (*first_thread)(const void*);  // of an interpreter, its state
+  const void* (*next_thread)(const void*);
 
   std::byte* code_type;
   const std::byte* unicode_type;
