@@ -45,7 +45,9 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
   std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
   load_records(*process);
+  find_teardown(*process);
   leave_out_teardown(*process);
+  if (const auto time_ns = teardown_ns(*process)) account.teardown_s = seconds_since(settings_.origin_ns, *time_ns);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
     clock_.add(runs);
     process->merge.emplace(input.events, input.stream, process->records);
@@ -308,6 +310,7 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       break;
     case RecordKind::teardown:
     case RecordKind::exit:
+      if (is_end_of_script(record)) break;
       process.account->has_left |= record.kind == RecordKind::exit;
       process.account->left_s = seconds_since(settings_.origin_ns, record.time_ns);
       break;

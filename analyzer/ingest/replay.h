@@ -60,7 +60,9 @@ class Replay {
   };
 
   void load_records(Process& process);
+  static void find_teardown(Process& process);
   static void leave_out_teardown(Process& process);
+  static std::optional<std::uint64_t> teardown_ns(const Process& process);
   void play_next(Process& process);
   void begin_look(Process& process, std::uint64_t time_ns);
   static bool next_walk_shows(Process& process, std::uint64_t start, std::uint64_t size_bytes, bool anonymous);

@@ -198,6 +198,9 @@ struct ProcessAccount {
   double born_s = 0;
   std::optional<double> ended_s;
   std::optional<double> left_s;  // when it had begun to leave, and the last reading of it was taken
+  // When it began to free what it had kept (main returned, exit() was called, its interpreter finalises), with the look
+  // that it asked for then; when it called _exit(), where it did nothing like that. Nothing: it was ended, or lives on.
+  std::optional<double> teardown_s;
   std::string end_signal;        // SIGKILL ...; "": by none, or not known
   bool has_left = false;         // it said itself that it ends
   bool traced = false;           // the shim was in it; else causes come from the kernel alone

@@ -264,6 +264,7 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
           {"born", account.born_by_fork ? "fork" : "exec"},
           {"born_s", account.born_s},
           {"ended_s", optional_json(account.ended_s)},
+          {"teardown_s", optional_json(account.teardown_s)},
           {"traced", account.traced ? "full" : "kernel"},
           {"command", account.command},
           {"exe", account.exe},
