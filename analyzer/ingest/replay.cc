@@ -148,6 +148,8 @@ void Replay::run() {
           process->most_underflowed_pages));
     if (process->damaged_walks > 0)
       process->account->notes.push_back(fmt::format("{} page walks are damaged", process->damaged_walks));
+    process->account->unseen_s = unseen_s(*process);
+    process->account->high_water_at_least = process->account->unseen_s != 0 || !process->account->teardown_s;
     std::ranges::stable_sort(process->account->copies, {}, &CowSlice::time_s);
     std::ranges::stable_sort(process->account->sharing, {}, &SharingChange::time_s);
   }

@@ -256,7 +256,10 @@ Json pymalloc_json(const ProcessView& process) {
 Json process_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
+  rss["last_s"] = optional_json(process.last_s);
+  rss["peak_s"] = optional_json(process.peak_s);
   rss["high_water"] = account.high_water_bytes > 0 ? Json(account.high_water_bytes) : Json(nullptr);
+  rss["high_water_at_least"] = account.high_water_at_least;
   Json causes = Json::array();
   for (const CauseView& cause : process.causes) causes.push_back(cause_json(stacks, cause, top));
   return {{"pid", account.pid},
@@ -265,6 +268,7 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
           {"born_s", account.born_s},
           {"ended_s", optional_json(account.ended_s)},
           {"teardown_s", optional_json(account.teardown_s)},
+          {"unseen_s", optional_json(account.unseen_s)},
           {"traced", account.traced ? "full" : "kernel"},
           {"command", account.command},
           {"exe", account.exe},

@@ -10,6 +10,7 @@
 #include "report/format.h"
 #include "report/process_text.h"
 #include "report/sections.h"
+#include "report/verdict_thresholds.h"
 
 namespace whyrss {
 namespace {
@@ -39,6 +40,25 @@ std::string headline_line(const Verdict& verdict, const TextStyle& style) {
   return "  " + shown + pad + "  " + printable(verdict.headline) + "\n";
 }
 
+// When it had most, by looks and polls.
+RssPoint highest_point(const ProcessView& process) {
+  RssPoint highest{.time_s = process.peak_s.value_or(0), .rss_bytes = process.rss.peak};
+  for (const RssPoint& poll : process.account->polls)
+    if (poll.time_s >= process.interval.from_s && poll.time_s <= process.interval.to_s &&
+        poll.rss_bytes > highest.rss_bytes)
+      highest = poll;
+  return highest;
+}
+
+// What has ended had a peak before: both, where they differ.
+std::string peak_and_end(const ProcessView& process) {
+  if (!process.account->ended_s || !process.last_s) return "";
+  const RssPoint highest = highest_point(process);
+  if (highest.rss_bytes - process.rss.last < kNamedGrowthBytes) return "";
+  return fmt::format("; {} at its peak at {}, {} at its end at {}", size_text(highest.rss_bytes),
+                     seconds_text(highest.time_s), size_text(process.rss.last), seconds_text(*process.last_s));
+}
+
 std::string process_line(const ProcessView& process, const TextStyle& style) {
   const ProcessAccount& account = *process.account;
   const Interval& interval = process.interval;
@@ -46,8 +66,8 @@ std::string process_line(const ProcessView& process, const TextStyle& style) {
   const double to_s = std::max(from_s, std::min(interval.to_s, account.ended_s.value_or(interval.to_s)));
   const std::string name = fmt::format("{} (pid {})", command_text(account.command), account.pid);
   const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
-  return fmt::format("{}{}{}   RSS {} in {}\n", style.colour ? "\033[1m" : "", name, style.colour ? kReset : "", growth,
-                     seconds_text(to_s - from_s));
+  return fmt::format("{}{}{}   RSS {} in {}{}\n", style.colour ? "\033[1m" : "", name, style.colour ? kReset : "",
+                     growth, seconds_text(to_s - from_s), peak_and_end(process));
 }
 
 std::string wrapped(const std::string& text, const std::string& indent) {

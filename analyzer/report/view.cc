@@ -161,6 +161,8 @@ ProcessView process_view(const RecordingAccount& recording, const ProcessAccount
   }
   const auto rss = [](const Account* account) { return account == nullptr ? 0 : account->rss_bytes; };
   view.rss = {rss(first), rss(last), rss(peak)};
+  if (last != nullptr) view.last_s = last->time_s;
+  if (peak != nullptr) view.peak_s = peak->time_s;
   view.uss.first = sum_causes(first).exclusive_sum;
   view.uss.last = sum_causes(last).exclusive_sum;
   view.pss = pss_figure(recording, process, interval);

@@ -84,6 +84,7 @@ struct ProcessView {
   Interval interval;    // its own: up to its looks nearest to the edges of phases
   bool walked = false;  // else rss, uss and causes are not known
   Figure rss, uss;
+  std::optional<double> last_s, peak_s;  // when it was looked at for rss.last and rss.peak
   ReadFigure pss;
   std::optional<std::int64_t> swap, hugetlb, page_tables;  // at the interval's end
   std::vector<CauseView> causes;                           // largest growth first
