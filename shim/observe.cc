@@ -107,7 +107,7 @@ void note_given_up(ThreadState& thread, std::size_t size_bytes) noexcept {
   g_given_up_ms.store(now_ms(), std::memory_order_relaxed);
 }
 
-// Whether a look at a process that is about to leave would show something new.
+// Since the last look.
 bool has_moved(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
   const std::uint64_t walked = slot.walked_rss_pages.load(std::memory_order_relaxed);
   // Copies of inherited pages move no RSS, but each is a fault. What was freed, and is kept by the allocator, moves
@@ -117,13 +117,17 @@ bool has_moved(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
   const auto live_kib =
       static_cast<std::int32_t>(static_cast<std::uint32_t>(slot.live_bytes.load(std::memory_order_relaxed) / 1024) -
                                 slot.walked_live_kib.load(std::memory_order_relaxed));
-  const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
-                     faults > static_cast<std::int32_t>(kWorthLookingPages) ||
-                     std::abs(live_kib) > static_cast<std::int32_t>(kWorthLookingPages * kPageBytes / 1024) ||
-                     given_up_unseen(slot) / kPageBytes > kWorthLookingPages;
+  return (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
+         faults > static_cast<std::int32_t>(kWorthLookingPages) ||
+         std::abs(live_kib) > static_cast<std::int32_t>(kWorthLookingPages * kPageBytes / 1024) ||
+         given_up_unseen(slot) / kPageBytes > kWorthLookingPages;
+}
+
+// Whether a look at a process that is about to leave would show something new.
+bool is_worth_last_look(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
   // Other threads may have freed more than they have told yet.
   const std::uint32_t since_ms = now_ms() - slot.walked_ms.load();
-  return moved || (pages >= kWorthLookingAgainPages && since_ms >= kLongSinceMs);
+  return has_moved(slot, pages) || (pages >= kWorthLookingAgainPages && since_ms >= kLongSinceMs);
 }
 
 // The last look at it.
@@ -138,7 +142,7 @@ void tear_down(ThreadState& thread, std::int32_t what) noexcept {
   if (what != trace::Teardown::script && !trace::is_kernel_closed())
     tell_allocator_stats(thread, trace::StatsMoment::end);
   const std::uint64_t pages = slot == nullptr ? 0 : resident_pages();
-  const bool moved = slot != nullptr && has_moved(*slot, pages);
+  const bool moved = slot != nullptr && is_worth_last_look(*slot, pages);
   if (slot != nullptr && !moved) what |= trace::Teardown::unmoved;
   emit(thread, trace::RecordKind::teardown,
        trace::ProcessRecord{.header = {},
@@ -152,9 +156,20 @@ void tear_down(ThreadState& thread, std::int32_t what) noexcept {
 void observe_end_of_script(ThreadState& thread) noexcept {
   const std::uint32_t now = now_ms();
   const bool again = g_script_ended.exchange(thread.generation) == thread.generation;
-  if (again && now - g_script_ms.load(std::memory_order_relaxed) < kScriptGapMs) return;
+  if (again && now - g_script_ms.load(std::memory_order_relaxed) < kScriptGapMs) {
+    // Its parts may be freed one by one; but if something was done since, it was another script.
+    const trace::ProcessSlot* slot = slot_of(thread);
+    if (slot == nullptr || has_moved(*slot, resident_pages())) g_script_ended.store(0, std::memory_order_relaxed);
+    return;
+  }
   g_script_ms.store(now, std::memory_order_relaxed);
   tear_down(thread, trace::Teardown::script);
+}
+
+// Whether the end of the interpreter began with the end of its last script.
+bool has_script_ended(const ThreadState& thread) noexcept {
+  return g_script_ended.load(std::memory_order_relaxed) == thread.generation &&
+         now_ms() - g_script_ms.load(std::memory_order_relaxed) < kOutlivesMs;
 }
 
 void note_untraced_child(ThreadState& thread) noexcept {
@@ -303,6 +318,7 @@ void observe_teardown(std::int32_t what) noexcept {
   const bool of_runtime = what == trace::Teardown::runtime;
   const bool was_down = is_runtime_down(thread);
   if (of_runtime) g_runtime_ms.store(now_ms(), std::memory_order_relaxed);
+  if (of_runtime && has_script_ended(thread)) what |= trace::Teardown::script;
   std::atomic<std::uint64_t>& done = of_runtime ? g_runtime_torn_down : g_torn_down;
   if (done.exchange(thread.generation) != thread.generation && !was_down) tear_down(thread, what);
 }
@@ -354,7 +370,7 @@ void last_walk_before_filter(ThreadState& thread) noexcept {
   flush_counts(thread);
   const trace::ProcessSlot* slot = slot_of(thread);
   const std::uint64_t pages = resident_pages();
-  if (slot != nullptr && has_moved(*slot, pages)) last_look(thread, pages);
+  if (slot != nullptr && is_worth_last_look(*slot, pages)) last_look(thread, pages);
   trace::ring_doorbell(thread.writer.pool);
 }
 

@@ -26,11 +26,13 @@ bool has_other_threads() noexcept {
 
 }  // namespace
 
-void note_end_of_script() noexcept {
+bool is_end_of_script(const void* code) noexcept {
   const ThreadState& thread = thread_state();
-  if (thread.writer.tid != thread.writer.pid || !g_python.usable.load(std::memory_order_relaxed)) return;
-  if (g_python.is_finalizing() == 0 && !has_frames() && !has_other_threads()) observe_teardown(trace::Teardown::script);
+  if (thread.writer.tid != thread.writer.pid || !g_python.usable.load(std::memory_order_relaxed)) return false;
+  return g_python.is_finalizing() == 0 && !has_frames() && !has_other_threads() && !is_of_frozen_module(code);
 }
+
+void note_end_of_script() noexcept { observe_teardown(trace::Teardown::script); }
 
 void note_finalization() noexcept {
   if (g_python.is_finalizing == nullptr || g_python.is_finalizing() == 0) return;

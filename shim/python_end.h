@@ -11,7 +11,9 @@
 
 namespace whyrss::shim {
 
-// A code object has been freed.
+// Before a code object is freed: whether it is that of a script.
+bool is_end_of_script(const void* code) noexcept;
+// When it has been freed.
 void note_end_of_script() noexcept;
 
 // At 2 and 3. Does nothing while the interpreter lives.

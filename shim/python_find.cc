@@ -20,8 +20,9 @@ constinit Interpreter g_python{};
 namespace {
 
 void deallocate_code(void* code) {
+  const bool ends_script = is_end_of_script(code);
   free_code(code, g_python.code_dealloc);
-  note_end_of_script();
+  if (ends_script) note_end_of_script();
 }
 
 // Finalization takes the modules out of sys.modules one by one, before anything that they hold is freed

@@ -335,7 +335,8 @@ void Collector::handle_happenings() {
         followed.exit_status = happening.status;
         break;
       case RecordKind::teardown:
-        if ((happening.status & trace::Teardown::script) == 0) followed.teardown_ns = monotonic_ns();
+        if ((happening.status & ~trace::Teardown::unmoved) != trace::Teardown::script)
+          followed.teardown_ns = monotonic_ns();
         break;
       case RecordKind::fork:
       case RecordKind::spawn: {

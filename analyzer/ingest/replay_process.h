@@ -18,11 +18,11 @@
 
 namespace whyrss {
 
-// Of a teardown: one that may not be followed by the end of the interpreter.
+// A record of a teardown that may not be followed by one.
 inline bool is_end_of_script(const EventRecord& record) {
   trace::ProcessRecord told{};
   return record.kind == trace::RecordKind::teardown && read_record(record, told) &&
-         (told.status & trace::Teardown::script) != 0;
+         (told.status & ~trace::Teardown::unmoved) == trace::Teardown::script;
 }
 
 struct Replay::Process {

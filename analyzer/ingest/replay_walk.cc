@@ -47,8 +47,7 @@ constexpr std::uint64_t kTeardownNs = 2'000'000'000;
 
 }  // namespace
 
-// Of a runtime, until the process tells its own: whoever outlives its interpreter does so. The end of its script is the
-// begin, where exit functions did not take longer than it lives on.
+// Of a runtime, until the process tells its own: whoever outlives its interpreter does so.
 void Replay::find_teardown(Process& process) {
   std::optional<Process::TornDown>& found = process.torn_down;
   std::optional<Process::TornDown> script;
@@ -63,7 +62,7 @@ void Replay::find_teardown(Process& process) {
     if (is_end_of_script(record))
       script = now;
     else
-      found = script && now.time_ns - script->time_ns < kTeardownNs ? script : now;
+      found = script && (told.status & trace::Teardown::script) != 0 ? script : now;
   }
 }
 

@@ -89,8 +89,8 @@ struct RecordHeader {
 struct Teardown {
   static constexpr std::int32_t runtime = 1;  // an interpreter takes itself down: the program may live on
   static constexpr std::int32_t process = 2;  // main has returned, exit() was called, the last thread ends
-  static constexpr std::int32_t script = 8;   // no Python code is left to run: a teardown, if one of a runtime follows
   static constexpr std::int32_t unmoved = 4;  // nothing that is worth a look has happened since the last one
+  static constexpr std::int32_t script = 8;   // alone: no Python code is left to run; with runtime: that was its begin
 };
 
 enum class Born : std::uint32_t { exec = 0, fork = 1 };
