@@ -40,7 +40,8 @@ TEST(JsonReport, EveryKeyOfTheContract) {
   const Json& process = report["processes"][1];
   expect_keys(process, {"pid", "parent", "born", "born_s", "ended_s", "traced", "command", "allocator", "python", "rss",
                         "pss", "uss", "outside_rss", "causes", "cow", "allocator_stats"});
-  expect_keys(process["rss"], {"first", "last", "peak", "high_water"});
+  expect_keys(process, {"teardown_s", "unseen_s"});
+  expect_keys(process["rss"], {"first", "last", "peak", "high_water", "high_water_at_least", "last_s", "peak_s"});
   expect_keys(process["outside_rss"], {"swap", "hugetlb", "device", "shmem_unmapped", "page_tables"});
   const Json& cause = process["causes"][0];
   expect_keys(cause, {"cause", "rss", "growth", "estimate", "sites"});
