@@ -78,6 +78,7 @@ constinit std::atomic<std::uint32_t> g_runtime_ms{0};  // when the interpreter w
 // Generation of the process that has told the end of a script, and when it did so last.
 constinit std::atomic<std::uint64_t> g_script_ended{0};
 constinit std::atomic<std::uint32_t> g_script_ms{0};
+constinit std::atomic<bool> g_script_look_missed{false};
 constexpr std::uint32_t kScriptGapMs = 1000;
 // A program that ends later than that has outlived its interpreter.
 constexpr std::uint32_t kOutlivesMs = 2000;
@@ -130,13 +131,15 @@ bool is_worth_last_look(const trace::ProcessSlot& slot, std::uint64_t pages) noe
   return has_moved(slot, pages) || (pages >= kWorthLookingAgainPages && since_ms >= kLongSinceMs);
 }
 
-// The last look at it.
-void last_look(ThreadState& thread, std::uint64_t pages) noexcept {
-  if (!look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs))
-    slot_of(thread)->looks_missed.fetch_add(1, std::memory_order_relaxed);
+// The last look at it; false: it did not come.
+bool last_look(ThreadState& thread, std::uint64_t pages) noexcept {
+  if (look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs)) return true;
+  slot_of(thread)->looks_missed.fetch_add(1, std::memory_order_relaxed);
+  return false;
 }
 
-void tear_down(ThreadState& thread, std::int32_t what) noexcept {
+// False: the look that it asked for did not come.
+bool tear_down(ThreadState& thread, std::int32_t what) noexcept {
   flush_counts(thread);
   const trace::ProcessSlot* slot = trace::is_kernel_closed() ? nullptr : slot_of(thread);
   if (what != trace::Teardown::script && !trace::is_kernel_closed())
@@ -150,7 +153,11 @@ void tear_down(ThreadState& thread, std::int32_t what) noexcept {
                             .status = what,
                             .stack_id = trace::kNoStack,
                             .tid = thread.writer.tid});
-  if (moved) last_look(thread, pages);
+  if (!moved) return true;
+  // Nobody waits in vain twice.
+  constexpr std::int32_t kSecondStep = trace::Teardown::runtime | trace::Teardown::script;
+  const bool has_waited = (what & kSecondStep) == kSecondStep && g_script_look_missed.load(std::memory_order_relaxed);
+  return !has_waited && last_look(thread, pages);
 }
 
 void observe_end_of_script(ThreadState& thread) noexcept {
@@ -163,7 +170,7 @@ void observe_end_of_script(ThreadState& thread) noexcept {
     return;
   }
   g_script_ms.store(now, std::memory_order_relaxed);
-  tear_down(thread, trace::Teardown::script);
+  g_script_look_missed.store(!tear_down(thread, trace::Teardown::script), std::memory_order_relaxed);
 }
 
 // Whether the end of the interpreter began with the end of its last script.

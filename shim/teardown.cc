@@ -1,7 +1,7 @@
 #include "shim/teardown.h"
 
 #include <atomic>
-#include <cerrno>
+#include <cstddef>
 
 #include "shim/end_look.h"
 #include "shim/observe.h"
@@ -17,8 +17,16 @@ constinit std::atomic<std::uint64_t> g_leader_ended{0};
 
 void leave_main_thread(void*) { tear_down_process(); }
 
+// Libc aborts the program where there is no memory for the list node.
+bool has_memory_for_node() noexcept {
+  constexpr std::size_t kAtLeastBytes = 64;
+  void* probe = real.malloc(kAtLeastBytes);
+  real.free(probe);
+  return probe != nullptr;
+}
+
 void watch() noexcept {
-  if (real.__cxa_thread_atexit_impl != nullptr)
+  if (real.__cxa_thread_atexit_impl != nullptr && has_memory_for_node())
     real.__cxa_thread_atexit_impl(leave_main_thread, nullptr, &g_main_thread);
 }
 

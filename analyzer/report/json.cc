@@ -77,6 +77,12 @@ Json capabilities_json(const RecordingAccount& recording) {
   return result;
 }
 
+// Of all processes that were looked at and have ended.
+bool are_ends_seen(const RecordingAccount& recording) {
+  return std::ranges::all_of(recording.processes,
+                             [](const ProcessAccount& process) { return process.unseen_s.value_or(0) == 0; });
+}
+
 Json recording_json(const RecordingAccount& recording) {
   const RecordingInfo& info = recording.info;
   Json why = info.complete ? Json(nullptr) : Json(info.incomplete_why);
@@ -87,6 +93,7 @@ Json recording_json(const RecordingAccount& recording) {
           {"duration_s", info.duration_s},
           {"mode", info.mode},
           {"complete", info.complete},
+          {"ends_seen", are_ends_seen(recording)},
           {"incomplete_why", std::move(why)},
           {"exit",
            {{"code", optional_json(info.exit_code)},

@@ -53,6 +53,17 @@ TEST(JsonReport, EveryKeyOfTheContract) {
   expect_keys(report["verdicts"][0], {"id", "severity", "pid", "bytes", "headline", "why", "advice", "evidence"});
 }
 
+TEST(JsonReport, EndsThatNobodyLookedAt) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].unseen_s = 0;
+  EXPECT_EQ(report_of(recording)["recording"]["ends_seen"], true);
+  recording.processes[0].unseen_s = 1.5;
+  const Json report = report_of(recording);
+  EXPECT_EQ(report["recording"]["ends_seen"], false);
+  EXPECT_EQ(report["recording"]["complete"], recording.info.complete);
+  EXPECT_EQ(report["processes"][0]["unseen_s"], 1.5);
+}
+
 TEST(JsonReport, RealTypes) {
   const Json report = report_of(literal::quickstart());
   EXPECT_EQ(report["recording"]["capabilities"]["write_tracking"], false);
