@@ -13,6 +13,7 @@
 #include "shim/real.h"
 #include "shim/restriction.h"
 #include "shim/session.h"
+#include "shim/teardown.h"
 
 namespace whyrss::shim {
 namespace {
@@ -81,6 +82,23 @@ WHYRSS_ENTRY void _Exit(int status) noexcept {
   leave_vfork_child();
   real._Exit(status);
   __builtin_unreachable();
+}
+
+// A jump to libc's, not the call of a function that does not return: so exit handlers have no frame of ours below them.
+WHYRSS_ENTRY void leave_by_exit(int status) noexcept __asm__("exit");
+
+WHYRSS_ENTRY void leave_by_exit(int status) noexcept {
+  resolve_real();
+  tear_down_process();
+  real.exit(status);
+}
+
+// NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier)
+WHYRSS_ENTRY int __cxa_thread_atexit_impl(void (*destroy)(void*), void* object, void* library) noexcept {
+  resolve_real();
+  const int result = real.__cxa_thread_atexit_impl(destroy, object, library);
+  keep_watch_newest();
+  return result;
 }
 
 WHYRSS_ENTRY void quick_exit(int status) noexcept {

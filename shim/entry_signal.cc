@@ -9,6 +9,7 @@
 
 #include "shim/entry_allocate.h"
 #include "shim/guard.h"
+#include "shim/python_end.h"
 #include "shim/raw_io.h"
 #include "shim/readable_page.h"
 #include "shim/real.h"
@@ -52,6 +53,7 @@ int change_other_action(int signal, const struct sigaction* next, struct sigacti
 
 int change_action(int signal, const struct sigaction* next, struct sigaction* previous) noexcept {
   resolve_real();
+  note_finalization();
   if (signal == SIGTRAP && is_trap_shared()) return change_trap_action(next, previous);
   // What was shielded before the signal was left to the program is told as the program meant it.
   if (signal != SIGTRAP && (is_trap_shared() || g_shielded.load(std::memory_order_relaxed) != 0))

@@ -72,12 +72,16 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
   }
 }
 
-// Generation of the process that has begun its teardown; a forked child has another.
-constinit std::atomic<std::uint64_t> g_torn_down{0};
-
-bool is_done(const std::atomic<std::uint64_t>& what, const ThreadState& thread) noexcept {
-  return what.load(std::memory_order_relaxed) == thread.generation;
-}
+// Generations of the process whose interpreter, or that itself, has begun its teardown; a forked child has another.
+constinit std::atomic<std::uint64_t> g_runtime_torn_down{0}, g_torn_down{0};
+constinit std::atomic<std::uint32_t> g_runtime_ms{0};  // when the interpreter was seen at it last
+// Generation of the process that has told the end of a script, and when it did so last.
+constinit std::atomic<std::uint64_t> g_script_ended{0};
+constinit std::atomic<std::uint32_t> g_script_ms{0};
+constinit std::atomic<bool> g_script_look_missed{false};
+constexpr std::uint32_t kScriptGapMs = 1000;
+// A program that ends later than that has outlived its interpreter.
+constexpr std::uint32_t kOutlivesMs = 2000;
 
 // What was given up with MADV_FREE since the last look began: it moves neither RSS nor faults. Threads may miscount
 // each other's.
@@ -85,6 +89,12 @@ constinit std::atomic<std::uint64_t> g_given_up_bytes{0};
 constinit std::atomic<std::uint32_t> g_given_up_ms{0};  // the last time, as walked_ms
 
 std::uint32_t now_ms() noexcept { return static_cast<std::uint32_t>(now_ns() / 1'000'000); }
+
+// Whether the last look was taken as the interpreter began to take itself down, and nothing was done since.
+bool is_runtime_down(const ThreadState& thread) noexcept {
+  return g_runtime_torn_down.load(std::memory_order_relaxed) == thread.generation &&
+         now_ms() - g_runtime_ms.load(std::memory_order_relaxed) < kOutlivesMs;
+}
 
 std::uint64_t given_up_unseen(const trace::ProcessSlot& slot) noexcept {
   const std::uint32_t since_walk_ms = g_given_up_ms.load(std::memory_order_relaxed) - slot.walked_ms.load();
@@ -98,28 +108,75 @@ void note_given_up(ThreadState& thread, std::size_t size_bytes) noexcept {
   g_given_up_ms.store(now_ms(), std::memory_order_relaxed);
 }
 
-// The last look at a process that is about to leave, if it would show something new.
-void look_if_moved(ThreadState& thread) noexcept {
-  trace::ProcessSlot* slot = slot_of(thread);
-  if (slot == nullptr) return;
-  const std::uint64_t pages = resident_pages();
-  const std::uint64_t walked = slot->walked_rss_pages.load(std::memory_order_relaxed);
+// Since the last look.
+bool has_moved(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
+  const std::uint64_t walked = slot.walked_rss_pages.load(std::memory_order_relaxed);
   // Copies of inherited pages move no RSS, but each is a fault. What was freed, and is kept by the allocator, moves
   // neither.
   const auto faults = static_cast<std::int32_t>(static_cast<std::uint32_t>(minor_faults()) -
-                                                slot->walked_minor_faults.load(std::memory_order_relaxed));
+                                                slot.walked_minor_faults.load(std::memory_order_relaxed));
   const auto live_kib =
-      static_cast<std::int32_t>(static_cast<std::uint32_t>(slot->live_bytes.load(std::memory_order_relaxed) / 1024) -
-                                slot->walked_live_kib.load(std::memory_order_relaxed));
-  const bool moved = (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
-                     faults > static_cast<std::int32_t>(kWorthLookingPages) ||
-                     std::abs(live_kib) > static_cast<std::int32_t>(kWorthLookingPages * kPageBytes / 1024) ||
-                     given_up_unseen(*slot) / kPageBytes > kWorthLookingPages;
+      static_cast<std::int32_t>(static_cast<std::uint32_t>(slot.live_bytes.load(std::memory_order_relaxed) / 1024) -
+                                slot.walked_live_kib.load(std::memory_order_relaxed));
+  return (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
+         faults > static_cast<std::int32_t>(kWorthLookingPages) ||
+         std::abs(live_kib) > static_cast<std::int32_t>(kWorthLookingPages * kPageBytes / 1024) ||
+         given_up_unseen(slot) / kPageBytes > kWorthLookingPages;
+}
+
+// Whether a look at a process that is about to leave would show something new.
+bool is_worth_last_look(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
   // Other threads may have freed more than they have told yet.
-  const std::uint32_t since_ms = now_ms() - slot->walked_ms.load();
-  if (!moved && (pages < kWorthLookingAgainPages || since_ms < kLongSinceMs)) return;
-  if (!look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs))
-    slot->looks_missed.fetch_add(1, std::memory_order_relaxed);
+  const std::uint32_t since_ms = now_ms() - slot.walked_ms.load();
+  return has_moved(slot, pages) || (pages >= kWorthLookingAgainPages && since_ms >= kLongSinceMs);
+}
+
+// The last look at it; false: it did not come.
+bool last_look(ThreadState& thread, std::uint64_t pages) noexcept {
+  if (look_now(thread, kLookNs + pages * kLookNsPerPage, kLongestLookNs)) return true;
+  slot_of(thread)->looks_missed.fetch_add(1, std::memory_order_relaxed);
+  return false;
+}
+
+// False: the look that it asked for did not come.
+bool tear_down(ThreadState& thread, std::int32_t what) noexcept {
+  flush_counts(thread);
+  const trace::ProcessSlot* slot = trace::is_kernel_closed() ? nullptr : slot_of(thread);
+  if (what != trace::Teardown::script && !trace::is_kernel_closed())
+    tell_allocator_stats(thread, trace::StatsMoment::end);
+  const std::uint64_t pages = slot == nullptr ? 0 : resident_pages();
+  const bool moved = slot != nullptr && is_worth_last_look(*slot, pages);
+  if (slot != nullptr && !moved) what |= trace::Teardown::unmoved;
+  emit(thread, trace::RecordKind::teardown,
+       trace::ProcessRecord{.header = {},
+                            .pid = thread.writer.pid,
+                            .status = what,
+                            .stack_id = trace::kNoStack,
+                            .tid = thread.writer.tid});
+  if (!moved) return true;
+  // Nobody waits in vain twice.
+  constexpr std::int32_t kSecondStep = trace::Teardown::runtime | trace::Teardown::script;
+  const bool has_waited = (what & kSecondStep) == kSecondStep && g_script_look_missed.load(std::memory_order_relaxed);
+  return !has_waited && last_look(thread, pages);
+}
+
+void observe_end_of_script(ThreadState& thread) noexcept {
+  const std::uint32_t now = now_ms();
+  const bool again = g_script_ended.exchange(thread.generation) == thread.generation;
+  if (again && now - g_script_ms.load(std::memory_order_relaxed) < kScriptGapMs) {
+    // Its parts may be freed one by one; but if something was done since, it was another script.
+    const trace::ProcessSlot* slot = slot_of(thread);
+    if (slot == nullptr || has_moved(*slot, resident_pages())) g_script_ended.store(0, std::memory_order_relaxed);
+    return;
+  }
+  g_script_ms.store(now, std::memory_order_relaxed);
+  g_script_look_missed.store(!tear_down(thread, trace::Teardown::script), std::memory_order_relaxed);
+}
+
+// Whether the end of the interpreter began with the end of its last script.
+bool has_script_ended(const ThreadState& thread) noexcept {
+  return g_script_ended.load(std::memory_order_relaxed) == thread.generation &&
+         now_ms() - g_script_ms.load(std::memory_order_relaxed) < kOutlivesMs;
 }
 
 void note_untraced_child(ThreadState& thread) noexcept {
@@ -248,10 +305,8 @@ void observe_exit(int status) noexcept {
   ThreadState& thread = event.thread();
   if (recorded.exchange(thread.generation) == thread.generation) return;
   flush_counts(thread);
-  if (!trace::is_kernel_closed()) {
-    tell_allocator_stats(thread, trace::StatsMoment::end);
-    if (!is_done(g_torn_down, thread)) look_if_moved(thread);
-  }
+  if (g_torn_down.exchange(thread.generation) != thread.generation && !is_runtime_down(thread))
+    tear_down(thread, trace::Teardown::process);
   emit(thread, trace::RecordKind::exit,
        trace::ProcessRecord{.header = {},
                             .pid = thread.writer.pid,
@@ -262,18 +317,17 @@ void observe_exit(int status) noexcept {
   trace::ring_doorbell(thread.writer.pool);
 }
 
-void observe_teardown() noexcept {
+void observe_teardown(std::int32_t what) noexcept {
   Observation event;
   if (!event || is_borrowed_image()) return;
   ThreadState& thread = event.thread();
-  if (g_torn_down.exchange(thread.generation) == thread.generation) return;
-  emit(thread, trace::RecordKind::teardown,
-       trace::ProcessRecord{
-           .header = {}, .pid = thread.writer.pid, .status = 0, .stack_id = trace::kNoStack, .tid = thread.writer.tid});
-  if (trace::is_kernel_closed()) return;
-  flush_counts(thread);
-  tell_allocator_stats(thread, trace::StatsMoment::end);
-  look_if_moved(thread);
+  if (what == trace::Teardown::script) return observe_end_of_script(thread);
+  const bool of_runtime = what == trace::Teardown::runtime;
+  const bool was_down = is_runtime_down(thread);
+  if (of_runtime) g_runtime_ms.store(now_ms(), std::memory_order_relaxed);
+  if (of_runtime && has_script_ended(thread)) what |= trace::Teardown::script;
+  std::atomic<std::uint64_t>& done = of_runtime ? g_runtime_torn_down : g_torn_down;
+  if (done.exchange(thread.generation) != thread.generation && !was_down) tear_down(thread, what);
 }
 
 std::uint32_t observe_thread_creation(const Caller& caller) noexcept {
@@ -321,7 +375,9 @@ bool request_look(std::uint64_t longest_ns) noexcept {
 
 void last_walk_before_filter(ThreadState& thread) noexcept {
   flush_counts(thread);
-  look_if_moved(thread);
+  const trace::ProcessSlot* slot = slot_of(thread);
+  const std::uint64_t pages = resident_pages();
+  if (slot != nullptr && is_worth_last_look(*slot, pages)) last_look(thread, pages);
   trace::ring_doorbell(thread.writer.pool);
 }
 

@@ -49,12 +49,12 @@ void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t p
 // About to replace the image; everything written so far is handed over.
 void observe_exec(std::string_view program) noexcept;
 void observe_exec_failed(std::string_view program) noexcept;
-// About to leave: the reader gets a bounded moment to look at the pages, then the exit is recorded.
+// What the program kept is about to be freed, or left: the reader gets a bounded moment for its last look, and looks no
+// more on its own. Once each for the process and its interpreter; `what` of trace::Teardown. The end of a script asks
+// for the look only, once a second at most.
+void observe_teardown(std::int32_t what) noexcept;
+// About to leave; the last look is taken where no teardown has been told a moment ago.
 void observe_exit(int status) noexcept;
-
-// The interpreter takes itself down and is about to free what the program kept: the reader takes its last
-// look now and looks no more on its own.
-void observe_teardown() noexcept;
 
 // The stack id of the pthread_create call, and the new thread's record.
 std::uint32_t observe_thread_creation(const Caller& caller) noexcept;

@@ -168,6 +168,8 @@ std::size_t write_record(const void* code, Known& known, const trace::Writer& wr
   return size_bytes;
 }
 
+constexpr std::string_view kFrozen = "<frozen ";
+
 // Code objects that this thread is freeing now, innermost first: half of what they refer to is gone.
 struct DyingCode {
   const void* code;
@@ -229,6 +231,13 @@ Known describe_code(const void* code, const trace::Writer& writer, trace::Lease&
 }
 
 }  // namespace
+
+bool is_of_frozen_module(const void* code) noexcept {
+  ProbedReader reader;
+  const RawText file = text_of(reader, reader.load<const void*>(code, g_python.layout->code_file));
+  return file.kind == 1 && file.size_bytes > kFrozen.size() && reader.has_range(file.data, kFrozen.size()) &&
+         std::string_view(reinterpret_cast<const char*>(file.data), kFrozen.size()) == kFrozen;
+}
 
 bool map_code_table() noexcept {
   if (g_slots.load(std::memory_order_acquire) != nullptr) return true;

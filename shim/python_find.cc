@@ -6,8 +6,7 @@
 #include <link.h>
 
 #include "shim/emit.h"
-#include "shim/end_look.h"
-#include "shim/observe.h"
+#include "shim/python_end.h"
 #include "shim/python_frames.h"
 #include "shim/python_interpreter.h"
 #include "shim/python_library.h"
@@ -20,15 +19,16 @@ constinit Interpreter g_python{};
 
 namespace {
 
-void deallocate_code(void* code) { free_code(code, g_python.code_dealloc); }
+void deallocate_code(void* code) {
+  const bool ends_script = is_end_of_script(code);
+  free_code(code, g_python.code_dealloc);
+  if (ends_script) note_end_of_script();
+}
 
 // Finalization takes the modules out of sys.modules one by one, before anything that they hold is freed
 // (finalize_modules in CPython's pylifecycle.c, PyImport_Cleanup in 3.8).
 void deallocate_module(void* module) {
-  if (g_python.is_finalizing() != 0) {
-    observe_teardown();
-    look_at_end();
-  }
+  note_finalization();
   g_python.module_dealloc(module);
 }
 
@@ -65,6 +65,8 @@ void find_eval_range(const Library& library) noexcept {
 bool find_functions(const Library& library, const PythonLayout& layout) noexcept {
   library.find("PyInterpreterState_Head", g_python.first_interpreter);
   library.find("PyInterpreterState_Next", g_python.next_interpreter);
+  library.find("PyInterpreterState_ThreadHead", g_python.first_thread);
+  library.find("PyThreadState_Next", g_python.next_thread);
   g_python.code_type = library.address("PyCode_Type");
   g_python.unicode_type = library.address("PyUnicode_Type");
   g_python.bytes_type = library.address("PyBytes_Type");

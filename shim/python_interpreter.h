@@ -29,6 +29,8 @@ struct Interpreter {
   int (*is_finalizing)();
   const void* (*first_interpreter)();
   const void* (*next_interpreter)(const void*);
+  const void* (*first_thread)(const void*);  // of an interpreter, its state
+  const void* (*next_thread)(const void*);
 
   std::byte* code_type;
   const std::byte* unicode_type;
@@ -49,6 +51,8 @@ void emit_python_record(const trace::Writer& writer, trace::Lease& lease) noexce
 
 // In python_code.cc. False: no memory for the table.
 bool map_code_table() noexcept;
+// What the interpreter needs to start comes with it: "<frozen importlib._bootstrap>".
+bool is_of_frozen_module(const void* code) noexcept;
 // Has `real` free the code object and forgets its id: its address may come back as another one.
 void free_code(void* code, Deallocator real) noexcept;
 

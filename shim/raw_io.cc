@@ -91,18 +91,27 @@ std::uint64_t minor_faults() noexcept {
   return static_cast<std::uint64_t>(usage.ru_minflt);
 }
 
-std::uint64_t process_start_ticks() noexcept {
+namespace {
+
+// Of /proc/self/stat, a number; the fields are numbered from 1.
+std::uint64_t stat_field(int number) noexcept {
   char buffer[1024];
   std::string_view text = read_file("/proc/self/stat", buffer);
   const std::size_t name_end = text.rfind(')');  // the name may hold spaces and parentheses
   if (name_end == std::string_view::npos) return 0;
   text.remove_prefix(name_end);
-  for (int field = 2; field < 22; ++field) {
+  for (int field = 2; field < number; ++field) {
     const std::size_t space = text.find(' ');
     if (space == std::string_view::npos) return 0;
     text.remove_prefix(space + 1);
   }
   return take_number(text);
 }
+
+}  // namespace
+
+std::uint64_t process_start_ticks() noexcept { return stat_field(22); }
+
+std::uint64_t thread_count() noexcept { return stat_field(20); }
 
 }  // namespace whyrss::shim

@@ -77,4 +77,7 @@ std::uint64_t minor_faults() noexcept;
 // Field 22 of /proc/self/stat: clock ticks after boot at which this process started.
 std::uint64_t process_start_ticks() noexcept;
 
+// Field 20: its threads, the first one also when it has ended before the others. 0 when unreadable.
+std::uint64_t thread_count() noexcept;
+
 }  // namespace whyrss::shim

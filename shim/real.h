@@ -109,7 +109,9 @@ using SignalHandler = void (*)(int);
   X(execveat, int, (int, const char*, char* const*, char* const*, int))                                             \
   X(_exit, void, (int))                                                                                             \
   X(_Exit, void, (int))                                                                                             \
+  X(exit, void, (int))                                                                                              \
   X(quick_exit, void, (int))                                                                                        \
+  X(__cxa_thread_atexit_impl, int, (void (*)(void*), void*, void*))                                                 \
   X(wait4, pid_t, (pid_t, int*, int, struct rusage*))                                                               \
   X(waitid, int, (idtype_t, id_t, siginfo_t*, int))                                                                 \
   X(pthread_create, int, (pthread_t*, const pthread_attr_t*, StartRoutine, void*))                                  \

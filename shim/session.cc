@@ -29,6 +29,7 @@
 #include "shim/real.h"
 #include "shim/restriction.h"
 #include "shim/start_check.h"
+#include "shim/teardown.h"
 #include "shim/touch_event.h"
 #include "shim/vdso.h"
 #include "shim/write_tracking.h"
@@ -61,6 +62,7 @@ void end_thread(void*) noexcept {
     return;
   }
   const int saved_errno = errno;
+  note_thread_end(thread);
   if (Busy busy(thread); busy.taken() && thread.generation != 0 && enter_thread(thread)) {
     if (thread.scratch != nullptr) {
       if (thread.scratch->recall != nullptr) give_back_own_memory(thread, thread.scratch->recall, sizeof(StackRecall));
@@ -289,7 +291,7 @@ bool start_own_collector(const char* const* environment, const char* output) noe
 }
 
 void leave_by_exit(int status, void*) noexcept {
-  look_at_end();
+  tear_down_process();
   observe_exit(status);
 }
 
@@ -321,6 +323,7 @@ void start_session(const char* const* environment) noexcept {
     g_session.stacks_ready.store(true, std::memory_order_release);
     start_touch(thread, __environ);
     start_allocator_stats(thread);
+    watch_main_thread();
     // on_exit, not a destructor: it is told the status, and registered now it runs after all others.
     on_exit(leave_by_exit, nullptr);
     trace::ring_doorbell(g_session.pool);

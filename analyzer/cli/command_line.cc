@@ -150,8 +150,8 @@ CommandLine parse_report(const Words& words) {
   app.add_option("--format", options.format, "text, json or markdown")
       ->check(CLI::IsMember({"text", "json", "markdown"}));
   app.add_option("-o,--output", options.output, "write to this file instead of stdout");
-  app.add_option("--from", options.from, "begin of the interval: seconds or a phase's name");
-  app.add_option("--to", options.to, "end of the interval: seconds or a phase's name");
+  app.add_option("--from", options.from, "begin of the interval: seconds, a phase's name, or teardown");
+  app.add_option("--to", options.to, "end of the interval: seconds, a phase's name, or teardown (the default)");
   auto* pid_option = app.add_option("--pid", pid, "this process alone");
   auto* top_option = app.add_option("--top", top, "lines shown (text), sites kept per cause (json: 1000)")
                          ->check(CLI::Range(std::size_t{1}, std::numeric_limits<std::size_t>::max()));

@@ -278,6 +278,7 @@ void Collector::exec_seen(Followed& followed) {
   followed.image_seen_ns = monotonic_ns();
   followed.process->policy().forget();
   followed.peaks = {};
+  followed.teardown_ns = 0;  // an exit handler may have run it
   if (followed.slot != trace::kNoSlot) setup_.pool.view().slots[followed.slot].walked_rss_pages.store(0);
   // Most programs that a job starts on the way are short: they are looked at when they are still there at
   // a tick, and when they ask for it at their end.
@@ -335,7 +336,8 @@ void Collector::handle_happenings() {
         followed.exit_status = happening.status;
         break;
       case RecordKind::teardown:
-        followed.teardown_ns = monotonic_ns();
+        if ((happening.status & ~trace::Teardown::unmoved) != trace::Teardown::script)
+          followed.teardown_ns = monotonic_ns();
         break;
       case RecordKind::fork:
       case RecordKind::spawn: {

@@ -104,6 +104,7 @@ class Collector {
   std::map<Followed*, WriteTracker::Huge> take_due_tracking(const std::vector<Followed*>& members, std::int64_t now_ns);
   void hasten_tracking();
   [[nodiscard]] static std::int64_t next_tracking(const std::vector<Followed*>& members);
+  [[nodiscard]] static bool is_torn_down(const Followed& followed, std::int64_t now_ns);
   [[nodiscard]] static bool is_leaving(const Followed& followed);
   [[nodiscard]] bool has_relatives(const Followed& followed) const;
   void finish_ended();

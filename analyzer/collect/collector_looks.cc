@@ -52,8 +52,12 @@ constexpr std::int64_t kPhaseCosts = 20;
 
 }  // namespace
 
+bool Collector::is_torn_down(const Followed& followed, std::int64_t now_ns) {
+  return followed.teardown_ns != 0 && now_ns - followed.teardown_ns < kTeardownNs;
+}
+
 bool Collector::is_leaving(const Followed& followed) {
-  return followed.exit_status.has_value() || followed.teardown_ns != 0;
+  return followed.exit_status.has_value() || is_torn_down(followed, monotonic_ns());
 }
 
 bool Collector::has_relatives(const Followed& followed) const {
@@ -83,7 +87,8 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
   if (slot != nullptr) process.note_live_bytes(now_ns, live_bytes);
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), track);
-  spend(cost_ns, trigger);
+  const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
+  spend(cost_ns, payer);
   if (slot != nullptr) {
     slot->walked_rss_pages.store(process.walked_rss_pages());
     slot->walked_minor_faults.store(static_cast<std::uint32_t>(process.walked_minor_faults()));
@@ -99,7 +104,7 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   const bool affordable = process.rss_pages() < kRollupPages && process.wants_rollup(now_ns) &&
                           process.rss_pages() >= kTotalsPages && budget_.allows(now_ns, cost_ns * 2);
   const bool worth = process.rss_pages() >= kTotalsPages || has_relatives(followed);
-  if ((of_family(trigger) && !leaving) || (must ? worth : affordable)) spend(process.write_rollup(trigger), trigger);
+  if ((of_family(trigger) && !leaving) || (must ? worth : affordable)) spend(process.write_rollup(trigger), payer);
 }
 
 void Collector::read_plateaus(std::int64_t now_ns) {
@@ -169,14 +174,14 @@ void Collector::serve_looks() {
     const bool writes_files = process.written_file_pages() >= kWrittenPages;
     const bool with_smaps = (process.pid() == setup_.target && process.rss_pages() >= kSmapsPages) || writes_files;
     const bool quick = process.rss_pages() < (writes_files ? kRollupPages : kQuickSmapsPages);
-    if (with_smaps && quick) spend(process.write_smaps(trigger), trigger);
+    if (with_smaps && quick) spend(process.write_smaps(trigger), WalkTrigger::request);
     if (std::exchange(asks_all_, false)) look_at_others(followed);
     std::uint32_t done = slot.look_done.load(std::memory_order_relaxed);
     while (is_before(done, request) &&
            !slot.look_done.compare_exchange_weak(done, request, std::memory_order_release)) {
     }
     syscall(SYS_futex, &slot.look_done, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-    if (with_smaps && !quick) spend(process.write_smaps(trigger), trigger);
+    if (with_smaps && !quick) spend(process.write_smaps(trigger), WalkTrigger::request);
   }
 }
 
@@ -222,7 +227,7 @@ void Collector::walk_families() {
     std::int64_t expected_ns = 0;
     std::vector<Followed*> members;
     for (auto& [key, followed] : followed_) {
-      const bool leaves = followed.teardown_ns != 0 && now_ns - followed.teardown_ns < kTeardownNs;
+      const bool leaves = is_torn_down(followed, now_ns);
       if (followed.family == due->first && !followed.has_ended && !leaves && followed.process->pid() > 0) {
         members.push_back(&followed);
         expected_ns += followed.process->policy().expected_cpu_ns();

@@ -76,6 +76,15 @@ std::optional<ProcessStat> read_stat(pid_t pid) {
 
 bool says_gone(int error) { return error == ENOENT || error == ESRCH; }
 
+// Whether RSS may have been higher between two polls than at either: it has fallen, or took more faults than it grew
+// by.
+bool may_have_peaked(const PollPoint& before, const PollPoint& now) {
+  const std::uint64_t grown = now.rss_pages - std::min(now.rss_pages, before.rss_pages);
+  const std::uint64_t fallen = before.rss_pages - std::min(now.rss_pages, before.rss_pages);
+  const std::uint64_t faults = now.faults - std::min(now.faults, before.faults);
+  return std::max(fallen, faults - std::min(faults, grown)) > WalkPolicy::kMovePages;
+}
+
 // Which of them are dirty smaps tells.
 std::uint64_t pages_to_write_back(const PageWalk& walk) {
   constexpr std::uint32_t kSharedWrite = trace::VmaPerms::shared | trace::VmaPerms::write;
@@ -167,11 +176,18 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
                         .rss_pages = memory->resident,
                         .faults = stat->minor_faults + stat->major_faults,
                         .live_bytes = live_bytes_};
+  if (may_have_peaked(last_poll_, point)) read_high_water();
   polled_movement_ = movement(point, last_poll_);
   cpu_ticks_ = stat->cpu_ticks;
   last_poll_ = point;
   count_handles(now_ns);
   return true;
+}
+
+void ProcessFollow::read_high_water() {
+  const auto status = read_file(proc("status"));
+  const auto kilos = status ? status_value(*status, "VmHWM") : std::nullopt;
+  high_water_kilos_ = std::max(high_water_kilos_, kilos.value_or(0));
 }
 
 std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness,
@@ -445,6 +461,7 @@ void ProcessFollow::write_ended(const std::string& how, std::optional<int> statu
                                 const std::vector<KernelLine>& kernel_lines) {
   if (has_handles_ && counted_ns_ > handles_ns_) write_handles();
   nlohmann::json json{{"ended_ns", monotonic_ns()}, {"how", how}};
+  if (high_water_kilos_ > 0) json["high_water_kilos"] = high_water_kilos_;
   if (status) json["status"] = *status;
   if (!signal.empty()) json["signal"] = signal;
   for (const KernelLine& line : kernel_lines)

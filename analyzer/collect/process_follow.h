@@ -133,6 +133,7 @@ class ProcessFollow {
   void write_lazy_free(const LazyFreeReading& reading);
   [[nodiscard]] bool has_memory() const;
   void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
+  void read_high_water();
   void count_handles(std::int64_t now_ns);
   void write_handles();
   void append_json(trace::FrameKind kind, const std::string& text);
@@ -151,6 +152,7 @@ class ProcessFollow {
   RollupPolicy rollups_;
   PollPoint last_poll_;
   std::uint64_t polled_movement_ = 0, cpu_ticks_ = 0;
+  std::int64_t high_water_kilos_ = 0;  // VmHWM, as read last after a peak
   std::int64_t live_bytes_ = 0;
   std::vector<KnownPages> known_;
   MappedFileSizes file_sizes_;

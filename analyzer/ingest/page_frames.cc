@@ -245,6 +245,9 @@ class Reader {
     if (const auto time_ns = json_integer(object, "ended_ns")) out_.ended_ns = static_cast<std::uint64_t>(*time_ns);
     out_.how_ended = json_text(object, "how");
     out_.account.end_signal = json_text(object, "signal");
+    constexpr std::int64_t kKilo = 1024, kMostKilos = std::int64_t{1} << 50;
+    if (const auto kilos = json_integer(object, "high_water_kilos"); kilos && *kilos > 0 && *kilos < kMostKilos)
+      out_.account.high_water_bytes = std::max(out_.account.high_water_bytes, *kilos * kKilo);
     for (OomKill& kill : oom_kills(kernel_words(object), origin_ns_)) out_.oom_kills.push_back(std::move(kill));
   }
 

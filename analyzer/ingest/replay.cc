@@ -50,7 +50,9 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
   std::ranges::stable_sort(process->live_polls, {}, &trace::LivePoll::time_ns);
   load_records(*process);
+  find_teardown(*process);
   leave_out_teardown(*process);
+  if (const auto time_ns = teardown_ns(*process)) account.teardown_s = seconds_since(settings_.origin_ns, *time_ns);
   find_moments(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
     clock_.add(runs);
@@ -158,6 +160,8 @@ void Replay::run() {
           process->most_underflowed_pages));
     if (process->damaged_walks > 0)
       process->account->notes.push_back(fmt::format("{} page walks are damaged", process->damaged_walks));
+    process->account->unseen_s = unseen_s(*process);
+    process->account->high_water_at_least = process->account->unseen_s != 0 || !process->account->teardown_s;
     std::ranges::stable_sort(process->account->copies, {}, &CowSlice::time_s);
     std::ranges::stable_sort(process->account->sharing, {}, &SharingChange::time_s);
   }
@@ -323,6 +327,7 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       break;
     case RecordKind::teardown:
     case RecordKind::exit:
+      if (is_end_of_script(record)) break;
       process.account->has_left |= record.kind == RecordKind::exit;
       process.account->left_s = seconds_since(settings_.origin_ns, record.time_ns);
       break;

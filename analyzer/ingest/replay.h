@@ -60,7 +60,9 @@ class Replay {
   };
 
   void load_records(Process& process);
+  static void find_teardown(Process& process);
   static void leave_out_teardown(Process& process);
+  static std::optional<std::uint64_t> teardown_ns(const Process& process);
   static void find_moments(Process& process);
   static Evidence unwalked(Process& process, SinceWalk& since);
   void estimate(Process& process, const trace::Poll& poll);
@@ -101,6 +103,8 @@ class Replay {
   static OwnPages own_pages_of(const Process& process, const WalkedPages& seen);
   void inherit_from_walk(Process& process, const Walk& walk, const WalkedPages& pages);
   void finish_families();
+  [[nodiscard]] bool has_rested(const Process& process, double look_s, double end_s) const;
+  [[nodiscard]] std::optional<double> unseen_s(const Process& process) const;
   void leave_ended(Process& process);
   [[nodiscard]] std::uint64_t copies_after_last_look(Process& process) const;
   void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s, bool estimate = false);

@@ -83,15 +83,9 @@ void count_blocks(Evidence& evidence) {
 
 // What a program that takes itself down frees says nothing about what it held.
 void Replay::find_moments(Process& process) {
-  std::uint64_t left_ns = std::numeric_limits<std::uint64_t>::max();
-  for (const EventRecord& record : process.records) {
-    if (record.kind == trace::RecordKind::teardown || record.kind == trace::RecordKind::exit)
-      left_ns = std::min(left_ns, record.time_ns);
-    if (record.kind == trace::RecordKind::attach) left_ns = std::numeric_limits<std::uint64_t>::max();
-  }
   std::vector<trace::Poll> polls = process.polls;
-  std::erase_if(
-      polls, [&](const trace::Poll& poll) { return poll.time_ns >= left_ns && poll.time_ns - left_ns < kTeardownNs; });
+  if (const auto left_ns = teardown_ns(process))
+    std::erase_if(polls, [&](const trace::Poll& poll) { return poll.time_ns >= *left_ns; });
   std::vector<WalkMoment> walks;
   for (const Walk& walk : process.walks)
     if (const auto header = read_walk_header(walk.payload))

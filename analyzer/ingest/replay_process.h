@@ -21,6 +21,13 @@ namespace whyrss {
 // A program that lives on so long after its runtime was taken down does something of its own (an embedded interpreter).
 inline constexpr std::uint64_t kTeardownNs = 2'000'000'000;
 
+// A record of a teardown that may not be followed by one.
+inline bool is_end_of_script(const EventRecord& record) {
+  trace::ProcessRecord told{};
+  return record.kind == trace::RecordKind::teardown && read_record(record, told) &&
+         (told.status & ~trace::Teardown::unmoved) == trace::Teardown::script;
+}
+
 struct Replay::Process {
   ProcessInput* input = nullptr;
   ProcessAccount* account = nullptr;
@@ -80,6 +87,13 @@ struct Replay::Process {
   };
   std::vector<Tracked> tracked;  // by time
   std::size_t next_tracked = 0;
+  // When its last image began to free what it had kept, and whether nothing had moved since the look before. It ended
+  // so: else it may live on.
+  struct TornDown {
+    std::uint64_t time_ns = 0;
+    bool unmoved = false, ended = false;
+  };
+  std::optional<TornDown> torn_down;
   std::vector<std::pair<std::string, std::uint64_t>> open_phases;
   std::size_t damaged_walks = 0;
   std::uint64_t most_underflowed_pages = 0;  // at one walk

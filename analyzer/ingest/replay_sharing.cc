@@ -305,8 +305,11 @@ void Replay::finish_families() {
     std::vector<bool> ended;
     for (const Process* member : family.members) ended.push_back(member == nullptr || member->account->ended_s);
     const auto fates = family.sharing.finish(ended);
-    for (std::size_t i = 0; i < fates.size(); ++i)
-      if (family.members[i] != nullptr) add_fates(*family.members[i], fates[i], last_s);
+    for (std::size_t i = 0; i < fates.size(); ++i) {
+      if (family.members[i] == nullptr) continue;
+      const auto& looks = family.members[i]->account->accounts;  // the last one has shown it
+      add_fates(*family.members[i], fates[i], looks.empty() ? last_s : looks.back().time_s);
+    }
   }
 }
 

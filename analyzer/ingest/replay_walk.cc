@@ -37,21 +37,54 @@ bool visit_inherited(const EventRecord& record, std::uint64_t page_bytes, bool& 
   return true;
 }
 
+// By the process itself.
+bool is_asked(trace::WalkTrigger trigger) {
+  return trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit;
+}
+
 }  // namespace
 
-// A runtime that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
+// Of a runtime, until the process tells its own: whoever outlives its interpreter does so.
+void Replay::find_teardown(Process& process) {
+  std::optional<Process::TornDown>& found = process.torn_down;
+  std::optional<Process::TornDown> script;
+  bool tells_all = false;  // older recordings do not tell the end of a process
+  for (const EventRecord& record : process.records) {
+    if (record.kind == RecordKind::attach) found = script = std::nullopt;
+    if (record.kind == RecordKind::exit && found) found->ended = tells_all;
+    trace::ProcessRecord told{};
+    if (record.kind != RecordKind::teardown || !read_record(record, told)) continue;
+    tells_all = told.status != 0;
+    const Process::TornDown now{.time_ns = record.time_ns, .unmoved = (told.status & trace::Teardown::unmoved) != 0};
+    if (is_end_of_script(record))
+      script = now;
+    else
+      found = script && (told.status & trace::Teardown::script) != 0 ? script : now;
+  }
+}
+
+// A process that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
 // as it knows; what it saw before that says nothing, unless the process itself asked for the look, which waits for it.
 void Replay::leave_out_teardown(Process& process) {
-  std::uint64_t from_ns = std::numeric_limits<std::uint64_t>::max();
-  for (const EventRecord& record : process.records) {
-    if (record.kind == RecordKind::teardown) from_ns = record.time_ns;
-    if (record.kind == RecordKind::attach) from_ns = std::numeric_limits<std::uint64_t>::max();
-  }
+  if (!process.torn_down) return;
+  const std::uint64_t from_ns = process.torn_down->time_ns;
   const auto says_nothing = [&](const Walk& walk) {
-    const bool asked = walk.trigger == trace::WalkTrigger::request || walk.trigger == trace::WalkTrigger::exit;
-    return !asked && walk.time_ns >= from_ns && walk.begin_ns < from_ns + kTeardownNs;
+    return !is_asked(walk.trigger) && walk.time_ns >= from_ns && walk.begin_ns < from_ns + kTeardownNs;
   };
   if (!std::ranges::all_of(process.walks, says_nothing)) std::erase_if(process.walks, says_nothing);
+}
+
+// With the look that the process asked for then, and waited for. Nothing: it lived on.
+std::optional<std::uint64_t> Replay::teardown_ns(const Process& process) {
+  if (!process.torn_down) return std::nullopt;
+  const auto [time_ns, unmoved, ended] = *process.torn_down;
+  const std::uint64_t until_ns = time_ns + kTeardownNs;
+  const auto is_later = [until = until_ns](const Walk& walk) { return walk.begin_ns >= until; };
+  if (!ended && std::ranges::any_of(process.walks, is_later)) return std::nullopt;
+  const auto its_look = std::ranges::find_if(process.walks, [from = time_ns, until = until_ns](const Walk& walk) {
+    return is_asked(walk.trigger) && walk.begin_ns >= from && walk.begin_ns < until;
+  });
+  return unmoved || its_look == process.walks.end() ? time_ns : its_look->time_ns;
 }
 
 MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {

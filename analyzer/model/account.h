@@ -201,9 +201,15 @@ struct ProcessAccount {
   double born_s = 0;
   std::optional<double> ended_s;
   std::optional<double> left_s;  // when it had begun to leave, and the last reading of it was taken
-  std::string end_signal;        // SIGKILL ...; "": by none, or not known
-  bool has_left = false;         // it said itself that it ends
-  bool traced = false;           // the shim was in it; else causes come from the kernel alone
+  // When it began to free what it had kept (main returned, exit() was called, its interpreter finalises), with the look
+  // that it asked for then; when it called _exit(), where it did nothing like that. Nothing: it was ended, or lives on.
+  std::optional<double> teardown_s;
+  // How long before that, or before its end, it was looked at last. 0: within 100 ms, or nothing has moved since.
+  // Nothing: it has not ended, or was never looked at.
+  std::optional<double> unseen_s;
+  std::string end_signal;  // SIGKILL ...; "": by none, or not known
+  bool has_left = false;   // it said itself that it ends
+  bool traced = false;     // the shim was in it; else causes come from the kernel alone
   std::vector<std::string> command;
   std::string exe;
   std::string allocator;                // glibc, jemalloc, tcmalloc, mimalloc, other
@@ -217,6 +223,7 @@ struct ProcessAccount {
   std::vector<SharingChange> sharing;   // by time
   bool write_tracked = false;           // its writes to shared pages were told by the kernel, else by exclusive bits
   std::int64_t high_water_bytes = 0;    // VmHWM
+  bool high_water_at_least = false;     // it may have risen since VmHWM was read
   // Of mapped files: resident at one look, and gone at the next without its doing.
   std::int64_t file_bytes_gone = 0;
   std::uint64_t lost_events = 0;

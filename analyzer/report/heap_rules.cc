@@ -190,7 +190,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
                                                         : "allocated"));
     if (top_named(lines) == nullptr) verdict.headline += " (no line was seen)";
     verdict.headline += trend_text(trend, lines);
-    const bool at_end = view.interval.to_s >= process.account->ended_s.value_or(view.interval.to_s);
+    const bool at_end = process.interval.to_s >= end_of_work(*view.recording, *process.account);
     verdict.why = fmt::format("The program allocated this{} and {} not freed it; the line is where it was asked for.",
                               objects ? " for Python objects" : "", at_end ? "has" : "had");
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";

@@ -77,6 +77,12 @@ Json capabilities_json(const RecordingAccount& recording) {
   return result;
 }
 
+// Of all processes that were looked at and have ended.
+bool are_ends_seen(const RecordingAccount& recording) {
+  return std::ranges::all_of(recording.processes,
+                             [](const ProcessAccount& process) { return process.unseen_s.value_or(0) == 0; });
+}
+
 Json recording_json(const RecordingAccount& recording) {
   const RecordingInfo& info = recording.info;
   Json why = info.complete ? Json(nullptr) : Json(info.incomplete_why);
@@ -87,6 +93,7 @@ Json recording_json(const RecordingAccount& recording) {
           {"duration_s", info.duration_s},
           {"mode", info.mode},
           {"complete", info.complete},
+          {"ends_seen", are_ends_seen(recording)},
           {"incomplete_why", std::move(why)},
           {"exit",
            {{"code", optional_json(info.exit_code)},
@@ -263,6 +270,7 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
   rss["high_water"] = account.high_water_bytes > 0 ? Json(account.high_water_bytes) : Json(nullptr);
+  rss["high_water_at_least"] = account.high_water_at_least;
   Json causes = Json::array();
   for (const CauseView& cause : process.causes) causes.push_back(cause_json(stacks, cause, top));
   return {{"pid", account.pid},
@@ -270,6 +278,8 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
           {"born", account.born_by_fork ? "fork" : "exec"},
           {"born_s", account.born_s},
           {"ended_s", optional_json(account.ended_s)},
+          {"teardown_s", optional_json(account.teardown_s)},
+          {"unseen_s", optional_json(account.unseen_s)},
           {"traced", account.traced ? "full" : "kernel"},
           {"command", account.command},
           {"exe", account.exe},

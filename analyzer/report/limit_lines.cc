@@ -1,6 +1,7 @@
 // What a recording lacks, and why: said in every report for people.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <string_view>
@@ -36,6 +37,22 @@ std::string counted(std::uint64_t count, const char* one, const char* many) {
   return fmt::format("{} {}", count, count == 1 ? one : many);
 }
 
+constexpr std::size_t kMostUnseen = 8;
+
+// Who did something after the last look at it, the longest first.
+void add_unseen_ends(const View& view, std::vector<std::string>& lines) {
+  std::vector<const ProcessAccount*> unseen;
+  for (const ProcessView& process : view.processes)
+    if (process.account->unseen_s.value_or(0) > 0) unseen.push_back(process.account);
+  std::ranges::stable_sort(unseen, std::ranges::greater{}, &ProcessAccount::unseen_s);
+  for (std::size_t i = 0; i < std::min(unseen.size(), kMostUnseen); ++i)
+    lines.push_back(fmt::format("pid {} ({}): last looked at {} before its end", unseen[i]->pid,
+                                shortened(command_text(unseen[i]->command), 30), seconds_text(*unseen[i]->unseen_s)));
+  if (unseen.size() > kMostUnseen)
+    lines.push_back(
+        fmt::format("{} more processes: last looked at over 100 ms before their ends", unseen.size() - kMostUnseen));
+}
+
 }  // namespace
 
 std::vector<std::string> loss_lines(const View& view) {
@@ -62,6 +79,7 @@ std::vector<std::string> loss_lines(const View& view) {
   }
   if (skewed > 0)
     lines.push_back(counted(skewed, "look", "looks") + " at memory that changed meanwhile: small differences to RSS");
+  add_unseen_ends(view, lines);
   if (lines.empty()) lines.emplace_back("nothing; the recording is complete");
   return lines;
 }

@@ -191,7 +191,9 @@ Table process_table(const View& view) {
                {"from s", Align::right},
                {"to s", Align::right},
                {"RSS last", Align::right},
+               {"at s", Align::right},
                {"peak", Align::right},
+               {"at s", Align::right},
                {"high water", Align::right},
                {"PSS last", Align::right},
                {"USS last", Align::right},
@@ -203,15 +205,18 @@ Table process_table(const View& view) {
     const ProcessAccount& account = *process.account;
     // A walk and a reading may have come just before and after another process joined or left.
     const std::int64_t uss = std::min(process.uss.last, process.pss.last.value_or(process.uss.last));
+    const auto time = [](double time_s) { return fmt::format("{:.1f}", time_s); };
+    const auto moment = [&](const std::optional<StateMoment>& of) { return of ? time(of->time_s) : "-"; };
     const auto known = [&](std::int64_t bytes) { return process.walked ? mib(bytes) : std::string("-"); };
-    table.add({std::to_string(account.pid), born_text(view, account), fmt::format("{:.1f}", account.born_s),
-               account.ended_s ? fmt::format("{:.1f}", *account.ended_s) : "-", known(process.rss.last),
-               known(process.rss.peak), mib(account.high_water_bytes), optional_mib(process.pss.last), known(uss),
-               mib(process.copied), account.traced ? "shim" : "kernel",
+    table.add({std::to_string(account.pid), born_text(view, account), time(account.born_s),
+               account.ended_s ? time(*account.ended_s) : "-", known(process.rss.last), moment(process.at_last),
+               known(process.rss.peak), moment(process.at_peak),
+               (account.high_water_at_least ? ">= " : "") + mib(account.high_water_bytes),
+               optional_mib(process.pss.last), known(uss), mib(process.copied), account.traced ? "shim" : "kernel",
                shortened(command_text(account.command), kNameColumns)});
   }
   if (const MinorProcesses minor = minor_processes(view); minor.count > 0)
-    table.add({"-", "-", "-", "-", mib(minor.rss.last), "-", "-", "-", mib(minor.uss.last), "-", "-",
+    table.add({"-", "-", "-", "-", mib(minor.rss.last), "-", "-", "-", "-", "-", mib(minor.uss.last), "-", "-",
                minor.name() + ", each under 1 MiB of its own"});
   return table;
 }

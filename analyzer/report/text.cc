@@ -10,6 +10,7 @@
 #include "report/format.h"
 #include "report/process_text.h"
 #include "report/sections.h"
+#include "report/verdict_thresholds.h"
 
 namespace whyrss {
 namespace {
@@ -39,14 +40,24 @@ std::string headline_line(const Verdict& verdict, const TextStyle& style) {
   return "  " + shown + pad + "  " + printable(verdict.headline) + "\n";
 }
 
-std::string process_line(const View& view, const ProcessView& process, const TextStyle& style) {
+// What has ended had a peak before: both, where they differ.
+std::string peak_and_end(const ProcessView& process) {
+  if (!process.account->ended_s || !process.at_last || !process.at_peak) return "";
+  if (process.rss.peak - process.rss.last < kNamedGrowthBytes) return "";
+  return fmt::format("; {} at its peak at {}, {} at its end at {}", size_text(process.rss.peak),
+                     seconds_text(process.at_peak->time_s), size_text(process.rss.last),
+                     seconds_text(process.at_last->time_s));
+}
+
+std::string process_line(const ProcessView& process, const TextStyle& style) {
   const ProcessAccount& account = *process.account;
-  const double from_s = std::max(view.interval.from_s, account.born_s);
-  const double to_s = std::max(from_s, std::min(view.interval.to_s, account.ended_s.value_or(view.interval.to_s)));
+  const Interval& interval = process.interval;
+  const double from_s = std::max(interval.from_s, account.born_s);
+  const double to_s = std::max(from_s, std::min(interval.to_s, account.ended_s.value_or(interval.to_s)));
   const std::string name = fmt::format("{} (pid {})", command_text(account.command), account.pid);
   const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
-  return fmt::format("{}{}{}   RSS {} in {}\n", style.colour ? "\033[1m" : "", name, style.colour ? kReset : "", growth,
-                     seconds_text(to_s - from_s));
+  return fmt::format("{}{}{}   RSS {} in {}{}\n", style.colour ? "\033[1m" : "", name, style.colour ? kReset : "",
+                     growth, seconds_text(to_s - from_s), peak_and_end(process));
 }
 
 std::string wrapped(const std::string& text, const std::string& indent) {
@@ -75,7 +86,7 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
   };
   const std::vector<ToldProcess> told = told_processes(view, verdicts);
   for (const ToldProcess& one : told) {
-    out += process_line(view, *one.process, style);
+    out += process_line(*one.process, style);
     for (const Verdict& verdict : verdicts)
       if (verdict.pid == one.process->account->pid) add(verdict);
     if (!one.alike.empty()) out += wrapped(alike_text(one), indent);

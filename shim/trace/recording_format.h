@@ -53,7 +53,7 @@ enum class FrameKind : std::uint16_t {
   rollup = 4,       // TextHeader + /proc/PID/smaps_rollup as read
   polls = 5,        // Poll x n
   process = 6,      // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
-  ended = 7,        // JSON object: ended_ns, how, and status or signal where known
+  ended = 7,        // JSON object: ended_ns, how, and status, signal or high_water_kilos (VmHWM) where known
   status = 8,       // TextHeader + /proc/PID/status as read
   note = 9,         // JSON object: text
   counters = 10,    // JSON object: the process's slot counters at that time

@@ -65,8 +65,8 @@ enum class RecordKind : std::uint16_t {
   mark = 21,              // TextRecord: user mark; argument = MarkKind
   note = 22,              // TextRecord: why something is off or missing; shown in every report
   spawn = 23,             // ProcessRecord: posix_spawn or vfork was called; pid = child's if known, else 0
-  teardown = 24,          // ProcessRecord: the runtime takes itself down; what is freed now says nothing
-                          // about the program, so the state before is the last of interest
+  teardown = 24,          // ProcessRecord, status = Teardown: from here on what is freed says nothing about the
+                          // program, so the state before is the last of interest
   touch = 25,             // TouchRecord: a sampled page fault in user mode
   touch_state = 26,       // TextRecord: argument = TouchState of this process; the text says why it is off
   tables = 27,            // TablesRecord: whose stacks, code objects and modules this image also refers to
@@ -83,6 +83,14 @@ struct RecordHeader {
   RecordKind kind;
   std::uint16_t reserved;
   std::uint64_t time_ns;  // CLOCK_MONOTONIC at the writer
+};
+
+// ProcessRecord::status of a teardown; older recordings have 0: of a runtime.
+struct Teardown {
+  static constexpr std::int32_t runtime = 1;  // an interpreter takes itself down: the program may live on
+  static constexpr std::int32_t process = 2;  // main has returned, exit() was called, the last thread ends
+  static constexpr std::int32_t unmoved = 4;  // nothing that is worth a look has happened since the last one
+  static constexpr std::int32_t script = 8;   // alone: no Python code is left to run; with runtime: that was its begin
 };
 
 enum class Born : std::uint32_t { exec = 0, fork = 1 };

@@ -1,4 +1,6 @@
 """Python processes that end at the hardest moment: they end as without us, and every block still has its line."""
+import json
+
 import pytest
 
 import pool_reader
@@ -69,3 +71,38 @@ def test_by_overflow_of_the_stack(whyrss, tmp_path, python):
     stacks = outcome.stacks(KEPT)
     assert len(stacks) > 1
     assert {tuple(names[:2]) for names in stacks} == {("keep", "__repr__")}
+
+
+KEPT_BYTES = 64 << 20
+FREED_AT_EXIT = f"""
+import atexit, os, sys
+kept = [b"x" * 480 + b"%08d" % number for number in range({KEPT_BYTES} // 520)]
+atexit.register(kept.clear)
+if sys.argv[1] == "fork":
+    pid = os.fork()
+    if pid:
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) if hasattr(os, "waitstatus_to_exitcode") else
+                 os.waitpid(pid, 0)[1] >> 8)
+    kept += [b"y" * 480 + b"%08d" % number for number in range({KEPT_BYTES} // 520)]
+if sys.argv[1] != "end":
+    sys.exit(5)
+"""
+
+
+def live_heap(process):
+    return sum(entry["rss"]["last"] for entry in process["causes"] if entry["cause"] == "heap_live")
+
+
+@EVERY_VERSION
+@pytest.mark.parametrize("how, status", [("end", 0), ("exit", 5), ("fork", 5)])
+def test_before_exit_functions_free(whyrss, tmp_path, python, how, status):
+    """The last look comes before functions of atexit run, and what comes after it is an interval of its own."""
+    recording = tmp_path / "recording.whyrss"
+    assert whyrss.record(recording, [python, "-c", FREED_AT_EXIT, how]).returncode == status
+    process = whyrss.finished_report(recording)["processes"][-1]
+    assert live_heap(process) > 0.9 * KEPT_BYTES
+    assert process["teardown_s"] is not None and process["unseen_s"] == 0
+    assert process["teardown_s"] <= process["ended_s"]
+    result = whyrss.run("report", recording, "--format", "json", "--from", "teardown")
+    after = json.loads(result.stdout)["processes"][-1]
+    assert live_heap(after) < 0.1 * KEPT_BYTES

@@ -15,11 +15,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <csetjmp>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <stdexcept>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -250,6 +252,54 @@ int run_reaper() {
   return waitid(P_ALL, 0, &info, WEXITED) == -1 && errno == ECHILD ? 0 : 4;
 }
 
+// Each maps a MiB as it is destroyed, which is seen.
+struct MapsAtEnd {
+  bool wanted = false;
+  ~MapsAtEnd() {
+    if (wanted) mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+};
+MapsAtEnd destroyed_last;
+thread_local MapsAtEnd destroyed_first;
+
+void leave_by_signal(int) { std::exit(0); }
+
+// As programs end, with destructors and handlers that run then.
+int run_end(std::string_view how) {
+  destroyed_last.wanted = destroyed_first.wanted = true;
+  static MapsAtEnd destroyed_between;
+  destroyed_between.wanted = true;
+  if (std::atexit([] { MapsAtEnd{true}; }) != 0) return 1;
+  if (how == "exit") std::exit(0);
+  if (how == "handler" && std::atexit([] { std::exit(0); }) != 0) return 2;
+  if (how == "signal") {
+    std::signal(SIGUSR1, leave_by_signal);
+    std::raise(SIGUSR1);
+  }
+  if (how == "thread") std::thread([] { std::exit(0); }).join();
+  if (how == "pthread_exit") pthread_exit(nullptr);
+  if (how == "last_thread") {
+    std::thread([leader = getpid()] {
+      const std::string stat = "/proc/self/task/" + std::to_string(leader) + "/stat";
+      while (true) {  // until the first thread is a zombie
+        char text[64] = {};
+        const int fd = open(stat.c_str(), O_RDONLY);
+        const bool was_read = read(fd, text, sizeof(text) - 1) > 0;
+        close(fd);
+        if (was_read && std::string_view(text).find(") Z") != std::string_view::npos) return;
+        usleep(1000);
+      }
+    }).detach();
+    pthread_exit(nullptr);
+  }
+  if (how == "fork") {
+    const pid_t child = fork();
+    if (child == 0) std::exit(0);
+    return status_of(child);
+  }
+  return 0;
+}
+
 // Many large blocks live at once, each released once.
 int run_many_blocks() {
   std::vector<void*> blocks(3000);
@@ -275,6 +325,7 @@ int main(int argc, char** argv) {
   if (what == "threads") return run_threads();
   if (what == "reaper") return run_reaper();
   if (what == "many_blocks") return run_many_blocks();
+  if (what == "end" && argc > 2) return run_end(argv[2]);
   if (what == "status") _exit(argc > 2 ? std::atoi(argv[2]) : 0);
   if (what == "return") return argc > 2 ? std::atoi(argv[2]) : 0;
   return 91;

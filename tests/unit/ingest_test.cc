@@ -347,6 +347,98 @@ TEST(Ingest, AProcessLeavesWithTheLastReadingAfterItSaidSo) {
   EXPECT_EQ(left_s(leaves, 8 * kSecond), std::nullopt);  // it lives on
 }
 
+constexpr std::uint64_t kMs = 1'000'000;
+
+std::pair<FrameKind, ByteVector> ended_at(std::uint64_t time_ns, const std::string& more = "") {
+  ByteVector payload;
+  append(payload, "{\"ended_ns\": " + std::to_string(time_ns) + ", \"how\": \"exit\"" + more + "}");
+  return {FrameKind::ended, payload};
+}
+
+std::pair<FrameKind, ByteVector> polls(const std::vector<trace::Poll>& points) {
+  ByteVector payload;
+  append(payload, points.data(), points.size() * sizeof(trace::Poll));
+  return {FrameKind::polls, payload};
+}
+
+// Of process 100, born at 1 s, where the recording begins; it ends at 5 s.
+ProcessAccount ended_process(std::vector<ByteVector> records, std::vector<std::pair<FrameKind, ByteVector>> pages) {
+  TestRecording recording;
+  records.insert(records.begin(), attach(kSecond, 100, 1, trace::Born::exec));
+  pages.push_back(ended_at(5 * kSecond));
+  recording.add(100, {segment(1, 0, joined(records))}, pages);
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  EXPECT_TRUE(account.ok());
+  return account->processes.at(0);
+}
+
+std::pair<FrameKind, ByteVector> look(std::uint64_t time_ns, trace::WalkTrigger trigger) {
+  return {FrameKind::walk, walk(time_ns, {heap(4)}, 0, trigger)};
+}
+
+TEST(Ingest, ATeardownBeginsWithTheLookThatItAskedFor) {
+  using trace::Teardown;
+  const auto told = [](std::uint64_t time_ns, std::int32_t status) {
+    return process_record(RecordKind::teardown, time_ns, 100, status);
+  };
+  const auto early = look(2 * kSecond, trace::WalkTrigger::start);
+  const auto asked = look(4 * kSecond + 5 * kMs, trace::WalkTrigger::exit);
+  const auto late = look(4 * kSecond + 2500 * kMs, trace::WalkTrigger::growth);
+  const ByteVector exit = process_record(RecordKind::exit, 5 * kSecond, 100);
+  const auto teardown_s = [&](const std::vector<ByteVector>& records, const auto&... looks) {
+    return ended_process(records, {looks...}).teardown_s;
+  };
+  EXPECT_EQ(teardown_s({exit}, early), std::nullopt);
+  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::process), exit}, early, asked), 3.005);
+  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::process), exit}, early), 3.0);  // it came too late
+  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::process | Teardown::unmoved), exit}, early, asked), 3.0);
+  // The end of a script is a begin only where the end of the interpreter says so.
+  const ByteVector script = told(3 * kSecond, Teardown::script | Teardown::unmoved);
+  EXPECT_EQ(teardown_s({script, exit}, early), std::nullopt);
+  EXPECT_EQ(teardown_s({script, told(4 * kSecond, Teardown::runtime | Teardown::script), exit}, early, asked), 2.0);
+  EXPECT_EQ(teardown_s({script, told(4 * kSecond, Teardown::runtime), exit}, early, asked), 3.005);
+  // Whoever outlives its interpreter says when it ends itself, or is killed later.
+  EXPECT_EQ(teardown_s({told(2 * kSecond, Teardown::runtime), told(4 * kSecond, Teardown::process), exit}, asked),
+            3.005);
+  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::runtime)}, asked, late), std::nullopt);
+  EXPECT_EQ(teardown_s({told(4 * kSecond, 0), exit}, asked, late), std::nullopt);  // an older recording
+}
+
+TEST(Ingest, HowLongBeforeItsEndAProcessWasLookedAt) {
+  const auto poll = [](std::uint64_t time_ns, std::uint64_t rss_pages, std::uint64_t faults) {
+    return trace::Poll{
+        .time_ns = time_ns, .rss_pages = rss_pages, .shared_pages = 0, .minor_faults = faults, .major_faults = 0};
+  };
+  const auto unseen_s = [](const std::vector<ByteVector>& records, std::uint64_t look_ns,
+                           const std::vector<trace::Poll>& points) {
+    return ended_process(records, {look(look_ns, trace::WalkTrigger::growth), polls(points)}).unseen_s;
+  };
+  const auto torn_down = [](std::int32_t status) {
+    return process_record(RecordKind::teardown, 3 * kSecond, 100, trace::Teardown::process | status);
+  };
+  EXPECT_EQ(unseen_s({}, 4950 * kMs, {}), 0);
+  EXPECT_EQ(unseen_s({}, 4 * kSecond, {}), 1);
+  EXPECT_EQ(unseen_s({torn_down(0)}, 2950 * kMs, {}), 0);
+  EXPECT_EQ(unseen_s({torn_down(0)}, 2 * kSecond, {}), 1);
+  EXPECT_EQ(unseen_s({torn_down(trace::Teardown::unmoved)}, 2 * kSecond, {}), 0);
+  const trace::Poll before = poll(4 * kSecond - 1, 1000, 5000);
+  EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4900 * kMs, 1100, 5100)}), 0);  // it rested
+  EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4900 * kMs, 1300, 5100)}), 1);
+  EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4900 * kMs, 1100, 5300)}), 1);
+  EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4500 * kMs, 1000, 5000)}), 1);  // and then?
+}
+
+TEST(Ingest, HighWaterIsAtLeastThatWhereTheEndWasNotSeen) {
+  const ByteVector teardown =
+      process_record(RecordKind::teardown, 4 * kSecond, 100, trace::Teardown::process | trace::Teardown::unmoved);
+  const auto early = look(2 * kSecond, trace::WalkTrigger::start);
+  const auto peaked = ended_at(5 * kSecond, ", \"high_water_kilos\": 3000");
+  EXPECT_EQ(ended_process({}, {early, peaked}).high_water_bytes, 3000 * 1024);
+  EXPECT_TRUE(ended_process({}, {early, peaked}).high_water_at_least);
+  EXPECT_FALSE(ended_process({teardown}, {early, peaked}).high_water_at_least);
+}
+
 TEST(Ingest, DescriptorsAreToldWithTheTimeOfTheirLastCount) {
   const auto counters = [](const std::string& json) {
     ByteVector payload;

@@ -40,7 +40,8 @@ TEST(JsonReport, EveryKeyOfTheContract) {
   const Json& process = report["processes"][1];
   expect_keys(process, {"pid", "parent", "born", "born_s", "ended_s", "traced", "command", "allocator", "python", "rss",
                         "pss", "uss", "outside_rss", "causes", "cow", "allocator_stats"});
-  expect_keys(process["rss"], {"first", "last", "peak", "high_water"});
+  expect_keys(process, {"teardown_s", "unseen_s"});
+  expect_keys(process["rss"], {"first", "last", "peak", "high_water", "high_water_at_least"});
   expect_keys(process["outside_rss"], {"swap", "hugetlb", "device", "shmem_unmapped", "page_tables"});
   const Json& cause = process["causes"][0];
   expect_keys(cause, {"cause", "rss", "growth", "estimate", "sites"});
@@ -50,6 +51,17 @@ TEST(JsonReport, EveryKeyOfTheContract) {
   expect_keys(process["pymalloc"], {"live", "slack", "retained"});
   expect_keys(cause["sites"][0]["stack"][0], {"kind", "function", "file", "line"});
   expect_keys(report["verdicts"][0], {"id", "severity", "pid", "bytes", "headline", "why", "advice", "evidence"});
+}
+
+TEST(JsonReport, EndsThatNobodyLookedAt) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].unseen_s = 0;
+  EXPECT_EQ(report_of(recording)["recording"]["ends_seen"], true);
+  recording.processes[0].unseen_s = 1.5;
+  const Json report = report_of(recording);
+  EXPECT_EQ(report["recording"]["ends_seen"], false);
+  EXPECT_EQ(report["recording"]["complete"], recording.info.complete);
+  EXPECT_EQ(report["processes"][0]["unseen_s"], 1.5);
 }
 
 TEST(JsonReport, RealTypes) {

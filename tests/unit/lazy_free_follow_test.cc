@@ -12,10 +12,12 @@
 #include "collect/process_follow.h"
 #include "file_tree.h"
 #include "recording/frame_file.h"
+#include "stopped_child.h"
 
 namespace whyrss {
 namespace {
 
+using testing_support::wait_until_stopped;
 using trace::FrameKind;
 
 // Gives up 4 MiB and stops; takes them away and stops again.
@@ -31,12 +33,6 @@ pid_t start_child() {
   madvise(memory, kBytes, MADV_DONTNEED);
   raise(SIGSTOP);
   _exit(0);
-}
-
-void wait_until_stopped(pid_t pid) {
-  int status = 0;
-  ASSERT_EQ(waitpid(pid, &status, WUNTRACED), pid);
-  ASSERT_TRUE(WIFSTOPPED(status));
 }
 
 TEST(LazyFreeFollow, AsksFromTheFirstCallUntilNothingIsLeft) {

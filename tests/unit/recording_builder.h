@@ -158,9 +158,11 @@ inline ByteVector range_record(trace::RecordKind kind, std::uint64_t time_ns, st
   return record(kind, time_ns, fixed);
 }
 
-inline ByteVector process_record(trace::RecordKind kind, std::uint64_t time_ns, std::uint32_t pid) {
+inline ByteVector process_record(trace::RecordKind kind, std::uint64_t time_ns, std::uint32_t pid,
+                                 std::int32_t status = 0) {
   trace::ProcessRecord fixed{};
   fixed.pid = pid;
+  fixed.status = status;
   return record(kind, time_ns, fixed);
 }
 

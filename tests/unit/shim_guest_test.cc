@@ -18,13 +18,14 @@ Outcome run_guest(Preloaded& preloaded, std::vector<std::string> arguments,
   return outcome;
 }
 
+bool is_map_of(const Event& event, std::uint64_t size_bytes) {
+  const auto map = event.as<trace::MapRecord>();
+  return event.kind() == RecordKind::map && map.size_bytes == size_bytes && map.origin == trace::MapOrigin::program;
+}
+
 std::size_t maps_of(const Outcome& outcome, std::uint64_t size_bytes) {
-  std::size_t count = 0;
-  for (const Event& event : outcome.of(RecordKind::map)) {
-    const auto map = event.as<trace::MapRecord>();
-    if (map.size_bytes == size_bytes && map.origin == trace::MapOrigin::program) ++count;
-  }
-  return count;
+  return static_cast<std::size_t>(
+      std::ranges::count_if(outcome.events, [&](const Event& event) { return is_map_of(event, size_bytes); }));
 }
 
 TEST(Guest, AttachSaysWhoItIs) {
@@ -51,6 +52,34 @@ TEST(Guest, ExitByUnderscoreExitIsRecordedOnce) {
   ASSERT_EQ(outcome.of(RecordKind::exit).size(), 1U);
   EXPECT_EQ(outcome.of(RecordKind::exit)[0].as<trace::ProcessRecord>().status, 6);
 }
+
+class Ends : public ::testing::TestWithParam<std::tuple<const char*, std::size_t, std::size_t>> {};
+
+TEST_P(Ends, AreToldBeforeAnythingIsDestroyed) {
+  const auto [how, process_count, map_count] = GetParam();
+  Preloaded preloaded;
+  const Outcome outcome = run_guest(preloaded, {"end", how});
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  const std::vector<Event> torn_down = outcome.of(RecordKind::teardown);
+  ASSERT_EQ(torn_down.size(), process_count);
+  EXPECT_EQ(maps_of(outcome, kMiB), map_count);
+  for (const Event& teardown : torn_down) {
+    EXPECT_EQ(teardown.as<trace::ProcessRecord>().status & trace::Teardown::process, trace::Teardown::process);
+    for (const Event& event : outcome.events) {
+      const bool at_end = event.pid == teardown.pid && is_map_of(event, kMiB);
+      EXPECT_TRUE(!at_end || teardown.header().time_ns < event.header().time_ns);
+    }
+  }
+  EXPECT_EQ(outcome.of(RecordKind::exit).size(), process_count);
+}
+
+// pthread_exit() in main runs no destructor of its thread_local objects; nor does exit() in another thread.
+INSTANTIATE_TEST_SUITE_P(How, Ends,
+                         ::testing::Values(std::tuple("return", 1U, 4U), std::tuple("exit", 1U, 4U),
+                                           std::tuple("handler", 1U, 4U), std::tuple("signal", 1U, 4U),
+                                           std::tuple("thread", 1U, 3U), std::tuple("pthread_exit", 1U, 4U),
+                                           std::tuple("last_thread", 1U, 3U), std::tuple("fork", 2U, 8U)),
+                         [](const auto& how) { return std::string(std::get<0>(how.param)); });
 
 TEST(Guest, VforkChildMayCallDeeplyBeforeExec) {
   Preloaded preloaded;

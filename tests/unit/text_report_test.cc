@@ -194,6 +194,28 @@ TEST(FullText, Interval) {
   EXPECT_NE(text.find("live heap          130.0    -3.0    130.0             -3.0\n"), std::string::npos);
 }
 
+TEST(FullText, AnEndedProcessIsToldAtItsPeakAndAtItsEnd) {
+  RecordingAccount recording = literal::quickstart();
+  ProcessAccount& process = recording.processes[0];
+  process.accounts = {literal::walk(1, {{Cause::anonymous, 90}}), literal::walk(2, {{Cause::anonymous, 20}})};
+  process.polls = {{0.9, 100 * kMiB, 0}, {1.5, 95 * kMiB, 0}};
+  process.ended_s = 9.5;
+  const std::string text = full_text(recording);
+  EXPECT_NE(text.find("; 100 MiB at its peak at 0.9 s, 20 MiB at its end at 2.0 s\n"), std::string::npos);
+  process.polls.clear();
+  process.accounts.pop_back();
+  EXPECT_EQ(full_text(recording).find("at its peak at"), std::string::npos);
+}
+
+TEST(FullText, EndsThatNobodyLookedAtAreNamed) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].unseen_s = 0;
+  EXPECT_EQ(section(full_text(recording), "What was lost"), "  nothing; the recording is complete\n");
+  recording.processes[0].unseen_s = 1.5;
+  EXPECT_EQ(section(full_text(recording), "What was lost"),
+            "  pid 4711 (python quickstart.py): last looked at 1.5 s before its end\n");
+}
+
 TEST(FullText, NothingLost) {
   EXPECT_EQ(section(full_text(literal::quickstart()), "What was lost"), "  nothing; the recording is complete\n");
 }

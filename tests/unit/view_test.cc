@@ -328,6 +328,56 @@ TEST(Interval, ReachesTheLooksThatAPhaseAskedFor) {
   EXPECT_EQ(growth("epoch", "epoch"), 50 * kMiB);
 }
 
+// A main process that takes itself down at 3 s, and a worker that did so at 2 s.
+RecordingAccount torn_down() {
+  RecordingAccount recording = literal::quiet();
+  recording.info.duration_s = 4;
+  recording.phases = {{"all", 1, 3.5}};
+  recording.processes.resize(2, recording.processes[0]);
+  for (const auto& [index, teardown_s] : {std::pair{0U, 3.0}, std::pair{1U, 2.0}}) {
+    ProcessAccount& process = recording.processes[index];
+    process.pid = 100 + static_cast<int>(index);
+    process.born_s = 0;
+    process.ended_s = teardown_s + 0.5;
+    process.teardown_s = teardown_s;
+    process.accounts = {literal::walk(1, {{Cause::heap_live, 50}}), literal::walk(teardown_s, {{Cause::heap_live, 80}}),
+                        literal::walk(teardown_s + 0.25, {{Cause::heap_live, 10}})};
+  }
+  return recording;
+}
+
+TEST(Interval, TeardownIsOneOfItsOwn) {
+  const RecordingAccount recording = torn_down();
+  const auto lasts = [&](const char* from, const char* to) {
+    const View view = build_view(recording, *parse_interval(recording, from, to));
+    return std::vector{view.processes[0].rss.first / kMiB, view.processes[0].rss.last / kMiB,
+                       view.processes[1].rss.first / kMiB, view.processes[1].rss.last / kMiB};
+  };
+  using Lasts = std::vector<std::int64_t>;
+  EXPECT_EQ(parse_interval(recording, "", "")->to_s, 3);
+  EXPECT_EQ(lasts("", ""), (Lasts{0, 80, 0, 80}));
+  EXPECT_EQ(lasts("1", "teardown"), (Lasts{50, 80, 50, 80}));
+  EXPECT_EQ(lasts("teardown", ""), (Lasts{80, 10, 80, 10}));
+  EXPECT_EQ(lasts("", "4"), (Lasts{0, 10, 0, 10}));      // as asked for
+  EXPECT_EQ(lasts("3.1", ""), (Lasts{80, 10, 10, 10}));  // nothing else is left
+  EXPECT_EQ(lasts("all", "all"), (Lasts{50, 80, 50, 80}));
+}
+
+TEST(Interval, WithoutATeardown) {
+  RecordingAccount recording = torn_down();
+  for (ProcessAccount& process : recording.processes) process.teardown_s.reset();
+  EXPECT_FALSE(parse_interval(recording, "teardown", "").ok());
+  EXPECT_EQ(parse_interval(recording, "", "")->to_s, 3.5);
+  recording.phases = {{"teardown", 1, 2}};  // the program's own word
+  EXPECT_EQ(parse_interval(recording, "teardown", "teardown")->to_s, 2);
+}
+
+TEST(View, PeakAndEndHaveTheirMoments) {
+  const View view = build_view(torn_down(), {.from_s = 0, .to_s = 4});
+  EXPECT_EQ(view.processes[0].at_peak->time_s, 3);
+  EXPECT_EQ(view.processes[0].at_last->time_s, 3.25);
+}
+
 TEST(Interval, NonsenseIsExplained) {
   const RecordingAccount recording = literal::quickstart();
   EXPECT_NE(parse_interval(recording, "lunch", "").error().find("load, work"), std::string::npos);

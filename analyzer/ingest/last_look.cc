@@ -1,0 +1,50 @@
+// How much of a process's end nobody looked at.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "ingest/page_frames.h"
+#include "ingest/replay_process.h"
+
+namespace whyrss {
+namespace {
+
+constexpr double kAtEndS = 0.1;
+// Polls come every 100 ms, later on a busy machine; below this many pages nothing has moved.
+constexpr double kPollNearEndS = 0.3;
+constexpr std::int64_t kMovedPages = 256;
+
+std::int64_t faults_of(const trace::Poll& poll) {
+  return static_cast<std::int64_t>(poll.minor_faults + poll.major_faults);
+}
+
+std::int64_t pages_of(const trace::Poll& poll) { return static_cast<std::int64_t>(poll.rss_pages); }
+
+}  // namespace
+
+// By polls: from the one of the last look to one right before its end.
+bool Replay::has_rested(const Process& process, double look_s, double end_s) const {
+  const auto time_s = [&](const trace::Poll& poll) { return seconds_since(settings_.origin_ns, poll.time_ns); };
+  const auto after_look = std::ranges::upper_bound(process.polls, look_s, {}, time_s);
+  const auto after_end = std::ranges::upper_bound(process.polls, end_s, {}, time_s);
+  if (after_look == process.polls.begin() || after_end == process.polls.begin()) return false;
+  const trace::Poll& then = *std::prev(after_look);
+  const trace::Poll& last = *std::prev(after_end);
+  if (end_s - time_s(last) > kPollNearEndS || faults_of(last) - faults_of(then) > kMovedPages) return false;
+  return std::ranges::all_of(std::prev(after_look), after_end, [&](const trace::Poll& poll) {
+    return std::abs(pages_of(poll) - pages_of(then)) <= kMovedPages;
+  });
+}
+
+std::optional<double> Replay::unseen_s(const Process& process) const {
+  const ProcessAccount& account = *process.account;
+  if (!account.ended_s || account.accounts.empty()) return std::nullopt;
+  const double end_s = account.teardown_s.value_or(*account.ended_s);
+  const auto after = std::ranges::upper_bound(account.accounts, end_s, {}, &Account::time_s);
+  if (after == account.accounts.begin()) return std::nullopt;
+  const double look_s = std::prev(after)->time_s;
+  const bool unmoved = account.teardown_s && process.torn_down->unmoved;
+  return unmoved || end_s - look_s <= kAtEndS || has_rested(process, look_s, end_s) ? 0 : end_s - look_s;
+}
+
+}  // namespace whyrss
