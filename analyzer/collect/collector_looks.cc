@@ -82,7 +82,8 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
   if (slot != nullptr) process.set_live_bytes(live_bytes);
-  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), track);
+  const Relatives relatives = has_relatives(followed) ? Relatives::possible : Relatives::none;
+  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track);
   spend(cost_ns, trigger);
   if (slot != nullptr) {
     slot->walked_rss_pages.store(process.walked_rss_pages());

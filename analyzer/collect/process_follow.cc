@@ -174,16 +174,18 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   return true;
 }
 
-std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness,
+std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness, Relatives relatives,
                                  std::optional<WriteTracker::Huge> track) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
   const bool all_anew = trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit ||
                         monotonic_ns() - known_ns_ > kKnownNs;
-  if (all_anew) known_.clear();
+  if (all_anew) known_ = {};
   std::optional<WriteTracker::Pass> pass;
   if (track && write_tracker_) pass.emplace(write_tracker_->pass(*track));
-  auto walk = walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, pass ? &*pass : nullptr);
+  if (write_tracker_) relatives = Relatives::possible;  // which pages are still protected only pagemap tells
+  auto walk =
+      walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, relatives, pass ? &*pass : nullptr);
   if (walk) {
     if (pass) write_tracked(*pass, *walk);
     std::optional<LazyFreeReading> lazy_free;
@@ -204,7 +206,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       walked_rss_pages_ = walk->counted_pages;
       written_file_pages_ = pages_to_write_back(*walk);
       if (all_anew) known_ns_ = monotonic_ns();
-      known_ = known_pages(*walk);
+      known_ = known_memory(*walk);
       walked_minor_faults_ = walk->minor_faults_before;
     }
   }
@@ -228,7 +230,7 @@ void ProcessFollow::write_tracked(WriteTracker::Pass& pass, const PageWalk& walk
 
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
-  const TargetMemory memory(pid_);
+  const TargetMemory memory(pid_, walk.is_lone);
   Liveness liveness = read_liveness(memory, table, walk);
   write_views(walk, memory, liveness);
   write_huge_pages(walk, memory);

@@ -84,7 +84,7 @@ class ProcessFollow {
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
   // `track`: what it shares with relatives is protected meanwhile, if its writes can be tracked.
-  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness,
+  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness, Relatives relatives = Relatives::possible,
                     std::optional<WriteTracker::Huge> track = std::nullopt);
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
@@ -152,7 +152,7 @@ class ProcessFollow {
   PollPoint last_poll_;
   std::uint64_t polled_movement_ = 0, cpu_ticks_ = 0;
   std::int64_t live_bytes_ = 0;
-  std::vector<KnownPages> known_;
+  KnownMemory known_;
   MappedFileSizes file_sizes_;
   LivenessFrames liveness_frames_;
   ViewPolicy view_looks_, huge_looks_;

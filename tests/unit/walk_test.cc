@@ -310,11 +310,11 @@ TEST(Walk, SaysTheSameOfFilePagesThatItKnewAlready) {
   const WalkMethods methods = probe_walk_methods();
   const auto before = walk_pages(child.pid(), trace::WalkTrigger::request, methods, resolver);
   ASSERT_TRUE(before.ok()) << before.error();
-  const auto known = known_pages(*before);
+  const KnownMemory known = known_memory(*before);
   const WalkedVma* file_vma = vma_at(*before, places->at[0]);
   ASSERT_NE(file_vma, nullptr);
   if (file_vma->vma.backing != trace::Backing::file) GTEST_SKIP() << "/var/tmp is no disk here";
-  EXPECT_TRUE(std::ranges::any_of(known, [&](const KnownPages& k) { return k.start == file_vma->vma.start; }));
+  EXPECT_TRUE(std::ranges::any_of(known.files, [&](const KnownPages& k) { return k.start == file_vma->vma.start; }));
 
   kill(child.pid(), SIGCONT);
   int status = 0;
