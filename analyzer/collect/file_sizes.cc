@@ -38,7 +38,7 @@ std::int64_t mapped_bytes(const std::vector<const trace::WalkVma*>& mappings, st
 }  // namespace
 
 std::optional<nlohmann::json> MappedFileSizes::tell(const PageWalk& walk, const BackingResolver& resolver, pid_t pid,
-                                              bool anew) {
+                                                    bool anew) {
   std::map<std::pair<std::string, std::uint64_t>, Seen> files;
   for (const WalkedVma& vma : walk.vmas) {
     if (vma.vma.backing != trace::Backing::file) continue;

@@ -15,7 +15,7 @@ using trace::PageBits;
 using trace::PageLiveness;
 
 constexpr std::uint64_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
-constexpr std::uint64_t kMostPageBytes = 512 * trace::kLivenessUnitBytes;
+constexpr std::int32_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
 
 struct Span {
   std::uint64_t start, end;
@@ -100,41 +100,42 @@ class TableReader {
 // A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
 bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
 
-std::int64_t live_bytes(std::uint32_t counter) {
-  return static_cast<std::int16_t>(counter & 0xffff) * static_cast<std::int64_t>(trace::kLivenessUnitBytes);
-}
+std::int32_t live_units(std::uint32_t counter) { return static_cast<std::int16_t>(counter & 0xffff); }
 
 std::uint16_t word_of(std::uint32_t counter) {
-  if (is_pymalloc(counter)) return PageLiveness::pymalloc;
-  const auto live = static_cast<std::uint64_t>(
-      std::clamp<std::int64_t>(live_bytes(counter), 0, static_cast<std::int64_t>(kMostPageBytes)));
-  return static_cast<std::uint16_t>(PageLiveness::ever_held | live / trace::kLivenessUnitBytes);
+  const auto live = static_cast<std::uint16_t>(std::clamp(live_units(counter), 0, kMostUnits));
+  return is_pymalloc(counter) ? PageLiveness::pymalloc : static_cast<std::uint16_t>(PageLiveness::ever_held | live);
 }
 
 void sum_up(const std::vector<std::uint32_t>& counters, trace::LivenessHeader& header) {
-  for (const std::uint32_t counter : counters) {
-    if (counter == 0 || is_pymalloc(counter)) continue;
-    const std::int64_t live = live_bytes(counter);
-    if (live < 0)
-      ++header.underflowed_pages;
-    else
-      header.table_live_bytes += static_cast<std::uint64_t>(live);
+  std::int64_t units = 0;
+  for (const std::uint32_t counter : counters) {  // of pymalloc's pages these are 0
+    units += std::max(live_units(counter), 0);
+    header.underflowed_pages += live_units(counter) < 0 ? 1 : 0;
   }
+  header.table_live_bytes += static_cast<std::uint64_t>(units) * trace::kLivenessUnitBytes;
 }
 
 // What `counters` tell of [start, end), which is resident.
 void add_pages(const Counters& counters, std::uint64_t start, std::uint64_t end, std::vector<LivenessPages>& ranges) {
-  const auto index_of = [&](std::uint64_t address) { return (address - counters.first) / kLivenessPageBytes; };
-  bool joins = !ranges.empty() && ranges.back().start + ranges.back().pages.size() * kLivenessPageBytes == start;
-  for (std::size_t i = index_of(start); i < index_of(end); ++i) {
-    const std::uint32_t counter = counters.values[i];
-    if (counter == 0) {
-      joins = false;
-      continue;
-    }
-    if (!std::exchange(joins, true))
-      ranges.push_back({.start = counters.first + i * kLivenessPageBytes, .pages = {}});
-    ranges.back().pages.push_back(word_of(counter));
+  const auto at = [&](std::uint64_t address) {
+    return counters.values.begin() + static_cast<std::ptrdiff_t>((address - counters.first) / kLivenessPageBytes);
+  };
+  const auto is_held = [](std::uint32_t counter) { return counter != 0; };
+  const auto last = at(end);
+  for (auto first = at(start); first != last;) {
+    first = std::find_if(first, last, is_held);
+    const auto behind = std::find_if_not(first, last, is_held);
+    if (first == behind) break;
+    const auto count = static_cast<std::size_t>(behind - first);
+    const std::uint64_t address =
+        counters.first + static_cast<std::uint64_t>(first - counters.values.begin()) * kLivenessPageBytes;
+    if (ranges.empty() || ranges.back().start + ranges.back().pages.size() * kLivenessPageBytes != address)
+      ranges.push_back({.start = address, .pages = {}});
+    std::vector<std::uint16_t>& pages = ranges.back().pages;
+    pages.resize(pages.size() + count);
+    std::transform(first, behind, pages.end() - static_cast<std::ptrdiff_t>(count), word_of);
+    first = behind;
   }
 }
 
@@ -157,7 +158,8 @@ ArenaPages find_arena_pages(std::vector<LivenessPages>& ranges) {
 
 }  // namespace
 
-Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk) {
+Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk,
+                       PoolReader& pool_reader, PoolReader::Extent extent) {
   Liveness liveness;
   liveness.header.walk_end_ns = walk.header.end_ns;
   const auto table = memory.read<trace::LivenessTable>(table_address);
@@ -168,16 +170,15 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
   const std::vector<Span> resident = resident_anonymous(walk);
   for (const Counters& counters : TableReader(memory, resident).read(table->directory)) {
     sum_up(counters.values, liveness.header);
-    visit_present(resident, counters.first, counters.end(), [&](std::uint64_t start, std::uint64_t end) {
-      add_pages(counters, start, end, liveness.ranges);
-    });
+    visit_present(resident, counters.first, counters.end(),
+                  [&](std::uint64_t start, std::uint64_t end) { add_pages(counters, start, end, liveness.ranges); });
   }
   const bool has_pools = table->pymalloc_pool_bytes == 4096 || table->pymalloc_pool_bytes == 16384;
   if (!has_pools) return liveness;
   const ArenaPages arenas = find_arena_pages(liveness.ranges);
   if (arenas.addresses.empty()) return liveness;
   liveness.pool_bytes = table->pymalloc_pool_bytes;
-  PoolsRead pools = read_pools(memory, table->pymalloc_pool_bytes, arenas.addresses, arenas.words);
+  PoolsRead pools = pool_reader.read(memory, liveness.pool_bytes, arenas.addresses, arenas.words, extent);
   liveness.header.pymalloc_live_bytes = pools.live_bytes;
   liveness.pools = std::move(pools.used);
   return liveness;

@@ -22,7 +22,7 @@ constexpr std::uint64_t kPagesPerCall = 2048;
 constexpr std::size_t kRegionsPerCall = 512;
 // Reading entries of absent pages costs less than another call up to about this many.
 constexpr std::uint64_t kBridgedPages = 64;
-constexpr std::uint64_t kHugePages = 512;     // 4 KiB pages of a PMD
+constexpr std::uint64_t kHugePages = 512;                                         // 4 KiB pages of a PMD
 constexpr std::uint64_t kOwnEntry = PagemapBit::present | PagemapBit::exclusive;  // private memory nobody else maps
 
 std::uint32_t bits_of(std::uint64_t entry, std::uint64_t categories, Backing backing) {
@@ -278,7 +278,8 @@ class OwnershipCheck {
   bool holds_for(const ScanRegion& piece) {
     next_ += kStride;
     std::uint64_t entry = 0;
-    if (!read_entries(pagemap_fd_, piece.start + next_ % pages_of(piece) * kPageBytes, std::span(&entry, 1))) return true;
+    if (!read_entries(pagemap_fd_, piece.start + next_ % pages_of(piece) * kPageBytes, std::span(&entry, 1)))
+      return true;
     return (entry & PagemapBit::present) == 0 || (entry & PagemapBit::exclusive) != 0;
   }
 

@@ -38,7 +38,11 @@ struct ScanPlan {
 };
 
 // Fills the runs of all VMAs, with PAGEMAP_SCAN, looking only at populated regions.
-enum class ScanEnd { whole, process_ended, has_relatives };  // the last: though none were to be there; runs are not whole
+enum class ScanEnd {
+  whole,
+  process_ended,
+  has_relatives
+};  // the last: though none were to be there; runs are not whole
 ScanEnd scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas, const ScanPlan& plan);
 // Without it, reading an entry for every page; zero pages look like inherited ones. False when the process ended.
 bool read_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas);

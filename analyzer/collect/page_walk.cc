@@ -258,8 +258,7 @@ void add_long_runs(const WalkedVma& walked, std::vector<PageSpan>& spans) {
 
 KnownMemory known_memory(const PageWalk& walk) {
   KnownMemory known;
-  known.beyond_statm =
-      beyond_statm(walk.counted_pages, walk.header.statm_before_pages, walk.header.statm_after_pages);
+  known.beyond_statm = beyond_statm(walk.counted_pages, walk.header.statm_before_pages, walk.header.statm_after_pages);
   for (const WalkedVma& walked : walk.vmas) {
     const auto& [vma, path, runs] = walked;
     if (walk.is_lone && is_own(vma)) add_long_runs(walked, known.own);

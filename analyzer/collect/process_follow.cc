@@ -178,8 +178,9 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
                                  std::optional<WriteTracker::Huge> track) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
-  const bool all_anew = trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit ||
-                        monotonic_ns() - known_ns_ > kKnownNs;
+  using trace::WalkTrigger;
+  const bool all_anew = trigger == WalkTrigger::start || trigger == WalkTrigger::request ||
+                        trigger == WalkTrigger::exit || monotonic_ns() - known_ns_ > kKnownNs;
   if (all_anew) known_ = {};
   std::optional<WriteTracker::Pass> pass;
   if (track && write_tracker_) pass.emplace(write_tracker_->pass(*track));
@@ -217,7 +218,8 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
             .rss_pages = walk->header.statm_before_pages,
             .faults = walk->minor_faults_before + walk->major_faults_before,
             .live_bytes = live_bytes_};
-  policy_.walked(seen, cost_ns);
+  // Looks that follow growth do without.
+  policy_.walked(seen, cost_ns - pools_.take_extra_cpu_ns());
   return cost_ns;
 }
 
@@ -231,7 +233,10 @@ void ProcessFollow::write_tracked(WriteTracker::Pass& pass, const PageWalk& walk
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
   const TargetMemory memory(pid_, walk.is_lone);
-  Liveness liveness = read_liveness(memory, table, walk);
+  const bool follows_growth =
+      walk.header.trigger == trace::WalkTrigger::growth || walk.header.trigger == trace::WalkTrigger::advise;
+  Liveness liveness = read_liveness(memory, table, walk, pools_,
+                                    follows_growth ? PoolReader::Extent::in_turn : PoolReader::Extent::all);
   write_views(walk, memory, liveness);
   write_huge_pages(walk, memory);
   if (!append(FrameKind::liveness, liveness_frames_.encode(std::move(liveness)))) liveness_frames_.restart();

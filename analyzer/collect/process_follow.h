@@ -16,6 +16,7 @@
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
 #include "collect/process_file.h"
+#include "collect/pymalloc_pools.h"
 #include "collect/walk_policy.h"
 #include "collect/write_faults.h"
 #include "collect/write_tracker.h"
@@ -154,6 +155,7 @@ class ProcessFollow {
   std::int64_t live_bytes_ = 0;
   KnownMemory known_;
   MappedFileSizes file_sizes_;
+  PoolReader pools_;
   LivenessFrames liveness_frames_;
   ViewPolicy view_looks_, huge_looks_;
   std::int64_t mapping_count_ = 0;                // at the last walk

@@ -40,7 +40,8 @@ class TargetMemory {
 
  private:
   // As many of the first as can be read at once.
-  std::size_t read_many(std::span<const std::uint64_t> addresses, std::size_t bytes_each, std::span<std::byte> into) const;
+  std::size_t read_many(std::span<const std::uint64_t> addresses, std::size_t bytes_each,
+                        std::span<std::byte> into) const;
 
   pid_t pid_;
   bool is_lone_;

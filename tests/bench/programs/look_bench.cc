@@ -1,6 +1,6 @@
 // What looks at one process cost the collector. Usage: look_bench FOLDER MIB MOVED_MIB [SHAPE...]
-// Prints per shape: name, then the median CPU ms of a look when nothing has moved, and when MOVED_MIB have, each with its
-// system part.
+// Prints per shape: name, then the median CPU ms of a look when nothing has moved, and when MOVED_MIB have, each with
+// its system part.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -28,7 +28,8 @@ constexpr std::uint64_t kPage = 4096, kMiB = 1024 * 1024, kPool = 16384;
 constexpr int kLooks = 11, kAnswersFd = 100;
 constexpr const char* kHold = "hold";
 
-char* map(std::uint64_t bytes, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1, int protection = PROT_READ | PROT_WRITE) {
+char* map(std::uint64_t bytes, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1,
+          int protection = PROT_READ | PROT_WRITE) {
   void* at = mmap(nullptr, bytes, protection, flags, fd, 0);
   if (at == MAP_FAILED) std::exit(2);
   return static_cast<char*>(at);
@@ -73,8 +74,15 @@ void fill_pools(Table& table, std::uint64_t bytes) {
   bytes -= kPool;
   touch(at, bytes);
   for (std::uint64_t offset = 0; offset < bytes; offset += kPool) {
-    const PoolHead head{.live_blocks = 100, .padding = 0, .free_block = 0, .next_pool = 0, .previous_pool = 0,
-                        .arena_index = 0, .size_class = 3, .next_offset = kPool - 64, .most_next_offset = kPool - 64};
+    const PoolHead head{.live_blocks = 100,
+                        .padding = 0,
+                        .free_block = 0,
+                        .next_pool = 0,
+                        .previous_pool = 0,
+                        .arena_index = 0,
+                        .size_class = 3,
+                        .next_offset = kPool - 64,
+                        .most_next_offset = kPool - 64};
     std::memcpy(at + offset, &head, sizeof head);
   }
   table.set(at, bytes, trace::kPymallocPage << 16);
@@ -111,10 +119,14 @@ struct Shape {
   bool relatives = false;
 };
 constexpr Shape kShapes[] = {
-    {"[heap] of small blocks", fill_small},      {"pools of CPython", fill_pools},
-    {"one large block", fill_large},             {"one large block, huge pages", fill_huge},
-    {"16384 mappings", fill_many_mappings},      {"shared mapping of a file", fill_shared_file},
-    {"private mapping of a file", fill_private_file}, {"one large block, a fork child", fill_relatives, true},
+    {"[heap] of small blocks", fill_small},
+    {"pools of CPython", fill_pools},
+    {"one large block", fill_large},
+    {"one large block, huge pages", fill_huge},
+    {"16384 mappings", fill_many_mappings},
+    {"shared mapping of a file", fill_shared_file},
+    {"private mapping of a file", fill_private_file},
+    {"one large block, a fork child", fill_relatives, true},
 };
 
 // Holds the memory, and moves some more at each word.
@@ -155,8 +167,8 @@ void measure(const Shape& shape, const std::string& folder, std::uint64_t bytes,
     dup2(answers[1], kAnswersFd);
     for (const int end : {words[0], words[1], answers[0], answers[1]}) close(end);
     // A program of its own: of this one's pages it would share some.
-    execl("/proc/self/exe", "look_bench", kHold, shape.name, std::to_string(bytes).c_str(), std::to_string(moved).c_str(),
-          nullptr);
+    execl("/proc/self/exe", "look_bench", kHold, shape.name, std::to_string(bytes).c_str(),
+          std::to_string(moved).c_str(), nullptr);
     _exit(2);
   }
   close(words[0]);
@@ -165,12 +177,18 @@ void measure(const Shape& shape, const std::string& folder, std::uint64_t bytes,
   if (read(answers[0], &table, sizeof table) != sizeof table) std::exit(2);
   BackingResolver resolver;
   WriteFaults faults(folder);
-  const FollowContext context{.directory = folder, .host = "bench", .memory_group = {}, .session = {},
-                              .methods = probe_walk_methods(), .resolver = &resolver, .faults = &faults};
+  const FollowContext context{.directory = folder,
+                              .host = "bench",
+                              .memory_group = {},
+                              .session = {},
+                              .methods = probe_walk_methods(),
+                              .resolver = &resolver,
+                              .faults = &faults};
   ProcessFollow follow(context, {.pid = static_cast<std::uint32_t>(pid), .start_ticks = *start_ticks_of(pid)}, pid);
   const auto look = [&](std::vector<std::int64_t>& all, std::vector<std::int64_t>& system) {
     const std::int64_t before_ns = system_ns();
-    all.push_back(follow.walk(trace::WalkTrigger::growth, table, shape.relatives ? Relatives::possible : Relatives::none));
+    all.push_back(
+        follow.walk(trace::WalkTrigger::growth, table, shape.relatives ? Relatives::possible : Relatives::none));
     system.push_back(system_ns() - before_ns);
   };
   std::vector<std::int64_t> first, first_system, still, still_system, more, more_system;
@@ -181,8 +199,8 @@ void measure(const Shape& shape, const std::string& folder, std::uint64_t bytes,
     if (write(words[1], &word, 1) != 1 || read(answers[0], &word, 1) != 1) std::exit(2);
     look(more, more_system);
   }
-  fmt::print("| {} | {} | {} ({}) | {} ({}) |\n", shape.name, median_ms(first), median_ms(still), median_ms(still_system),
-             median_ms(more), median_ms(more_system));
+  fmt::print("| {} | {} | {} ({}) | {} ({}) |\n", shape.name, median_ms(first), median_ms(still),
+             median_ms(still_system), median_ms(more), median_ms(more_system));
   std::fflush(stdout);
   close(words[1]);
   close(answers[0]);
