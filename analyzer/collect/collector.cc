@@ -65,12 +65,13 @@ Collector::Collector(Setup setup)
                .session = setup_.session,
                .methods = probe_walk_methods(),
                .resolver = &resolver_,
+               .share = setup_.overhead,
                .faults = &faults_},
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
       kernel_log_(open_kernel_log()),
       control_(setup_.control_fd),
-      budget_(monotonic_ns()),
+      budget_(monotonic_ns(), setup_.overhead),
       started_(setup_.control_fd < 0) {
   context_.methods.between = [this] { drain_between(); };
   if (doorbell_.error() != 0)
@@ -423,6 +424,7 @@ void Collector::tick(std::int64_t now_ns) {
     if (counters && followed.slot != trace::kNoSlot) process.write_counters(setup_.pool.view().slots[followed.slot]);
     scan_children(followed, now_ns);
   }
+  look_near_limits(now_ns);
   read_plateaus(now_ns);
   if (counters) write_manifest();
   const bool moves = moved_ns_ != 0 && now_ns - moved_ns_ < kStillMovingNs;

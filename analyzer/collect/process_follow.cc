@@ -88,6 +88,17 @@ std::uint64_t pages_to_write_back(const PageWalk& walk) {
   return pages;
 }
 
+// Private pages that are mapped more than once.
+std::uint64_t shared_private_pages(const PageWalk& walk) {
+  if (walk.is_lone) return 0;
+  std::uint64_t pages = 0;
+  for (const WalkedVma& vma : walk.vmas)
+    for (const trace::WalkRun& run : vma.runs)
+      if (is_counted(run.bits) && (run.bits & (trace::PageBits::file | trace::PageBits::exclusive)) == 0)
+        pages += run.page_count;
+  return pages;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> start_ticks_of(pid_t pid) {
@@ -130,6 +141,7 @@ ProcessFollow::ProcessFollow(const FollowContext& context, ProcessKey key, pid_t
       pidfd_(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1),
       events_(file("events.zst"), identity(trace::FileKind::events)),
       pages_(file("pages.zst"), identity(trace::FileKind::pages)),
+      policy_(context.share),
       smaps_ns_(monotonic_ns()) {}
 
 bool ProcessFollow::has_ended() const {
@@ -206,6 +218,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;
       written_file_pages_ = pages_to_write_back(*walk);
+      shared_pages_ = shared_private_pages(*walk);
       if (all_anew) known_ns_ = monotonic_ns();
       known_ = known_memory(*walk);
       walked_minor_faults_ = walk->minor_faults_before;
@@ -233,8 +246,10 @@ void ProcessFollow::write_tracked(WriteTracker::Pass& pass, const PageWalk& walk
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
   const TargetMemory memory(pid_, walk.is_lone);
+  using trace::WalkTrigger;
+  const WalkTrigger trigger = walk.header.trigger;
   const bool follows_growth =
-      walk.header.trigger == trace::WalkTrigger::growth || walk.header.trigger == trace::WalkTrigger::advise;
+      trigger == WalkTrigger::growth || trigger == WalkTrigger::advise || trigger == WalkTrigger::limit;
   Liveness liveness = read_liveness(memory, table, walk, pools_,
                                     follows_growth ? PoolReader::Extent::in_turn : PoolReader::Extent::all);
   write_views(walk, memory, liveness);
@@ -400,6 +415,13 @@ void ProcessFollow::poll_cgroup(std::int64_t now_ns) {
   }
   cgroup_ns_ = now_ns;
   if (read_figures(*cgroup_) != cgroup_figures_) write_cgroup(false);
+}
+
+bool ProcessFollow::is_near_limit(std::int64_t now_ns) {
+  const auto headroom = cgroup_ ? read_headroom(*cgroup_) : std::nullopt;
+  if (!headroom) return false;
+  const std::int64_t soon_bytes = limit_.observe(now_ns, headroom->bytes);
+  return headroom->bytes < soon_bytes && with_cache_bytes(*headroom) < soon_bytes;
 }
 
 void ProcessFollow::write_process(bool traced_fully) {

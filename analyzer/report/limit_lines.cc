@@ -66,6 +66,15 @@ std::vector<std::string> loss_lines(const View& view) {
   return lines;
 }
 
+std::string cost_line(const View& view) {
+  const RecordingInfo& recording = view.recording->info;
+  if (recording.collector_cpu_s <= 0 || recording.duration_s <= 0) return "";
+  const std::string allowed =
+      recording.overhead_percent ? fmt::format(" (--overhead {:g})", *recording.overhead_percent) : std::string();
+  return fmt::format("whyrss beside it took {:.2f} s of CPU, {:.1f} % of a core{}", recording.collector_cpu_s,
+                     100 * recording.collector_cpu_s / recording.duration_s, allowed);
+}
+
 std::vector<std::string> limit_lines(const View& view) {
   std::vector<std::string> lines;
   std::map<std::string, std::string> capabilities = view.recording->info.capabilities;
