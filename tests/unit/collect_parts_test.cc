@@ -231,7 +231,7 @@ TEST(WalkPolicy, LeavesTimeBetweenCostlyWalks) {
   WalkPolicy policy;
   policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
   EXPECT_EQ(policy.observe({.time_ns = 600'000'000, .rss_pages = 2000, .faults = 0}), std::nullopt);
-  EXPECT_EQ(policy.observe({.time_ns = 660'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
+  EXPECT_EQ(policy.observe({.time_ns = 670'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
 }
 
 TEST(WalkPolicy, LeavesAsMuchTimeAsItsShareAsks) {
