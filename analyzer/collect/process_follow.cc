@@ -232,7 +232,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
             .faults = walk->minor_faults_before + walk->major_faults_before,
             .live_bytes = live_bytes_};
   // Looks that follow growth do without.
-  policy_.walked(seen, cost_ns - pools_.take_extra_cpu_ns());
+  policy_.walked(seen, cost_ns - pools_.take_extra_cpu_ns(), pools_.left_some());
   return cost_ns;
 }
 

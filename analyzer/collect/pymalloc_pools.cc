@@ -54,6 +54,7 @@ void PoolReader::read_due(const TargetMemory& memory, std::uint64_t pool_bytes) 
   std::vector<std::uint64_t> addresses;
   for (const Pool& pool : pools_)
     if (pool.is_due) addresses.push_back(pool.address);
+  left_some_ = addresses.size() < pools_.size();
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   const std::vector<std::byte> heads = memory.read_each(addresses, sizeof(PoolHead));
   const auto cost_ns = static_cast<double>(thread_cpu_ns() - begin_cpu_ns);

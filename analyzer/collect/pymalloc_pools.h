@@ -51,6 +51,8 @@ class PoolReader {
   // which get live_units and ever_held.
   PoolsRead read(const TargetMemory& memory, std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses,
                  std::span<std::uint16_t* const> pages, Extent extent);
+  // Some had no turn in the last reading.
+  [[nodiscard]] bool left_some() const { return left_some_; }
   // What the last reading took in CPU time beyond one in turn; once.
   std::int64_t take_extra_cpu_ns() { return std::exchange(extra_cpu_ns_, 0); }
 
@@ -68,6 +70,7 @@ class PoolReader {
   std::vector<Pool> pools_;  // that were there last, sorted
   std::uint64_t turn_ = 0;   // the first address that has its turn next
   std::int64_t extra_cpu_ns_ = 0;
+  bool left_some_ = false;
 };
 
 }  // namespace whyrss

@@ -119,8 +119,8 @@ std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;
   const std::uint64_t moved = movement(point, last_walk_);
   // It may be the last for a long time: the way up has no right to keep it waiting.
-  if (moved > 0 && last_change_.time_ns > last_walk_.time_ns && point.time_ns - last_change_.time_ns >= kQuietNs)
-    return trace::WalkTrigger::quiet;
+  const bool worth = owes_rest_ || (moved > 0 && last_change_.time_ns > last_walk_.time_ns);
+  if (worth && point.time_ns - last_change_.time_ns >= kQuietNs) return trace::WalkTrigger::quiet;
   const auto since_ns = static_cast<double>(point.time_ns - last_walk_.time_ns);
   if (since_ns < static_cast<double>(last_look_ns_) * costs_between_) return std::nullopt;
   if (moved > std::max(kMovePages, last_walk_.rss_pages / 100)) return trace::WalkTrigger::growth;
@@ -141,8 +141,9 @@ std::int64_t LimitPolicy::observe(std::int64_t now_ns, std::int64_t left_bytes) 
   return static_cast<std::int64_t>(std::max(used, 0.0) / elapsed_ns * kAheadNs);
 }
 
-void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns) {
+void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns, bool owes_rest) {
   last_walk_ = last_change_ = point;
+  owes_rest_ = owes_rest;
   has_walk_ = true;
   last_cpu_ns_ = last_look_ns_ = cpu_ns;
 }

@@ -137,7 +137,8 @@ class WalkPolicy {
 
   // Why a walk is due at this poll, if it is.
   std::optional<trace::WalkTrigger> observe(const PollPoint& point);
-  void walked(const PollPoint& point, std::int64_t cpu_ns);
+  // `owes_rest`: it left something out that is worth another look once the process rests.
+  void walked(const PollPoint& point, std::int64_t cpu_ns, bool owes_rest = false);
   // Its family was walked with it, for this much together.
   void walked_together(std::int64_t cpu_ns) { last_look_ns_ = cpu_ns; }
   // It runs another program now: what was walked says nothing about it.
@@ -149,7 +150,7 @@ class WalkPolicy {
  private:
   PollPoint last_walk_, last_change_;
   double costs_between_;
-  bool has_walk_ = false;
+  bool has_walk_ = false, owes_rest_ = false;
   std::int64_t last_cpu_ns_ = 0, last_look_ns_ = 0;
 };
 

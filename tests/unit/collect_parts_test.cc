@@ -249,6 +249,18 @@ TEST(WalkPolicy, WhatHasComeToRestDoesNotWaitForTheNextTurn) {
   EXPECT_EQ(policy.observe({.time_ns = 300'000'000, .rss_pages = 9000, .faults = 8000}), trace::WalkTrigger::quiet);
 }
 
+TEST(WalkPolicy, WhatLeftSomethingOutIsMadeUpForAtRest) {
+  constexpr std::int64_t kMs = 1'000'000;
+  const PollPoint still{.time_ns = 300 * kMs, .rss_pages = 1000, .faults = 0};
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100);
+  EXPECT_EQ(policy.observe(still), std::nullopt);
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100, true);
+  EXPECT_EQ(policy.observe(still), trace::WalkTrigger::quiet);
+  policy.walked(still, 100);
+  EXPECT_EQ(policy.observe({.time_ns = 900 * kMs, .rss_pages = 1000, .faults = 0}), std::nullopt);
+}
+
 TEST(LimitPolicy, TellsHowMuchWillBeUsedWithinASecond) {
   LimitPolicy policy;
   constexpr std::int64_t kMs = 1'000'000, kMiB = 1 << 20;

@@ -219,9 +219,11 @@ TEST(Pools, AreReadInTurn) {
   const std::uint64_t after_one = live_after(kPools, PoolReader::Extent::in_turn);
   EXPECT_GE(after_one, kPools + PoolReader::kInTurn);
   EXPECT_LT(after_one, 2 * kPools);
+  EXPECT_TRUE(reader.left_some());
   EXPECT_EQ(live_after(kPools, PoolReader::Extent::in_turn), 2 * kPools);
   fill(3);
   EXPECT_EQ(live_after(kPools, PoolReader::Extent::all), 3 * kPools);
+  EXPECT_FALSE(reader.left_some());
 }
 
 TEST(TargetMemory, ReadsManyPlacesAtOnceAlsoWhereSomeAreGone) {
