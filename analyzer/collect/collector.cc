@@ -243,6 +243,7 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
   fresh.poll(followed.image_seen_ns, exec);
   if (parent == nullptr) parent = parent_of(pid);
   const bool forked = parent != nullptr && is_fork_of(fresh, *parent);
+  if (forked) parent->process->forget_what_is_own();
   followed.family = forked ? parent->family : next_family_++;
   if (forked && setup_.handover.is_open()) {
     followed.forked_from = parent->process->key();
@@ -340,6 +341,7 @@ void Collector::handle_happenings() {
         break;
       case RecordKind::fork:
       case RecordKind::spawn: {
+        if (happening.kind == RecordKind::fork) followed.process->forget_what_is_own();
         // From a nested namespace the number means another process here: its slot will tell.
         const pid_t child = own == happening.process ? static_cast<pid_t>(happening.pid) : 0;
         const auto stat = child > 0 ? stat_of(child) : std::nullopt;

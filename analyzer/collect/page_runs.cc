@@ -195,11 +195,12 @@ class KnownEntries {
   KnownEntries(const ScanPlan& plan, const std::vector<WalkedVma>& vmas) {
     auto pages = plan.known.files.begin();
     auto spans = std::span(plan.known.own);
+    auto shared = plan.relatives == Relatives::none ? std::span<const PageSpan>() : std::span(plan.known.shared);
     for (const WalkedVma& walked : vmas) {
       while (pages != plan.known.files.end() && pages->start < walked.vma.start) ++pages;
       if (pages != plan.known.files.end() && is_same(*pages, walked.vma)) add_file(*pages);
-      if (plan.relatives != Relatives::none || !is_own(walked.vma)) continue;
-      ranges_.push_back({walked.vma.start, walked.vma.end, kOwnEntry});
+      if ((plan.relatives != Relatives::none && !plan.trusts_shared) || !is_own(walked.vma)) continue;
+      add_own(walked.vma, shared);
       while (!spans.empty() && spans.front().end <= walked.vma.start) spans = spans.subspan(1);
       for (const PageSpan& span : spans) {
         if (span.start >= walked.vma.end) break;
@@ -237,6 +238,18 @@ class KnownEntries {
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
 
  private:
+  // All of it but `shared`, of which what lies before is dropped.
+  void add_own(const trace::WalkVma& vma, std::span<const PageSpan>& shared) {
+    while (!shared.empty() && shared.front().end <= vma.start) shared = shared.subspan(1);
+    std::uint64_t at = vma.start;
+    for (const PageSpan& span : shared) {
+      if (span.start >= vma.end) break;
+      if (span.start > at) ranges_.push_back({at, span.start, kOwnEntry});
+      at = std::max(at, std::min(span.end, vma.end));
+    }
+    if (at < vma.end) ranges_.push_back({at, vma.end, kOwnEntry});
+  }
+
   // As pagemap would tell it.
   static std::uint64_t own_entry(std::uint64_t categories) {
     if ((categories & ScanCategory::present) == 0) return PagemapBit::swapped;

@@ -31,6 +31,7 @@ bool is_own(const trace::WalkVma& vma);
 struct ScanPlan {
   const KnownMemory& known;
   Relatives relatives = Relatives::possible;
+  bool trusts_shared = false;  // that others may map but `known.shared`
   // Long runs that were all there are taken for unchanged: what is gone of them is missing in RSS, and pages that come
   // come where none was.
   bool takes_long_runs = false;

@@ -129,6 +129,32 @@ bool misses_pages(pid_t pid, const KnownMemory& known, const PageWalk& walk, std
   return beyond_statm(count_pages(walk.vmas), before_pages, after->resident) > known.beyond_statm + kUnnoticedPages;
 }
 
+// Calls visit(pages, bits) for each part of a run in these spans; both are in address order.
+template <typename Visit>
+void visit_runs(const std::vector<WalkedVma>& vmas, std::span<const PageSpan> spans, Visit visit) {
+  for (const WalkedVma& walked : vmas) {
+    std::uint64_t at = walked.vma.start;
+    for (const trace::WalkRun& run : walked.runs) {
+      const std::uint64_t end = at + run.page_count * kPageBytes;
+      while (!spans.empty() && spans.front().end <= at) spans = spans.subspan(1);
+      for (const PageSpan& span : spans) {
+        if (span.start >= end) break;
+        visit((std::min(end, span.end) - std::max(at, span.start)) / kPageBytes, run.bits);
+      }
+      at = end;
+    }
+  }
+}
+
+// Pages that others may map have been moved elsewhere, or given up.
+bool lacks_shared_pages(const KnownMemory& known, const PageWalk& walk) {
+  std::uint64_t pages = 0;
+  visit_runs(walk.vmas, known.shared, [&](std::uint64_t count, std::uint32_t bits) {
+    if ((bits & (PageBits::present | PageBits::swapped)) != 0) pages += count;
+  });
+  return pages < known.shared_pages;
+}
+
 struct Scan {
   pid_t pid;
   int pagemap_fd;
@@ -138,18 +164,24 @@ struct Scan {
 
 // False when the process ended meanwhile.
 bool scan_all(const Scan& scan, ScanPlan plan, PageWalk& walk) {
-  if (plan.visitor != nullptr || has_merged_pages()) plan.relatives = Relatives::possible;
+  const bool may_take = plan.visitor == nullptr && !has_merged_pages();
+  if (!may_take) plan.relatives = Relatives::possible;
+  plan.trusts_shared = may_take && plan.known.knows_shared;
   plan.takes_long_runs = plan.visitor == nullptr;
   while (true) {
     for (WalkedVma& vma : walk.vmas) vma.runs.clear();
     const ScanEnd end = scan_runs(scan.pagemap_fd, scan.methods, walk.vmas, plan);
     walk.is_lone = plan.relatives == Relatives::none;
-    if (end == ScanEnd::has_relatives)
+    const bool trusts = plan.trusts_shared && !walk.is_lone;
+    if (end == ScanEnd::has_relatives || (end == ScanEnd::whole && trusts && lacks_shared_pages(plan.known, walk))) {
       plan.relatives = Relatives::possible;
-    else if (end == ScanEnd::whole && plan.takes_long_runs && misses_pages(scan.pid, plan.known, walk, scan.rss_pages))
+      plan.trusts_shared = false;
+    } else if (end == ScanEnd::whole && plan.takes_long_runs &&
+               misses_pages(scan.pid, plan.known, walk, scan.rss_pages)) {
       plan.takes_long_runs = false;
-    else
+    } else {
       return end == ScanEnd::whole;
+    }
   }
 }
 
@@ -243,13 +275,24 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
 
 namespace {
 
-// A huge page may be split, and tells of itself at little cost.
-void add_long_runs(const WalkedVma& walked, std::vector<PageSpan>& spans) {
+// Others may map it, or what is written to it is tracked. Of what is swapped out nobody can tell.
+bool may_be_shared(std::uint32_t bits) {
+  if ((bits & PageBits::swapped) != 0) return true;
+  if (!is_counted(bits)) return false;
+  return (bits & PageBits::exclusive) == 0 || (bits & PageBits::write_tracked) != 0;
+}
+
+// A huge page may be split, and tells of itself at little cost: it is in no long run.
+void add_own_memory(const WalkedVma& walked, KnownMemory& known) {
   std::uint64_t at = walked.vma.start;
   for (const trace::WalkRun& run : walked.runs) {
     const std::uint64_t end = at + run.page_count * kPageBytes;
     if (run.bits == (PageBits::present | PageBits::exclusive) && run.page_count >= kLongRunPages)
-      spans.push_back({.start = at, .end = end});
+      known.own.push_back({.start = at, .end = end});
+    if (may_be_shared(run.bits)) {
+      known.shared.push_back({.start = at, .end = end});
+      known.shared_pages += run.page_count;
+    }
     at = end;
   }
 }
@@ -258,10 +301,11 @@ void add_long_runs(const WalkedVma& walked, std::vector<PageSpan>& spans) {
 
 KnownMemory known_memory(const PageWalk& walk) {
   KnownMemory known;
+  known.knows_shared = walk.header.flags == 0;
   known.beyond_statm = beyond_statm(walk.counted_pages, walk.header.statm_before_pages, walk.header.statm_after_pages);
   for (const WalkedVma& walked : walk.vmas) {
     const auto& [vma, path, runs] = walked;
-    if (walk.is_lone && is_own(vma)) add_long_runs(walked, known.own);
+    if (is_own(vma)) add_own_memory(walked, known);
     if (vma.backing == Backing::file && (vma.perms & trace::VmaPerms::shared) != 0)
       known.files.push_back({.start = vma.start,
                              .end = vma.end,

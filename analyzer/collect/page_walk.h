@@ -63,12 +63,17 @@ struct PageSpan {
   std::uint64_t start, end;
 };
 
-// All that the next walk may take from this one. Of memory that nobody else maps: long runs of plain pages. Nothing but
-// RSS tells when some of them go away; a walk that finds too little in RSS looks at all of them.
+// All that the next walk may take from this one, if the process has not forked since. Of private anonymous memory:
+// - long runs of plain pages that nobody else maps. Nothing but RSS tells when some of them go away; a walk that finds
+//   too little in RSS looks at all of them.
+// - where pages are that others may map. All else is, and will be, the process's own.
 struct KnownMemory {
   std::vector<KnownPages> files;
   std::vector<PageSpan> own;
-  std::int64_t beyond_statm = 0;  // pages that the walk counted beyond what statm told
+  bool knows_shared = false;
+  std::vector<PageSpan> shared;
+  std::uint64_t shared_pages = 0;  // in these
+  std::int64_t beyond_statm = 0;   // pages that the walk counted beyond what statm told
 };
 KnownMemory known_memory(const PageWalk& walk);
 
@@ -84,7 +89,7 @@ class PageVisitor {
 };
 
 // Whether others may map what a fork has shared: without any, each private anonymous page is mapped once. A walk that
-// finds others in spite of that looks at all pages.
+// finds others where there were to be none looks at all pages.
 enum class Relatives { possible, none };
 
 // Fails when the process cannot be looked at at all (ended, another user's, not dumpable).

@@ -196,7 +196,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
   if (all_anew) known_ = {};
   std::optional<WriteTracker::Pass> pass;
   if (track && write_tracker_) pass.emplace(write_tracker_->pass(*track));
-  if (write_tracker_) relatives = Relatives::possible;  // which pages are still protected only pagemap tells
+  if (write_tracker_) relatives = Relatives::possible;  // pages may still be protected
   auto walk =
       walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, relatives, pass ? &*pass : nullptr);
   if (walk) {

@@ -82,6 +82,8 @@ class ProcessFollow {
   // It has called MADV_FREE, or inherited what was given up so: walks ask for what is left of it, until nothing is.
   void expect_lazy_free() { may_have_lazy_free_ = true; }
   [[nodiscard]] bool may_have_lazy_free() const { return may_have_lazy_free_; }
+  // It has forked: what was its own is others' too.
+  void forget_what_is_own() { known_ = {}; }
   // What its slot says; counts from the next poll or walk on.
   void set_live_bytes(std::int64_t live_bytes) { live_bytes_ = live_bytes; }
 

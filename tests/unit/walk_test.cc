@@ -346,23 +346,29 @@ void copy_what_is_inherited() {
   }
 }
 
-std::vector<std::pair<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>> own_runs(
-    const PageWalk& walk) {
-  std::vector<std::pair<std::uint64_t, std::vector<std::pair<std::uint32_t, std::uint32_t>>>> all;
+using Runs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+// By address. Relatives write to their heaps and stacks while they are looked at: there `large_alone`.
+std::vector<std::pair<std::uint64_t, Runs>> own_runs(const PageWalk& walk, bool large_alone = false) {
+  std::vector<std::pair<std::uint64_t, Runs>> all;
   for (const WalkedVma& vma : walk.vmas) {
-    if (!is_own(vma.vma)) continue;
+    const bool large = vma.vma.end - vma.vma.start >= kMiB && vma.path != "[heap]";
+    if (!is_own(vma.vma) || (large_alone && !large)) continue;
     all.push_back({vma.vma.start, {}});
     for (const trace::WalkRun& run : vma.runs) all.back().second.emplace_back(run.bits, run.page_count);
   }
   return all;
 }
 
-PageWalk look_at_lone(const StoppedChild& child, const KnownMemory& known = {}) {
+PageWalk look_at(const StoppedChild& child, const KnownMemory& known, Relatives relatives) {
   BackingResolver resolver;
-  auto walk =
-      walk_pages(child.pid(), trace::WalkTrigger::growth, probe_walk_methods(), resolver, known, Relatives::none);
+  auto walk = walk_pages(child.pid(), trace::WalkTrigger::growth, probe_walk_methods(), resolver, known, relatives);
   EXPECT_TRUE(walk.ok()) << (walk ? "" : walk.error());
   return walk ? std::move(*walk) : PageWalk();
+}
+
+PageWalk look_at_lone(const StoppedChild& child, const KnownMemory& known = {}) {
+  return look_at(child, known, Relatives::none);
 }
 
 void go_on(const StoppedChild& child) {
@@ -412,7 +418,7 @@ TEST(Walk, FindsRelativesThatNobodyKnewOf) {
   const PageWalk whole = expect_exact(child);
   const PageWalk found = look_at_lone(child, known);
   EXPECT_FALSE(found.is_lone);
-  EXPECT_EQ(own_runs(found), own_runs(whole));
+  EXPECT_EQ(own_runs(found, true), own_runs(whole, true));
 }
 
 TEST(Walk, TakesWhatIsThereForUnchangedAsFarAsRssAgrees) {
@@ -440,6 +446,45 @@ TEST(Walk, TakesWhatIsThereForUnchangedAsFarAsRssAgrees) {
     EXPECT_EQ(own_runs(again), own_runs(whole)) << "step " << step;
     known = known_memory(again);
   }
+}
+
+TEST(Walk, OfARelativeKnowsWhatOthersMayMap) {
+  if (!probe_walk_methods().scan) GTEST_SKIP() << "no PAGEMAP_SCAN";
+  // Given memory that a child shares with this process, and some of its own
+  auto* shared = static_cast<char*>(map(16 * kMiB));
+  std::memset(shared, 1, 16 * kMiB);
+  const StoppedChild child([&] {
+    auto* own = static_cast<char*>(map(64 * kMiB));
+    std::memset(own, 1, 16 * kMiB);
+    raise(SIGSTOP);
+    std::memset(own + 16 * kMiB, 1, 16 * kMiB);
+    raise(SIGSTOP);
+    std::memset(shared + 2 * kMiB, 2, kMiB);  // copies
+    raise(SIGSTOP);
+    munmap(own + 20 * kMiB, 4 * kMiB);  // what is shared lies where its own was
+    mremap(shared + 8 * kMiB, 4 * kMiB, 4 * kMiB, MREMAP_MAYMOVE | MREMAP_FIXED, own + 20 * kMiB);
+    raise(SIGSTOP);
+    if (fork() == 0) {  // shares what was its own
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      while (true) pause();
+    }
+  });
+  KnownMemory known = known_memory(look_at(child, {}, Relatives::possible));
+  EXPECT_TRUE(known.knows_shared);
+  EXPECT_GE(known.shared_pages, 16 * kMiB / kPageBytes);
+  EXPECT_FALSE(known.own.empty());
+  for (int step = 0; step < 5; ++step) {
+    // When it, or this process, has moved memory in any way
+    if (step < 4) go_on(child);
+    if (step == 4) std::memset(shared + 4 * kMiB, 2, kMiB);
+    // Then the next look tells what one tells that knows nothing
+    const PageWalk whole = expect_exact(child);
+    const PageWalk again = look_at(child, known, Relatives::possible);
+    EXPECT_FALSE(again.is_lone);
+    EXPECT_EQ(own_runs(again, true), own_runs(whole, true)) << "step " << step;
+    known = known_memory(again);
+  }
+  munmap(shared, 16 * kMiB);
 }
 
 // What is known for wrong shows that it is used at all.

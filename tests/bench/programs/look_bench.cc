@@ -98,6 +98,10 @@ void fill_relatives(Table&, std::uint64_t bytes) {
   if (fork() == 0)
     while (true) pause();
 }
+void fill_own_and_relatives(Table& table, std::uint64_t bytes) {
+  fill_relatives(table, bytes / 5);
+  touch(map(bytes - bytes / 5), bytes - bytes / 5);
+}
 void fill_many_mappings(Table&, std::uint64_t bytes) {
   constexpr std::uint64_t kEach = 64 * 1024;
   char* at = map(bytes);
@@ -127,6 +131,7 @@ constexpr Shape kShapes[] = {
     {"shared mapping of a file", fill_shared_file},
     {"private mapping of a file", fill_private_file},
     {"one large block, a fork child", fill_relatives, true},
+    {"a fork child shares a fifth", fill_own_and_relatives, true},
 };
 
 // Holds the memory, and moves some more at each word.
