@@ -245,10 +245,10 @@ std::int64_t Collector::look_at_together(const std::vector<Followed*>& members, 
   std::vector<Followed*> order = members;
   std::size_t first = order.size();
   if (follows_growth(trigger)) {
-    const auto rests = std::ranges::stable_partition(order, [this](Followed* member) {
+    const auto rests = std::stable_partition(order.begin(), order.end(), [this](Followed* member) {
       return has_moved(*member) || member->process->policy().observe(member->process->poll_point());
     });
-    first = static_cast<std::size_t>(rests.begin() - order.begin());
+    first = static_cast<std::size_t>(rests - order.begin());
   }
   std::int64_t together_ns = 0;
   bool changed_hands = false;
