@@ -117,25 +117,25 @@ struct LazyRange {
 struct Evidence {
   double time_s = 0;
   bool skewed = false;
-  bool traced = false;    // events of this image were seen
-  std::string pool_path;  // the file of our own shared memory
-  std::vector<Vma> vmas;
-  std::vector<ResidentRun> runs;
-  std::vector<OwnedRange> owned;
-  std::vector<HeldRange> held_blocks;
-  std::vector<StackRange> thread_stacks;
-  std::vector<ForkRange> inherited;        // fork children only
-  std::vector<OwnedRange> ancestor_owned;  // who owned the addresses when this process was forked
-  bool has_liveness = false;               // `live_pages` tells of all pages that hold, or ever held, a small block
-  bool counts_underflowed = false;         // on some pages more was released than allocated: they may hold more
-  std::vector<LivePages> live_pages;       // sorted, disjoint
-  std::vector<TouchedRange> touched;       // sorted by start
-  const LiveSet* small_blocks = nullptr;   // nullptr: none are followed
-  bool has_huge = false;                   // pages mapped 2 MiB at a time were looked into, every huge_stride-th
+  bool traced = false;      // events of this image were seen
+  std::string pool_path{};  // the file of our own shared memory
+  std::vector<Vma> vmas{};
+  std::vector<ResidentRun> runs{};
+  std::vector<OwnedRange> owned{};
+  std::vector<HeldRange> held_blocks{};
+  std::vector<StackRange> thread_stacks{};
+  std::vector<ForkRange> inherited{};        // fork children only
+  std::vector<OwnedRange> ancestor_owned{};  // who owned the addresses when this process was forked
+  bool has_liveness = false;                 // `live_pages` tells of all pages that hold, or ever held, a small block
+  bool counts_underflowed = false;           // on some pages more was released than allocated: they may hold more
+  std::vector<LivePages> live_pages{};       // sorted, disjoint
+  std::vector<TouchedRange> touched{};       // sorted by start
+  const LiveSet* small_blocks = nullptr;     // nullptr: none are followed
+  bool has_huge = false;                     // pages mapped 2 MiB at a time were looked into, every huge_stride-th
   std::uint32_t huge_stride = 1;
-  std::vector<Range> huge_zeros;     // 4 KiB pages of zeros on those of them that hold other bytes too
-  std::vector<LazyRange> lazy_free;  // as far as the kernel vouches for it (lazy_pages.h)
-  bool exact_blocks = false;         // `small_blocks` holds all that were allocated since the shim is there
+  std::vector<Range> huge_zeros{};     // 4 KiB pages of zeros on those of them that hold other bytes too
+  std::vector<LazyRange> lazy_free{};  // as far as the kernel vouches for it (lazy_pages.h)
+  bool exact_blocks = false;           // `small_blocks` holds all that were allocated since the shim is there
 };
 
 // glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "attribute/range_cursor.h"
 
@@ -115,10 +116,10 @@ void TouchedPages::add(const KernelTouch& touch) {
 
 void TouchedPages::drop(std::uint64_t start, std::uint64_t end) {
   forked_.erase(start, end);
+  if (!last_runs_.empty()) gone_.assign(start, end, true);
   if (!used_) return;
   samples_.erase(start, end);
   kernel_.erase(start, end);
-  if (!last_runs_.empty()) gone_.assign(start, end, true);
 }
 
 TouchedPages::Part TouchedPages::within(std::uint64_t start, std::uint64_t end) const {
@@ -281,11 +282,12 @@ void TouchedPages::settle_kernel(const WalkView& walk, std::vector<TouchedRange>
 
 std::vector<TouchedRange> TouchedPages::observe(const WalkView& walk) {
   std::vector<TouchedRange> ranges;
-  if (!used_) return ranges;
-  take_copies(walk);
-  settle_samples(walk, ranges);
-  settle_kernel(walk, ranges);
-  std::ranges::stable_sort(ranges, {}, &TouchedRange::start);
+  if (used_) {
+    take_copies(walk);
+    settle_samples(walk, ranges);
+    settle_kernel(walk, ranges);
+    std::ranges::stable_sort(ranges, {}, &TouchedRange::start);
+  }
   last_runs_ = walk.runs;
   gone_.clear();
   std::vector<Range> seen;
@@ -294,6 +296,34 @@ std::vector<TouchedRange> TouchedPages::observe(const WalkView& walk) {
   for (const Range& range : seen) forked_.erase(range.start, range.end);
   last_begin_ns_ = walk.begin_ns;
   return ranges;
+}
+
+SinceWalk TouchedPages::since_walk() const {
+  SinceWalk since;
+  for (const auto& [start, interval] : gone_.intervals()) since.gone.push_back({start, interval.end});
+  for (const ResidentRun& run : last_runs_) {
+    ResidentRun left = run;
+    gone_.visit_within(run.start, run.end, [&](std::uint64_t start, std::uint64_t end, bool) {
+      if (left.start < start) since.left.push_back(left), since.left.back().end = start;
+      left.start = end;
+    });
+    if (left.start < left.end) since.left.push_back(left);
+  }
+  RangeCursor left(since.left);
+  samples_.visit_within(0, std::numeric_limits<std::uint64_t>::max(), [&](const TouchSample& sample) {
+    if (sample.extent == TouchExtent::unsettled && left.at(sample.page) == nullptr) since.touched.push_back(sample);
+  });
+  for (const auto& [start, interval] : kernel_.intervals()) {
+    if (interval.value.part >= 0) continue;
+    const double pages = static_cast<double>(interval.end - start) / static_cast<double>(page_bytes_);
+    since.by_kernel.push_back({.start = start,
+                               .end = interval.end,
+                               .faults = static_cast<std::uint64_t>(interval.value.faults_per_page * pages),
+                               .stack = interval.value.stack,
+                               .time_ns = interval.value.time_ns,
+                               .calls = interval.value.calls});
+  }
+  return since;
 }
 
 std::vector<TouchSample> TouchedPages::copy_candidates(std::uint64_t start, std::uint64_t end, std::uint64_t from_ns,

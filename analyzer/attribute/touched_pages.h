@@ -41,6 +41,14 @@ struct WalkView {
   const std::vector<ForkRange>& inherited;  // after it took the walk in
 };
 
+// What became of a process's pages since its last walk, as far as events tell.
+struct SinceWalk {
+  std::vector<ResidentRun> left;       // that the walk found, and nothing gave back
+  std::vector<Range> gone;             // what was given back, or mapped anew
+  std::vector<TouchSample> touched;    // faults on pages that were absent, by page
+  std::vector<KernelTouch> by_kernel;  // calls, by start
+};
+
 class TouchedPages {
  public:
   explicit TouchedPages(std::uint64_t page_bytes = 4096) : page_bytes_(page_bytes) {}
@@ -67,6 +75,8 @@ class TouchedPages {
 
   // Takes in a walk. What was touched and is still there, sorted by start.
   std::vector<TouchedRange> observe(const WalkView& walk);
+
+  [[nodiscard]] SinceWalk since_walk() const;
 
   // Sampled faults on pages of [start, end) that were there and that a fork had made shared, within [from_ns, to_ns),
   // by page: each stands for `weight` such faults. They were writes; whether one copied its page or took it over
@@ -100,7 +110,7 @@ class TouchedPages {
   IntervalMap<std::uint64_t> forked_;   // pages that children inherited since that walk, and when
   std::uint64_t fork_ns_ = 0, last_begin_ns_ = 0;
   std::uint64_t born_ns_ = 0;  // in a fork child whose inherited pages are known; older samples are an ancestor's
-  bool used_ = false;          // else nothing has to be remembered
+  bool used_ = false;          // else there are no samples
 };
 
 struct TouchedPages::Part {

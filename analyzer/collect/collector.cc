@@ -405,7 +405,8 @@ void Collector::tick(std::int64_t now_ns) {
     ProcessFollow& process = *followed.process;
     bool exec = false;
     if (followed.slot != trace::kNoSlot)
-      process.set_live_bytes(setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
+      process.note_live_bytes(now_ns,
+                              setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
     if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) continue;
     if (exec) exec_seen(followed);
     if (process.polled_movement() > WalkPolicy::kMovePages) moved_ns_ = now_ns;
@@ -485,13 +486,14 @@ void Collector::tell_living() {
 void Collector::finish(Followed& followed) {
   ProcessFollow& process = *followed.process;
   if (followed.owes_process) process.write_process(true);
-  process.flush_polls();
   if (followed.slot != trace::kNoSlot) {
     trace::ProcessSlot& slot = setup_.pool.view().slots[followed.slot];
+    process.note_live_bytes(monotonic_ns(), slot.live_bytes.load(std::memory_order_relaxed));
     process.write_counters(slot);
     if (names_.names_of(process.key()).contains({.pid = slot.pid, .start_ticks = slot.start_ticks}))
       slot.state.store(trace::SlotState::free, std::memory_order_release);
   }
+  process.flush_polls();
   for (const ProcessKey name : names_.names_of(process.key())) {
     not_handed_over_.erase(name);
     gave_up_lazily_.erase(name);

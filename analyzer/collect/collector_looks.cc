@@ -83,7 +83,7 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
-  if (slot != nullptr) process.set_live_bytes(live_bytes);
+  if (slot != nullptr) process.note_live_bytes(now_ns, live_bytes);
   const Relatives relatives = has_relatives(followed) ? Relatives::possible : Relatives::none;
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track);
   spend(cost_ns, trigger);

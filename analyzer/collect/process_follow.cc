@@ -481,10 +481,19 @@ void ProcessFollow::write_ended(const std::string& how, std::optional<int> statu
   append_json(FrameKind::ended, dump(json));
 }
 
+void ProcessFollow::note_live_bytes(std::int64_t now_ns, std::int64_t live_bytes) {
+  if (live_bytes != live_bytes_)
+    live_polls_.push_back({.time_ns = static_cast<std::uint64_t>(now_ns), .live_bytes = live_bytes});
+  live_bytes_ = live_bytes;
+}
+
 void ProcessFollow::flush_polls() {
-  if (polls_.empty()) return;
-  append(FrameKind::polls, std::as_bytes(std::span(polls_)));
-  polls_.clear();
+  const auto flush = [this](FrameKind kind, auto& polls) {
+    if (!polls.empty()) append(kind, std::as_bytes(std::span(polls)));
+    polls.clear();
+  };
+  flush(FrameKind::polls, polls_);
+  flush(FrameKind::live_polls, live_polls_);
 }
 
 Status ProcessFollow::append_segments(std::int64_t now_ns, std::span<const std::byte> payload) {

@@ -84,8 +84,6 @@ class ProcessFollow {
   [[nodiscard]] bool may_have_lazy_free() const { return may_have_lazy_free_; }
   // It has forked: what was its own is others' too.
   void forget_what_is_own() { known_ = {}; }
-  // What its slot says; counts from the next poll or walk on.
-  void set_live_bytes(std::int64_t live_bytes) { live_bytes_ = live_bytes; }
 
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
@@ -117,6 +115,8 @@ class ProcessFollow {
   void write_ended(const std::string& how, std::optional<int> status, const std::string& signal,
                    const std::vector<KernelLine>& kernel_lines);
   void flush_polls();
+  // What its slot says: counts from the next poll or walk on, and is written where it has changed.
+  void note_live_bytes(std::int64_t now_ns, std::int64_t live_bytes);
 
   [[nodiscard]] bool has_smaps() const { return smaps_rss_pages_ > 0; }
   // True for the moment of a peak: RSS is a tenth above the last smaps, and that, or our first sight of the
@@ -173,6 +173,7 @@ class ProcessFollow {
   std::int64_t handles_ns_ = 0;  // as they were then
   std::int64_t known_ns_ = 0;    // when all of it was looked up
   std::vector<trace::Poll> polls_;
+  std::vector<trace::LivePoll> live_polls_;
   std::int64_t thread_count_ = 1;
   std::string comm_;  // at the last poll, like the next
   std::int64_t parent_pid_ = 0;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ingest/cgroup_frames.h"
+#include "ingest/high_water.h"
 #include "ingest/kill_judgement.h"
 #include "ingest/page_frames.h"
 #include "ingest/recording_check.h"
@@ -115,10 +116,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     if (missed > 0)
       account.notes.emplace_back(
           "its last look, or one that it asked for, came too late: what it did before is not seen");
-    for (const RssPoint& point : account.polls)
-      account.high_water_bytes = std::max(account.high_water_bytes, point.rss_bytes);
-    for (const Account& at : account.accounts)
-      account.high_water_bytes = std::max(account.high_water_bytes, at.rss_bytes);
+    settle_high_water(account);
   }
   const auto dropped = static_cast<std::uint64_t>(std::max<std::int64_t>(manifest.dropped_records, 0));
   recording.info.lost_events = std::max(recording.info.lost_events, dropped);

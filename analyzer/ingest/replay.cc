@@ -35,6 +35,10 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
       ByteReader reader(frame.payload);
       for (trace::Poll poll{}; reader.take(poll);) process->polls.push_back(poll);
     }
+    if (frame.kind == trace::FrameKind::live_polls) {
+      ByteReader reader(frame.payload);
+      for (trace::LivePoll poll{}; reader.take(poll);) process->live_polls.push_back(poll);
+    }
     if (frame.kind != trace::FrameKind::walk) continue;
     if (const auto header = read_walk_header(frame.payload))
       process->walks.push_back({header->end_ns, header->begin_ns, header->trigger, frame.payload});
@@ -44,8 +48,10 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
   std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
   std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
+  std::ranges::stable_sort(process->live_polls, {}, &trace::LivePoll::time_ns);
   load_records(*process);
   leave_out_teardown(*process);
+  find_moments(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
     clock_.add(runs);
     process->merge.emplace(input.events, input.stream, process->records);
@@ -94,6 +100,12 @@ void Replay::begin_look(Process& process, std::uint64_t time_ns) {
 }
 
 void Replay::play_next(Process& process) {
+  if (process.next_moment < process.moments.size() &&
+      process.moments[process.next_moment].time_ns == process.next_ns()) {
+    const trace::Poll& poll = process.moments[process.next_moment++];
+    if (process.merge) play_blocks(process, clock_.ticks_at(poll.time_ns));
+    return estimate(process, poll);
+  }
   const bool record_first = process.next_record < process.records.size() &&
                             (process.next_walk == process.walks.size() ||
                              process.records[process.next_record].time_ns <= process.walks[process.next_walk].time_ns);
@@ -211,6 +223,9 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   process.image = &image;
   process.stacks = StackCache(&image);
   process.attached = true;
+  process.walked.reset();
+  process.walked_ns = 0;
+  process.mapped_since.clear();
   process.has_last_walk = false;
   process.last_own = {};
   process.file_pages = {};

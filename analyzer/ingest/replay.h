@@ -61,6 +61,12 @@ class Replay {
 
   void load_records(Process& process);
   static void leave_out_teardown(Process& process);
+  static void find_moments(Process& process);
+  static Evidence unwalked(Process& process, SinceWalk& since);
+  void estimate(Process& process, const trace::Poll& poll);
+  static void keep_walk(Process& process, Evidence evidence, const Walk& walk);
+  static void note_mapping(Process& process, const trace::MapRecord& map);
+  static std::optional<std::int64_t> live_growth(const Process& process, std::uint64_t until_ns);
   void play_next(Process& process);
   void begin_look(Process& process, std::uint64_t time_ns);
   static bool next_walk_shows(Process& process, std::uint64_t start, std::uint64_t size_bytes, bool anonymous);

@@ -18,6 +18,9 @@
 
 namespace whyrss {
 
+// A program that lives on so long after its runtime was taken down does something of its own (an embedded interpreter).
+inline constexpr std::uint64_t kTeardownNs = 2'000'000'000;
+
 struct Replay::Process {
   ProcessInput* input = nullptr;
   ProcessAccount* account = nullptr;
@@ -48,7 +51,19 @@ struct Replay::Process {
   // What it shares with those that it was forked from, and that were forked from it.
   std::shared_ptr<Family> family;  // nullptr: none
   PageSharing::Member member = 0;
-  std::vector<trace::Poll> polls;         // by time
+  std::vector<trace::Poll> polls;           // by time
+  std::vector<trace::LivePoll> live_polls;  // by time
+  std::vector<trace::Poll> moments;         // of them those at which an account is estimated
+  std::size_t next_moment = 0;
+  std::optional<Evidence> walked;  // of the last walk, as long as such a moment comes before the next one
+  std::size_t walked_account = 0;  // its number
+  std::uint64_t walked_ns = 0;     // and its time
+  struct Mapped {
+    Backing backing = Backing::anonymous;
+    bool shared = false;
+    friend bool operator==(const Mapped&, const Mapped&) = default;
+  };
+  IntervalMap<Mapped> mapped_since;       // that walk
   std::uint64_t last_faults = 0;          // that it had taken when the last walk began
   std::uint64_t last_counted_faults = 0;  // of them those that samples and watched calls stood for
   std::uint64_t last_look_ns = 0;         // when it began
@@ -73,6 +88,7 @@ struct Replay::Process {
     std::uint64_t next = std::numeric_limits<std::uint64_t>::max();
     if (next_record < records.size()) next = records[next_record].time_ns;
     if (next_walk < walks.size()) next = std::min(next, walks[next_walk].time_ns);
+    if (next_moment < moments.size()) next = std::min(next, moments[next_moment].time_ns);
     return next;
   }
   void forget_file_pages(const EventRecord& record, std::uint64_t start, std::uint64_t size_bytes) {
@@ -80,7 +96,9 @@ struct Replay::Process {
   }
   // Whether what it inherits of small blocks is ever looked at.
   [[nodiscard]] bool shows_inherited_blocks() const;
-  [[nodiscard]] bool done() const { return next_record == records.size() && next_walk == walks.size(); }
+  [[nodiscard]] bool done() const {
+    return next_record == records.size() && next_walk == walks.size() && next_moment == moments.size();
+  }
 };
 
 struct Replay::Family {

@@ -37,9 +37,6 @@ bool visit_inherited(const EventRecord& record, std::uint64_t page_bytes, bool& 
   return true;
 }
 
-// A program that lives on so long after its runtime was taken down does something of its own (an embedded interpreter).
-constexpr std::uint64_t kTeardownNs = 2'000'000'000;
-
 }  // namespace
 
 // A runtime that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
@@ -127,6 +124,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       else
         space.map_after_look(map.address, map.size_bytes, info);
       process.small.forget(map.address, map.size_bytes);
+      note_mapping(process, map);
       process.forget_file_pages(record, map.address, map.size_bytes);
       return;
     }
@@ -254,6 +252,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
+  if (!pages->smaps_only && !pages->partial) keep_walk(process, std::move(evidence), walk);
 }
 
 }  // namespace whyrss

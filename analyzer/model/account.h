@@ -20,7 +20,7 @@ namespace whyrss {
 struct Site {
   Cause cause = Cause::unknown;
   StackId stack = kEmptyStack;  // who mapped or allocated it; empty: nobody was seen to
-  std::string mapping;          // path or [name] of the mapping, "" if nameless
+  std::string mapping{};        // path or [name] of the mapping, "" if nameless
   bool in_large_block = false;  // fork_cow, fork_shared: within an ancestor's large block, where no object begins
   friend auto operator<=>(const Site&, const Site&) = default;
 };
@@ -61,6 +61,9 @@ struct Account {
   double time_s = 0;
   std::int64_t rss_bytes = 0;  // pages that the walk counted
   bool skewed = false;
+  // When the last walk before it was made, if this is an estimate: its RSS is polled, and told from events since that
+  // walk; what these do not explain is Cause::not_looked_at.
+  std::optional<double> estimated_from_s{};
   bool has_liveness = false;  // else what is live in the heap is an estimate from samples, or not known at all
   bool has_huge = false;      // 2 MiB pages were looked into: Slice::huge_bytes is known
   PymallocBytes pymalloc;     // part of heap_live, heap_slack, heap_retained

@@ -25,9 +25,10 @@ enum class Cause : std::uint8_t {  // in claim order: the first that matches win
   heap_metadata,
   anonymous,
   unknown,
+  not_looked_at,
 };
 
-inline constexpr std::size_t kCauseCount = 15;
+inline constexpr std::size_t kCauseCount = 16;
 
 struct CauseInfo {
   Cause cause;
@@ -52,6 +53,7 @@ inline constexpr std::array<CauseInfo, kCauseCount> kCauses{{
     {Cause::heap_metadata, "heap_metadata", "allocator bookkeeping", "never; small"},
     {Cause::anonymous, "anonymous", "anonymous mappings", "it is unmapped"},
     {Cause::unknown, "unknown", "unknown", "not known"},
+    {Cause::not_looked_at, "not_looked_at", "not looked at", "not known"},
 }};
 
 static_assert(

@@ -178,6 +178,7 @@ Json cause_json(const StackTable& stacks, const CauseView& cause, std::size_t to
        {{"first", cause.rss.first}, {"last", cause.rss.last}, {"peak", cause.rss.peak}, {"at_peak", cause.at_peak}}},
       {"growth", std::move(growth)},
       {"estimate", cause.estimate},
+      {"standard_error", rounded_error(cause.variance)},
       {"sites", sites_json(stacks, cause, top)}};
   if (cause.sole_owner) result["sole_owner_bytes"] = *cause.sole_owner;
   return result;
@@ -188,7 +189,7 @@ Json cow_site_json(const StackTable& stacks, const CowSiteView& site) {
           {"allocated_at", stack_json(stacks, site.allocated_at)},
           {"written_at", stack_json(stacks, site.written_at)},
           {"in_large_block", site.in_large_block},
-          {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(site.variance)))}};
+          {"standard_error", rounded_error(site.variance)}};
 }
 
 Json cow_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
@@ -257,6 +258,11 @@ Json pymalloc_json(const ProcessView& process) {
   return {{"live", bytes.live}, {"slack", bytes.slack}, {"retained", bytes.retained}};
 }
 
+Json moment_json(const std::optional<StateMoment>& moment) {
+  if (!moment) return nullptr;
+  return {{"time_s", moment->time_s}, {"looked_s", moment->looked_s}, {"estimate", moment->is_estimate()}};
+}
+
 Json process_json(const StackTable& stacks, const ProcessView& process, std::size_t top) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
@@ -273,6 +279,10 @@ Json process_json(const StackTable& stacks, const ProcessView& process, std::siz
           {"exe", account.exe},
           {"allocator", account.allocator.empty() ? "other" : account.allocator},
           {"python", optional_json(account.python)},
+          {"moments",
+           {{"first", moment_json(process.at_first)},
+            {"last", moment_json(process.at_last)},
+            {"peak", moment_json(process.at_peak)}}},
           {"rss", std::move(rss)},
           {"pss", figure_json(process.pss)},
           {"uss", figure_json(process.uss, process.walked)},

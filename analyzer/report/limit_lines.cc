@@ -75,6 +75,20 @@ std::string cost_line(const View& view) {
                      100 * recording.collector_cpu_s / recording.duration_s, allowed);
 }
 
+// Which of its states no look shows.
+void add_estimates(const ProcessView& process, std::vector<std::string>& lines) {
+  const auto add = [&](const char* what, const std::optional<StateMoment>& moment) {
+    if (!moment || !moment->is_estimate()) return;
+    lines.push_back(
+        fmt::format("pid {}: {} ({}) is told by its polled RSS, and by page faults and allocations since "
+                    "the look at {}: an estimate",
+                    process.account->pid, what, seconds_text(moment->time_s), seconds_text(moment->looked_s)));
+  };
+  const bool one = process.at_peak && process.at_last && process.at_peak->time_s == process.at_last->time_s;
+  if (!one) add("its peak", process.at_peak);
+  add(one ? "its end, and peak," : "its end", process.at_last);
+}
+
 std::vector<std::string> limit_lines(const View& view) {
   std::vector<std::string> lines;
   std::map<std::string, std::string> capabilities = view.recording->info.capabilities;
@@ -94,6 +108,7 @@ std::vector<std::string> limit_lines(const View& view) {
                       "holds no live "
                       "block counts as anonymous mappings",
                       process.account->pid));
+  for (const ProcessView& process : view.processes) add_estimates(process, lines);
   for (const ProcessView& process : view.processes)
     for (const CauseView& cause : process.causes)
       if (cause.estimate) {

@@ -59,7 +59,8 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& cause : process.causes) {
       const std::int64_t growth = own_growth(process, cause);
-      if (has_own_verdict(cause.cause) || !is_worth_naming(growth, process)) continue;
+      if (cause.cause == Cause::not_looked_at || has_own_verdict(cause.cause) || !is_worth_naming(growth, process))
+        continue;
       if (cause.cause == Cause::fork_cow && is_told_copy(view, process)) continue;
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause.sites));
       Verdict verdict{.id = "cause-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
@@ -101,6 +102,26 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   }
 }
 
+// What came after the last look, and polls alone tell.
+void not_looked_at(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::not_looked_at);
+    if (cause == nullptr || !process.at_last || !is_worth_naming(cause->rss.last, process)) continue;
+    Verdict verdict{
+        .id = "not-looked-at", .severity = Severity::info, .pid = process.account->pid, .bytes = cause->rss.last};
+    verdict.headline =
+        fmt::format("{} not looked at since {}", size_text(cause->rss.last), seconds_text(process.at_last->looked_s));
+    verdict.why =
+        "The process's RSS was polled, and no allocation, mapping or page fault that was recorded since the last look "
+        "explains this part.";
+    verdict.advice =
+        "Nothing more is to be had of this recording. Take a snapshot where it matters, or look more often.";
+    verdict.evidence["looked_s"] = process.at_last->looked_s;
+    verdict.evidence["time_s"] = process.at_last->time_s;
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
 constexpr std::array kHeapCauses{Cause::heap_live, Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata,
                                  Cause::lazy_free};
 constexpr std::array kMappingCauses{Cause::anonymous, Cause::lazy_free};
@@ -137,8 +158,8 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const bool large = left >= kNamedGrowthBytes &&
                          static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
       // Of lazy_free nobody held any, and under a limit it would not have been there.
-      const bool told =
-          cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
+      const bool told = cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss ||
+                        cause.cause == Cause::lazy_free || cause.cause == Cause::not_looked_at;
       if (!large || told) continue;
       std::vector<SiteView> shrunk = cause.sites;
       for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
@@ -201,6 +222,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"per-process-import", per_process_import},
       {"descriptor-growth", descriptor_growth},
       {"cause-growth", cause_growth},
+      {"not-looked-at", not_looked_at},
       {"gone-since-peak", gone_since_peak},
   };
   return rules;

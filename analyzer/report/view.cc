@@ -114,6 +114,13 @@ bool is_estimate(Cause cause, const Account* account) {
   return heap && account != nullptr && !account->has_liveness;
 }
 
+double variance_of(Cause cause, const Account& account) {
+  double variance = 0;
+  for (const Slice& slice : account.slices)
+    if (slice.site.cause == cause) variance += slice.variance;
+  return variance;
+}
+
 std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, const Account* first, const Account* last,
                                    const Account* peak, const Account* huge) {
   const CauseBytes first_sums = sum_causes(first), last_sums = sum_causes(last), peak_sums = sum_causes(peak);
@@ -133,6 +140,8 @@ std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, con
     view.at_peak = peak_sums.rss.at(i);
     view.uss_growth = last_sums.exclusive.at(i) - first_sums.exclusive.at(i);
     view.estimate = is_estimate(view.cause, first) || is_estimate(view.cause, last) || is_estimate(view.cause, peak);
+    for (const Account* end : {first, last})
+      if (end != nullptr && end->estimated_from_s) view.variance += variance_of(view.cause, *end);
     if (view.cause == Cause::fork_shared) view.sole_owner = last_sums.exclusive.at(i);
     for (const auto& [key, site] : sites)
       if (key.cause == view.cause) view.sites.push_back(site);
@@ -144,6 +153,11 @@ std::vector<CauseView> cause_views(const std::vector<const Account*>& walks, con
   std::stable_sort(views.begin(), views.end(),
                    [](const CauseView& a, const CauseView& b) { return a.rss.growth() > b.rss.growth(); });
   return views;
+}
+
+std::optional<StateMoment> moment_of(const Account* account) {
+  if (account == nullptr) return std::nullopt;
+  return StateMoment{account->time_s, account->estimated_from_s.value_or(account->time_s)};
 }
 
 ProcessView process_view(const RecordingAccount& recording, const ProcessAccount& process, Interval interval) {
@@ -161,6 +175,9 @@ ProcessView process_view(const RecordingAccount& recording, const ProcessAccount
   }
   const auto rss = [](const Account* account) { return account == nullptr ? 0 : account->rss_bytes; };
   view.rss = {rss(first), rss(last), rss(peak)};
+  view.at_first = moment_of(first);
+  view.at_last = moment_of(last);
+  view.at_peak = moment_of(peak);
   view.uss.first = sum_causes(first).exclusive_sum;
   view.uss.last = sum_causes(last).exclusive_sum;
   view.pss = pss_figure(recording, process, interval);

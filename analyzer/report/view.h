@@ -69,6 +69,7 @@ struct CauseView {
   std::int64_t uss_growth = 0;             // from exclusive bits
   std::optional<std::int64_t> sole_owner;  // fork_shared only: bytes that nobody else maps any more
   bool estimate = false;
+  double variance = 0;          // of the growth, where an end of the interval is an estimate from events
   std::vector<SiteView> sites;  // largest growth first; their growth sums to rss.growth()
 };
 
@@ -79,11 +80,19 @@ struct CowSiteView {
   bool in_large_block = false;
 };
 
+// When a state was, and the look that it is known from.
+struct StateMoment {
+  double time_s = 0;
+  double looked_s = 0;  // before time_s: what came since is an estimate from polls and events
+  [[nodiscard]] bool is_estimate() const { return looked_s < time_s; }
+};
+
 struct ProcessView {
   const ProcessAccount* account = nullptr;
   Interval interval;    // its own: up to its looks nearest to the edges of phases
   bool walked = false;  // else rss, uss and causes are not known
   Figure rss, uss;
+  std::optional<StateMoment> at_first, at_last, at_peak;  // of these figures; nothing: it was not there, or not walked
   ReadFigure pss;
   std::optional<std::int64_t> swap, hugetlb, page_tables;  // at the interval's end
   std::vector<CauseView> causes;                           // largest growth first

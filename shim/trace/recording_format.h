@@ -65,6 +65,7 @@ enum class FrameKind : std::uint16_t {
   lazy_free = 18,   // LazyFreeHeader + LazyFreeMapping x n: of the walk before it, where there is any
   tracked = 16,     // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
   file_sizes = 24,  // JSON object: files, each with path, size_bytes and mapped_bytes, as of the walk before it
+  live_polls = 26,  // LivePoll x n
   names = 12,       // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
 };
 
@@ -240,6 +241,12 @@ struct Poll {
   std::uint64_t time_ns;
   std::uint64_t rss_pages, shared_pages;  // statm fields 2 and 3
   std::uint64_t minor_faults, major_faults;
+};
+
+// Bytes of the heap that were live, as the shim counts them (ProcessSlot::live_bytes), where they had changed.
+struct LivePoll {
+  std::uint64_t time_ns;
+  std::int64_t live_bytes;
 };
 
 struct TextHeader {

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
@@ -242,6 +243,7 @@ def test_a_copy_needs_no_programs(whyrss, recording, built, tmp_path):
 def test_names_are_stored_without_record(whyrss, recording, built, tmp_path):
     with subprocess.Popen([built.program], env=whyrss.env_only(recording), stdin=subprocess.PIPE) as job:
         wait_until_seen(whyrss, recording)
+        time.sleep(0.2)  # of a recording of less than 0.1 s the first report reads them
         job.stdin.close()
         assert job.wait(PATIENCE_S) == 0
     wait_until(names_file(recording).exists, "the collector has stored the names")

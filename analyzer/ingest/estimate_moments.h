@@ -1,0 +1,21 @@
+// At which polls between walks a process had another size than any walk tells.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "shim/trace/recording_format.h"
+
+namespace whyrss {
+
+struct WalkMoment {
+  std::uint64_t begin_ns = 0, end_ns = 0;
+  std::uint64_t rss_pages = 0;
+};
+
+// Of each gap between walks, and of the time after the last one: the polls of the highest and the lowest size, what it
+// came to at its end, and how it went there in steps; at most some thirty. By time; both lists are sorted by it.
+std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& polls,
+                                               const std::vector<WalkMoment>& walks);
+
+}  // namespace whyrss

@@ -1,0 +1,195 @@
+// Replay's accounts of moments at which no walk was made: what the last walk saw, and what events and polls tell since.
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "attribute/attribute.h"
+#include "attribute/estimated_walk.h"
+#include "ingest/estimate_moments.h"
+#include "ingest/not_looked_at.h"
+#include "ingest/page_frames.h"
+#include "ingest/replay_process.h"
+
+namespace whyrss {
+namespace {
+
+// More is there by events than was polled: so much may be noise, and is taken off the largest part.
+constexpr double kNoisePart = 0.01;
+constexpr std::int64_t kNoiseBytes = 1024 * 1024;
+
+bool is_private_memory(Cause cause) {
+  return cause >= Cause::lazy_free && cause <= Cause::unknown && cause != Cause::fork_shared;
+}
+bool is_file_memory(Cause cause) { return cause == Cause::shared_memory || cause == Cause::file_cache; }
+
+// `lost_bytes` of these slices went, and nobody knows which.
+template <typename Belongs>
+void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
+  if (lost_bytes <= 0) return;
+  std::int64_t bytes = 0;
+  Slice* largest = nullptr;
+  for (Slice& slice : account.slices) {
+    if (!belongs(slice.site.cause)) continue;
+    bytes += slice.bytes;
+    if (largest == nullptr || slice.bytes > largest->bytes) largest = &slice;
+  }
+  const auto noise = std::max(kNoiseBytes, static_cast<std::int64_t>(kNoisePart * static_cast<double>(bytes)));
+  if (largest != nullptr && lost_bytes <= noise && lost_bytes < largest->bytes) {
+    largest->bytes -= lost_bytes;
+    account.rss_bytes -= lost_bytes;
+    largest->exclusive_bytes = std::min(largest->exclusive_bytes, largest->bytes);
+    std::int64_t touched_bytes = 0;
+    for (TouchShare& share : largest->touched) {
+      share.bytes = std::min(share.bytes, largest->bytes - touched_bytes);
+      touched_bytes += share.bytes;
+    }
+    std::erase_if(largest->touched, [](const TouchShare& share) { return share.bytes <= 0; });
+    return;
+  }
+  std::erase_if(account.slices, [&](const Slice& slice) { return belongs(slice.site.cause); });
+  account.rss_bytes -= bytes;
+  add_not_looked_at(account, bytes - lost_bytes);
+}
+
+// How the growth is shared out over lines is told by samples, and by what is new.
+void add_variance(const Account& walked, const EstimatedWalk& walk, Account& estimate) {
+  std::map<Site, std::int64_t> before;
+  for (const Slice& slice : walked.slices) before[slice.site] = slice.bytes;
+  double grown = 0;
+  const auto growth_of = [&](const Slice& slice) {
+    const auto found = before.find(slice.site);
+    return std::max(0.0, static_cast<double>(slice.bytes - (found == before.end() ? 0 : found->second)));
+  };
+  for (const Slice& slice : estimate.slices) grown += growth_of(slice);
+  for (Slice& slice : estimate.slices) {
+    const double growth = growth_of(slice);
+    if (growth <= 0 || slice.site.cause == Cause::not_looked_at) continue;
+    slice.variance += growth * walk.bytes_per_sample * (1 - growth / grown);
+    const auto unsampled = walk.unsampled_variances.find(slice.site.stack);
+    if (unsampled != walk.unsampled_variances.end()) slice.variance += std::min(unsampled->second, growth * growth);
+  }
+}
+
+// The blocks are all known, and so is what is live: the counters of the last walk are not needed.
+void count_blocks(Evidence& evidence) {
+  evidence.has_liveness = false;
+  for (LivePages& range : evidence.live_pages)
+    for (PageLife& page : range.pages) page = {.ever_held = page.ever_held};
+}
+
+}  // namespace
+
+// What a program that takes itself down frees says nothing about what it held.
+void Replay::find_moments(Process& process) {
+  std::uint64_t left_ns = std::numeric_limits<std::uint64_t>::max();
+  for (const EventRecord& record : process.records) {
+    if (record.kind == trace::RecordKind::teardown || record.kind == trace::RecordKind::exit)
+      left_ns = std::min(left_ns, record.time_ns);
+    if (record.kind == trace::RecordKind::attach) left_ns = std::numeric_limits<std::uint64_t>::max();
+  }
+  std::vector<trace::Poll> polls = process.polls;
+  std::erase_if(
+      polls, [&](const trace::Poll& poll) { return poll.time_ns >= left_ns && poll.time_ns - left_ns < kTeardownNs; });
+  std::vector<WalkMoment> walks;
+  for (const Walk& walk : process.walks)
+    if (const auto header = read_walk_header(walk.payload))
+      walks.push_back({header->begin_ns, header->end_ns, header->statm_after_pages});
+  process.moments = moments_between_walks(polls, walks);
+}
+
+void Replay::note_mapping(Process& process, const trace::MapRecord& map) {
+  const bool anonymous = (map.flags & MAP_ANONYMOUS) != 0, shared = (map.flags & MAP_SHARED) != 0;
+  const Backing backing = !anonymous ? Backing::file : shared ? Backing::shmem : Backing::anonymous;
+  const std::uint64_t mask = process.page_bytes - 1;
+  if (map.size_bytes > std::numeric_limits<std::uint64_t>::max() - map.address - mask) return;
+  process.mapped_since.assign(map.address & ~mask, (map.address + map.size_bytes + mask) & ~mask, {backing, shared});
+}
+
+void Replay::keep_walk(Process& process, Evidence evidence, const Walk& walk) {
+  process.walked.reset();
+  process.mapped_since.clear();
+  const bool needed = process.next_moment < process.moments.size() &&
+                      (process.next_walk == process.walks.size() ||
+                       process.moments[process.next_moment].time_ns < process.walks[process.next_walk].time_ns);
+  if (!needed) return;
+  process.walked = std::move(evidence);
+  process.walked_account = process.account->accounts.size() - 1;
+  process.walked_ns = walk.time_ns;
+}
+
+std::optional<std::int64_t> Replay::live_growth(const Process& process, std::uint64_t until_ns) {
+  if (process.live_polls.empty()) return std::nullopt;
+  const auto at = [&](std::uint64_t time_ns) {
+    const auto next = std::ranges::upper_bound(process.live_polls, time_ns, {}, &trace::LivePoll::time_ns);
+    return next == process.live_polls.begin() ? 0 : std::prev(next)->live_bytes;
+  };
+  return at(until_ns) - at(process.walked_ns);
+}
+
+// Before the first walk: what a fork child inherited is there.
+Evidence Replay::unwalked(Process& process, SinceWalk& since) {
+  Evidence evidence{.traced = true};
+  const trace::AttachRecord& attach = process.image->attach();
+  evidence.exact_blocks = attach.mode == trace::Mode::exact;
+  if (evidence.exact_blocks || attach.sample_bytes > 0) evidence.small_blocks = &process.small.live();
+  for (const ForkRange& range : process.space.inheritance().ranges()) {
+    since.left.push_back({.start = range.start, .end = range.end});
+    if (!evidence.vmas.empty() && evidence.vmas.back().end == range.start)
+      evidence.vmas.back().end = range.end;
+    else
+      evidence.vmas.push_back({.start = range.start, .end = range.end, .path = {}, .writable = true});
+  }
+  return evidence;
+}
+
+void Replay::estimate(Process& process, const trace::Poll& poll) {
+  if (process.image == nullptr || process.exec_pending) return;
+  AddressSpace& space = process.space;
+  const double time_s = seconds_since(settings_.origin_ns, poll.time_ns);
+  SinceWalk since = space.touched().since_walk();
+  if (!process.walked) process.walked = unwalked(process, since);
+  const Evidence& walked = *process.walked;
+  if (!walked.traced) return;
+  const std::uint64_t page = process.page_bytes;
+  const PolledState polled{
+      .rss_bytes = static_cast<std::int64_t>(poll.rss_pages * page),
+      .shared_bytes = static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages) * page),
+      .live_growth = live_growth(process, poll.time_ns),
+      .samples_faults = process.account->touch.armed};
+  std::vector<NewMapping> mapped;
+  for (const auto& [start, interval] : process.mapped_since.intervals())
+    mapped.push_back({start, interval.end, interval.value.backing, interval.value.shared});
+
+  Evidence evidence{.time_s = time_s, .traced = true, .pool_path = settings_.pool_path};
+  evidence.owned = space.owned();
+  evidence.held_blocks = space.held_blocks();
+  EstimatedWalk walk = estimate_walk(walked, evidence, since, mapped, polled);
+  evidence.vmas = std::move(walk.vmas);
+  evidence.runs = std::move(walk.runs);
+  evidence.live_pages = std::move(walk.live_pages);
+  evidence.thread_stacks = space.thread_stacks(evidence.vmas);
+  evidence.inherited = space.inheritance().ranges();
+  if (!evidence.inherited.empty()) evidence.ancestor_owned = space.ancestor_owned();
+  evidence.has_liveness = walked.has_liveness;
+  evidence.small_blocks = walked.small_blocks;
+  evidence.exact_blocks = walked.exact_blocks;
+  evidence.lazy_free = walked.lazy_free;
+  if (evidence.exact_blocks) count_blocks(evidence);
+  TouchedPages touched = space.touched();
+  evidence.touched = touched.observe(
+      {.begin_ns = poll.time_ns, .vmas = evidence.vmas, .runs = evidence.runs, .inherited = evidence.inherited});
+
+  Account account = attribute(evidence);
+  take_off(account, walk.lost_anonymous_bytes, is_private_memory);
+  take_off(account, walk.lost_shared_bytes, is_file_memory);
+  add_not_looked_at(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
+  account.estimated_from_s = seconds_since(settings_.origin_ns, std::max(process.walked_ns, process.attached_ns));
+  const auto& accounts = process.account->accounts;
+  add_variance(process.walked_ns == 0 ? Account{} : accounts[process.walked_account], walk, account);
+  std::ranges::stable_sort(account.slices, std::ranges::greater{}, &Slice::bytes);
+  process.account->accounts.push_back(std::move(account));
+}
+
+}  // namespace whyrss
