@@ -32,6 +32,7 @@ constexpr std::array kOptions{
     Option{"at_end", Value::at_end},
     Option{"write_tracking", Value::on_off},
     Option{"allocator_stats", Value::auto_on_off},
+    Option{"overhead", Value::anything},  // the collector's
 };
 
 bool is_count(std::string_view text) noexcept {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <climits>
 #include <cstdlib>
 #include <filesystem>
@@ -88,6 +89,16 @@ void open_handover(Collector::Setup& setup) {
   setup.handover.announce(setup.pool.view());
 }
 
+// In percent; the usual where nobody has said it, or not so that it can be understood.
+double overhead_of(const Manifest& manifest) {
+  const auto option = manifest.options.find("overhead");
+  const std::string text = option == manifest.options.end() ? std::string() : option->second;
+  double percent = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent, std::chars_format::fixed);
+  const bool good = error == std::errc{} && end == text.data() + text.size() && percent > 0 && percent <= 100;
+  return good ? percent : WalkBudget::kShare * 100;
+}
+
 // The job has ended and nobody waits: but a collector that goes on for long would surprise.
 void end_soon() {
   constexpr rlim_t kCpuSecondsLeft = 2;
@@ -140,6 +151,8 @@ int run_collect(const CollectOptions& options) {
   setup.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(monotonic_ns()));
   setup.manifest = describe_recording(options, setup.session, option_text);
   setup.manifest.pool_path = setup.pool.path();
+  setup.manifest.overhead_percent = overhead_of(setup.manifest);
+  setup.overhead = setup.manifest.overhead_percent / 100;
   setup.target = options.target;
   setup.control_fd = options.control_fd;
   setup.memory_group = options.memory_group;

@@ -91,6 +91,14 @@ std::optional<CommandLine> parse_into(CLI::App& app, Words words, int usage_stat
   return std::nullopt;
 }
 
+void add_overhead(CLI::App& app, double& percent) {
+  app.add_option(
+         "--overhead", percent,
+         "what looks at the memory may take, in percent of a core or of the job's own CPU time: all of it in the "
+         "first minute and while memory moves, else a third (default 3)")
+      ->check(CLI::Range(0.1, 100.0));
+}
+
 CommandLine parse_record(const Words& words) {
   RecordOptions options;
   std::string sample_bytes = "64KiB", liveness = "on", write_tracking = "on";
@@ -112,6 +120,7 @@ CommandLine parse_record(const Words& words) {
       ->check(CLI::IsMember({"auto", "on", "off"}));
   app.add_option("--unwinder", options.unwinder, "auto or libunwind")->check(CLI::IsMember({"auto", "libunwind"}));
   app.add_option("--preload", options.preload, "an allocator's library, loaded behind ours");
+  add_overhead(app, options.overhead_percent);
   const CLI::Option* limit =
       app.add_option("--memory-max", options.memory_max,
                      "run CMD in a memory cgroup of this size, as under a limit of a container or a batch system");
@@ -179,6 +188,7 @@ CommandLine parse_compare(const Words& words) {
   app.add_option("-o,--output", options.output, "write to this file instead of stdout");
   app.add_option("--keep", options.keep, "keep the recordings in this directory");
   app.add_option("--input", options.input, "what each run reads from its stdin (default /dev/null)");
+  add_overhead(app, options.overhead_percent);
   app.add_flag("--show-output", options.show_output, "let the output of CMD through; else that of failed runs alone");
   app.add_flag("--own-allocator", options.own_allocator)->group("");
   const Split split = split_command(app, words);

@@ -15,6 +15,7 @@ struct CompareOptions {
   std::string output;           // -o; empty or "-": stdout
   std::string keep;             // --keep: directory for the recordings; empty: they are removed
   std::string input;            // --input: stdin of each run; empty: /dev/null
+  double overhead_percent = 3;  // of recorded runs, as of record
   bool show_output = false;
   std::vector<std::string> command;
 

@@ -48,8 +48,9 @@ std::string label_of(const FoundAllocator& found, const AllocatorChoice& choice)
   return label;
 }
 
-RecordOptions record_options(const RunPlan& plan, const std::string& directory) {
+RecordOptions record_options(const RunPlan& plan, const std::string& directory, double overhead_percent) {
   RecordOptions record;
+  record.overhead_percent = overhead_percent;
   record.output = directory;
   record.preload = plan.library;
   record.quiet = true;
@@ -181,7 +182,7 @@ void Comparing::run_bare(Runner& runner, const RunPlan& plan, Entrant& entrant, 
 void Comparing::run_recorded(Runner& runner, const RunPlan& plan, Entrant& entrant, int round) {
   const std::string directory = workplace_.recording(fmt::format("{}-{}", entrant.name, round));
   const Result<RunResult> result =
-      runner.run_recorded(plan, [&] { return run_record(record_options(plan, directory)); });
+      runner.run_recorded(plan, [&] { return run_record(record_options(plan, directory, options_.overhead_percent)); });
   if (!result) return comparison_.notes.push_back(result.error());
   if (runner.interrupted() != 0) return;
   note_failure(entrant, "recorded", round, *result);
@@ -218,7 +219,7 @@ void Comparing::run_trim(Runner& runner) {
   const RunPlan plan = plan_for(*glibc);
   trim_recording_ = workplace_.recording(glibc->name + "-trim");
   const Result<RunResult> result = runner.run_recorded(plan, [&] {
-    RecordOptions record = record_options(plan, trim_recording_);
+    RecordOptions record = record_options(plan, trim_recording_, options_.overhead_percent);
     record.at_end = "trim";
     return run_record(record);
   });

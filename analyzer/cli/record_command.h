@@ -20,6 +20,7 @@ struct RecordOptions {
   std::string unwinder = "auto";         // auto, libunwind
   std::string preload;                   // an allocator that is loaded behind the shim
   std::string memory_max;                // --memory-max as given
+  double overhead_percent = 3;           // of a core, for the collector's looks
   std::string exe;                       // --exe GLOB: which programs of the tree are traced fully; empty: all
   std::string at_end;                    // for compare-allocators: look, trim (shim/end_look.h); empty: as usual
   bool quiet = false;

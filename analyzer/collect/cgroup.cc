@@ -53,6 +53,7 @@ CgroupMemory read_up(int version, const std::string& root, std::string path, con
   result.path = result.own_path = root + path;
   for (std::string at = path;; at.resize(at.rfind('/'))) {
     const auto limit = read_number(fmt::format("{}{}/{}", root, at, files.limit));
+    if (limit && *limit < kNoLimitBytes) result.limits.push_back({.path = root + at, .limit_bytes = *limit});
     if (limit && *limit < kNoLimitBytes && (!result.limit_bytes || *limit < *result.limit_bytes)) {
       result.limit_bytes = limit;
       result.path = root + at;
@@ -153,6 +154,28 @@ std::optional<std::int64_t> read_usage(const CgroupMemory& group) {
   return read_number(group.path + "/" + files_of(group).usage);
 }
 
+std::optional<Headroom> read_headroom(const CgroupMemory& group) {
+  std::optional<Headroom> least;
+  for (const LimitedGroup& limited : group.limits) {
+    const auto usage = read_number(limited.path + "/" + files_of(group).usage);
+    if (!usage) continue;
+    const std::int64_t left = std::max<std::int64_t>(limited.limit_bytes - *usage, 0);
+    if (!least || left < least->bytes) least = {.bytes = left, .group = limited};
+  }
+  return least;
+}
+
+std::int64_t with_cache_bytes(const Headroom& headroom) {
+  const CgroupFigures stat = read_keys(headroom.group.path + "/memory.stat");
+  std::int64_t bytes = headroom.bytes;
+  for (const char* active : {"inactive_file", "active_file"}) {
+    const auto of_tree = stat.find(fmt::format("total_{}", active));  // v1
+    const auto found = of_tree != stat.end() ? of_tree : stat.find(active);
+    if (found != stat.end()) bytes += found->second;
+  }
+  return bytes;
+}
+
 std::optional<CgroupMemory> find_cgroup(const std::string& membership, const std::string& mount) {
   std::optional<std::string> unified;
   for (std::string_view rest = membership; !rest.empty();) {
@@ -174,6 +197,7 @@ std::optional<CgroupMemory> cgroup_at(const std::string& directory) {
   group.version = exists(directory + "/" + kFilesV1.limit) ? 1 : 2;
   group.path = group.own_path = directory;
   group.limit_bytes = read_number(directory + "/" + files_of(group).limit);
+  if (group.limit_bytes) group.limits.push_back({.path = directory, .limit_bytes = *group.limit_bytes});
   return group.limit_bytes ? std::optional(group) : std::nullopt;
 }
 

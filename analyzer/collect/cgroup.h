@@ -7,10 +7,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace whyrss {
 
 inline constexpr const char* kCgroupMount = "/sys/fs/cgroup";
+
+// One that has a limit.
+struct LimitedGroup {
+  std::string path;
+  std::int64_t limit_bytes = 0;
+  friend bool operator==(const LimitedGroup&, const LimitedGroup&) = default;
+};
 
 struct CgroupMemory {
   int version = 0;
@@ -18,6 +26,7 @@ struct CgroupMemory {
   std::string own_path;                     // of the process's own group: v1 counts a kill there alone
   std::optional<std::int64_t> limit_bytes;  // nothing: no limit
   bool kills_all = false;                   // v2: a kill in it ends all its processes
+  std::vector<LimitedGroup> limits;         // its own and those above it
 };
 
 // Nothing when no memory cgroup can be read. A job's limit often stands above its own group: the smallest
@@ -35,5 +44,14 @@ using CgroupFigures = std::map<std::string, std::int64_t>;
 CgroupFigures read_figures(const CgroupMemory& group);
 // Of these only usage_bytes, at less cost.
 std::optional<std::int64_t> read_usage(const CgroupMemory& group);
+
+// What may still be used before a limit is met, its own or one above it: the least. Page cache that the kernel can take
+// back counts as used, but in `with_cache_bytes`. Nothing: no limit.
+struct Headroom {
+  std::int64_t bytes = 0;
+  LimitedGroup group;
+};
+std::optional<Headroom> read_headroom(const CgroupMemory& group);
+std::int64_t with_cache_bytes(const Headroom& headroom);
 
 }  // namespace whyrss

@@ -65,12 +65,13 @@ Collector::Collector(Setup setup)
                .session = setup_.session,
                .methods = probe_walk_methods(),
                .resolver = &resolver_,
+               .share = setup_.overhead,
                .faults = &faults_},
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
       kernel_log_(open_kernel_log()),
       control_(setup_.control_fd),
-      budget_(monotonic_ns()),
+      budget_(monotonic_ns(), setup_.overhead),
       started_(setup_.control_fd < 0) {
   context_.methods.between = [this] { drain_between(); };
   if (doorbell_.error() != 0)
@@ -242,6 +243,7 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
   fresh.poll(followed.image_seen_ns, exec);
   if (parent == nullptr) parent = parent_of(pid);
   const bool forked = parent != nullptr && is_fork_of(fresh, *parent);
+  if (forked) parent->process->forget_what_is_own();
   followed.family = forked ? parent->family : next_family_++;
   if (forked && setup_.handover.is_open()) {
     followed.forked_from = parent->process->key();
@@ -341,6 +343,7 @@ void Collector::handle_happenings() {
         break;
       case RecordKind::fork:
       case RecordKind::spawn: {
+        if (happening.kind == RecordKind::fork) followed.process->forget_what_is_own();
         // From a nested namespace the number means another process here: its slot will tell.
         const pid_t child = own == happening.process ? static_cast<pid_t>(happening.pid) : 0;
         const auto stat = child > 0 ? stat_of(child) : std::nullopt;
@@ -426,6 +429,7 @@ void Collector::tick(std::int64_t now_ns) {
     if (counters && followed.slot != trace::kNoSlot) process.write_counters(setup_.pool.view().slots[followed.slot]);
     scan_children(followed, now_ns);
   }
+  look_near_limits(now_ns);
   read_plateaus(now_ns);
   if (counters) write_manifest();
   const bool moves = moved_ns_ != 0 && now_ns - moved_ns_ < kStillMovingNs;

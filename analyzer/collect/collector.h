@@ -40,6 +40,7 @@ class Collector {
     int control_fd = -1;         // -1: not started by record, the target runs already
     std::string memory_group;    // directory of the cgroup that record made for the target
     bool removes_group = false;  // at the end
+    double overhead = WalkBudget::kShare;
   };
 
   explicit Collector(Setup setup);
@@ -87,6 +88,7 @@ class Collector {
   void follow_target();
   void serve_looks();
   void look_at_others(const Followed& asking);
+  void look_near_limits(std::int64_t now_ns);
   bool has_moved(Followed& followed);
   void scan_children(Followed& followed, std::int64_t now_ns);
   void handle_happenings();
@@ -99,6 +101,9 @@ class Collector {
   void note_other_cgroup(ProcessFollow& process);
   void owe_look(int family, trace::WalkTrigger trigger);
   void walk_families();
+  [[nodiscard]] std::vector<Followed*> members_to_look_at(int family, std::int64_t now_ns);
+  std::int64_t look_at_together(const std::vector<Followed*>& members, trace::WalkTrigger trigger,
+                                const std::map<Followed*, WriteTracker::Huge>& tracking);
   void take_handed_memory();
   [[nodiscard]] bool may_hand_over(const Followed& child, std::int64_t now_ns) const;
   std::map<Followed*, WriteTracker::Huge> take_due_tracking(const std::vector<Followed*>& members, std::int64_t now_ns);
@@ -178,6 +183,7 @@ class Collector {
   bool draining_ = false;
   std::int64_t moved_ns_ = 0;       // when memory of any process was seen to move
   std::int64_t next_phase_ns_ = 0;  // looks at the ends of phases: not before
+  std::int64_t next_limit_ns_ = 0;  // looks near memory limits: not before
   std::int64_t cpu_read_ns_ = 0;
   double busy_cores_ = 1;
   bool asks_all_ = false;         // the next look that is asked for is one at all processes

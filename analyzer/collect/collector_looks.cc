@@ -47,6 +47,8 @@ bool must_happen(WalkTrigger trigger) {
          trigger == WalkTrigger::phase;
 }
 
+bool follows_growth(WalkTrigger trigger) { return trigger == WalkTrigger::growth || trigger == WalkTrigger::quiet; }
+
 // A program that begins and ends phases all the time pays for looks with at most a twentieth of a core.
 constexpr std::int64_t kPhaseCosts = 20;
 
@@ -67,8 +69,8 @@ bool Collector::has_relatives(const Followed& followed) const {
 }
 
 void Collector::spend(std::int64_t cpu_ns, WalkTrigger trigger) {
-  if (trigger == WalkTrigger::request || trigger == WalkTrigger::phase)
-    budget_.spend_on_request(cpu_ns);
+  if (trigger == WalkTrigger::request || trigger == WalkTrigger::phase || trigger == WalkTrigger::limit)
+    budget_.spend_beside(cpu_ns);
   else
     budget_.spend(cpu_ns, must_happen(trigger));
 }
@@ -86,7 +88,8 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
   if (slot != nullptr) process.note_live_bytes(now_ns, live_bytes);
-  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), track);
+  const Relatives relatives = has_relatives(followed) ? Relatives::possible : Relatives::none;
+  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track);
   const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
   spend(cost_ns, payer);
   if (slot != nullptr) {
@@ -114,9 +117,7 @@ void Collector::read_plateaus(std::int64_t now_ns) {
   };
   std::int64_t spent_ns = 0;
   const auto read = [&](ProcessFollow& process) {
-    // A purse is never fuller than this: the largest process waits until it is full.
-    const std::int64_t expected_ns = process.rollups().expected_cpu_ns(process.rss_pages());
-    if (!budget_.allows(now_ns, std::min(expected_ns, WalkBudget::kBurstNs))) return false;
+    if (!budget_.allows(now_ns, process.rollups().expected_cpu_ns(process.rss_pages()))) return false;
     const std::int64_t cost_ns = process.write_rollup(WalkTrigger::quiet);
     budget_.spend(cost_ns, false);
     spent_ns += cost_ns;
@@ -202,6 +203,20 @@ void Collector::look_at_others(const Followed& asking) {
   }
 }
 
+// What is killed for lack of memory is as it was at the last of these looks, but for what happened after it.
+void Collector::look_near_limits(std::int64_t now_ns) {
+  bool is_near = false;
+  for (auto& [key, followed] : followed_) is_near |= !followed.has_ended && followed.process->is_near_limit(now_ns);
+  if (!is_near || now_ns < next_limit_ns_) return;
+  const std::int64_t begin_cpu_ns = thread_cpu_ns();
+  for (auto& [key, followed] : followed_) {
+    ProcessFollow& process = *followed.process;
+    if (followed.has_ended || is_leaving(followed) || process.pid() == 0 || !process.has_walk()) continue;
+    if (process.policy().has_moved(process.poll_point())) look_at(followed, WalkTrigger::limit);
+  }
+  next_limit_ns_ = now_ns + LimitPolicy::kCostsBetween * (thread_cpu_ns() - begin_cpu_ns);
+}
+
 void Collector::owe_look(int family, WalkTrigger trigger) {
   const std::int64_t now_ns = monotonic_ns();
   Due& due =
@@ -217,6 +232,43 @@ void Collector::owe_look(int family, WalkTrigger trigger) {
   due.at_ns = std::min(now_ns + (tracks ? kTrackAfterNs : kGatherNs), latest_ns);
 }
 
+// But those that take themselves down.
+std::vector<Collector::Followed*> Collector::members_to_look_at(int family, std::int64_t now_ns) {
+  std::vector<Followed*> members;
+  for (auto& [key, followed] : followed_) {
+    if (followed.family == family && !followed.has_ended && !is_torn_down(followed, now_ns) &&
+        followed.process->pid() > 0)
+      members.push_back(&followed);
+  }
+  return members;
+}
+
+// What it took. Whoever follows growth looks at those that have moved; at the others if pages that these share with
+// them may belong to fewer since, which only a copy, or giving them up, can bring about.
+std::int64_t Collector::look_at_together(const std::vector<Followed*>& members, WalkTrigger trigger,
+                                         const std::map<Followed*, WriteTracker::Huge>& tracking) {
+  std::vector<Followed*> order = members;
+  std::size_t first = order.size();
+  if (follows_growth(trigger)) {
+    const auto rests = std::stable_partition(order.begin(), order.end(), [this](Followed* member) {
+      return has_moved(*member) || member->process->policy().observe(member->process->poll_point());
+    });
+    first = static_cast<std::size_t>(rests - order.begin());
+  }
+  std::int64_t together_ns = 0;
+  bool changed_hands = false;
+  for (std::size_t i = 0; i < order.size() && (i < first || changed_hands); ++i) {
+    ProcessFollow& process = *order[i]->process;
+    const std::uint64_t shared_pages = process.shared_pages();
+    const auto track = tracking.find(order[i]);
+    look_at(*order[i], trigger, track == tracking.end() ? std::nullopt : std::optional(track->second));
+    changed_hands |= process.shared_pages() != shared_pages;
+    together_ns += process.policy().expected_cpu_ns();
+  }
+  for (Followed* member : order) member->process->policy().walked_together(together_ns);
+  return together_ns;
+}
+
 void Collector::walk_families() {
   const std::int64_t now_ns = monotonic_ns();
   for (auto due = due_families_.begin(); due != due_families_.end();) {
@@ -224,15 +276,9 @@ void Collector::walk_families() {
       ++due;
       continue;
     }
+    std::vector<Followed*> members = members_to_look_at(due->first, now_ns);
     std::int64_t expected_ns = 0;
-    std::vector<Followed*> members;
-    for (auto& [key, followed] : followed_) {
-      const bool leaves = is_torn_down(followed, now_ns);
-      if (followed.family == due->first && !followed.has_ended && !leaves && followed.process->pid() > 0) {
-        members.push_back(&followed);
-        expected_ns += followed.process->policy().expected_cpu_ns();
-      }
-    }
+    for (Followed* member : members) expected_ns += member->process->policy().expected_cpu_ns();
     const WalkTrigger trigger = due->second.trigger;
     if (trigger == WalkTrigger::phase) std::erase_if(members, [&](Followed* member) { return !has_moved(*member); });
     const bool paid = trigger == WalkTrigger::phase;  // by the program
@@ -248,13 +294,7 @@ void Collector::walk_families() {
         std::erase_if(members, [&](Followed* member) {
           return !tracking.contains(member) && (member->process->has_walk() || member->track_at_ns != 0);
         });
-      std::int64_t together_ns = 0;
-      for (Followed* member : members) {
-        const auto track = tracking.find(member);
-        look_at(*member, trigger, track == tracking.end() ? std::nullopt : std::optional(track->second));
-        together_ns += member->process->policy().expected_cpu_ns();
-      }
-      for (Followed* member : members) member->process->policy().walked_together(together_ns);
+      const std::int64_t together_ns = look_at_together(members, trigger, tracking);
       if (paid) next_phase_ns_ = now_ns + kPhaseCosts * together_ns;
     }
     // What must happen waits for its turn; all else comes up again at the next poll.

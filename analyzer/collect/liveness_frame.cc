@@ -1,5 +1,6 @@
 #include "collect/liveness_frame.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -10,20 +11,26 @@ namespace {
 
 using trace::kLivenessPageBytes;
 
-// Looks up pages in rising order.
+std::uint64_t end_of(const LivenessPages& range) { return range.start + range.pages.size() * kLivenessPageBytes; }
+
+// What was said before of pages that are asked for in rising order.
 class PreviousPages {
  public:
   explicit PreviousPages(const std::vector<LivenessPages>& ranges) : ranges_(ranges) {}
-  std::uint16_t at(std::uint64_t address) {
-    while (next_ < ranges_.size() && end_of(ranges_[next_]) <= address) ++next_;
-    if (next_ == ranges_.size() || address < ranges_[next_].start) return 0;
-    return ranges_[next_].pages[(address - ranges_[next_].start) / kLivenessPageBytes];
+
+  void take_from(std::uint64_t start, std::span<std::uint16_t> words) {
+    const std::uint64_t end = start + words.size() * kLivenessPageBytes;
+    while (next_ < ranges_.size() && end_of(ranges_[next_]) <= start) ++next_;
+    for (std::size_t i = next_; i < ranges_.size() && ranges_[i].start < end; ++i) {
+      const LivenessPages& range = ranges_[i];
+      const std::uint64_t from = std::max(start, range.start), to = std::min(end, end_of(range));
+      const std::uint16_t* before = range.pages.data() + (from - range.start) / kLivenessPageBytes;
+      std::uint16_t* word = words.data() + (from - start) / kLivenessPageBytes;
+      for (std::uint64_t left = (to - from) / kLivenessPageBytes; left > 0; --left) *word++ ^= *before++;
+    }
   }
 
  private:
-  static std::uint64_t end_of(const LivenessPages& range) {
-    return range.start + range.pages.size() * kLivenessPageBytes;
-  }
   const std::vector<LivenessPages>& ranges_;
   std::size_t next_ = 0;
 };
@@ -48,8 +55,7 @@ std::vector<std::byte> LivenessFrames::encode(Liveness liveness) {
         .start = range.start, .page_count = static_cast<std::uint32_t>(range.pages.size()), .reserved = 0};
     append_bytes(out, &header, sizeof header);
     words = range.pages;
-    if (!whole)
-      for (std::size_t i = 0; i < words.size(); ++i) words[i] ^= previous.at(range.start + i * kLivenessPageBytes);
+    if (!whole) previous.take_from(range.start, words);
     append_bytes(out, words.data(), words.size() * sizeof words[0]);
     out.resize(trace::padded(out.size()));
   }

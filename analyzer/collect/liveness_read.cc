@@ -1,7 +1,6 @@
 #include "collect/liveness_read.h"
 
 #include <algorithm>
-#include <map>
 #include <span>
 #include <utility>
 
@@ -15,10 +14,8 @@ using trace::LivenessFlags;
 using trace::PageBits;
 using trace::PageLiveness;
 
-constexpr std::uint64_t kCountersPerTablePage = kLivenessPageBytes / sizeof(std::uint32_t);
-constexpr std::uint64_t kSpanOfTablePage = kCountersPerTablePage * kLivenessPageBytes;
 constexpr std::uint64_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
-constexpr std::uint64_t kMostPageBytes = 512 * trace::kLivenessUnitBytes;
+constexpr std::int32_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
 
 struct Span {
   std::uint64_t start, end;
@@ -55,14 +52,19 @@ void visit_present(const std::vector<Span>& present, std::uint64_t start, std::u
   for (; at != present.end() && at->start < end; ++at) visit(std::max(at->start, start), std::min(at->end, end));
 }
 
-// The counters of all pages of the table that are there: by the first address that they tell of, kSpanOfTablePage each.
-using Counters = std::map<std::uint64_t, std::vector<std::uint32_t>>;
+// Counters of the table that lie together and are there, and the first address that they tell of.
+struct Counters {
+  std::uint64_t first;
+  std::vector<std::uint32_t> values;
+  [[nodiscard]] std::uint64_t end() const { return first + values.size() * kLivenessPageBytes; }
+};
 
 class TableReader {
  public:
   TableReader(const TargetMemory& memory, const std::vector<Span>& present) : memory_(memory), present_(present) {}
 
-  Counters read(std::uint64_t directory) {
+  // In address order.
+  std::vector<Counters> read(std::uint64_t directory) {
     visit_present(present_, directory, directory + kDirectoryBytes, [&](std::uint64_t start, std::uint64_t end) {
       std::vector<std::uint64_t> leaves((end - start) / sizeof(std::uint64_t));
       if (!memory_.read(start, std::as_writable_bytes(std::span(leaves)))) return;
@@ -76,55 +78,88 @@ class TableReader {
  private:
   void read_leaf(std::uint64_t leaf, std::uint64_t first_address) {
     visit_present(present_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
-      for (std::uint64_t page = start; page < end; page += kLivenessPageBytes) {
-        std::vector<std::uint32_t> counters(kCountersPerTablePage);
-        if (!memory_.read(page, std::as_writable_bytes(std::span(counters)))) continue;
-        counters_[first_address + (page - leaf) / kLivenessPageBytes * kSpanOfTablePage] = std::move(counters);
-      }
+      if (read_part(leaf, first_address, start, end)) return;
+      for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)  // some went away meanwhile
+        read_part(leaf, first_address, page, page + kLivenessPageBytes);
     });
+  }
+
+  bool read_part(std::uint64_t leaf, std::uint64_t first_address, std::uint64_t start, std::uint64_t end) {
+    std::vector<std::uint32_t> values((end - start) / sizeof(std::uint32_t));
+    if (!memory_.read(start, std::as_writable_bytes(std::span(values)))) return false;
+    counters_.push_back({.first = first_address + (start - leaf) / sizeof(std::uint32_t) * kLivenessPageBytes,
+                         .values = std::move(values)});
+    return true;
   }
 
   const TargetMemory& memory_;
   const std::vector<Span>& present_;
-  Counters counters_;
+  std::vector<Counters> counters_;
 };
 
 // A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
 bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
 
-std::int64_t live_bytes(std::uint32_t counter) {
-  return static_cast<std::int16_t>(counter & 0xffff) * static_cast<std::int64_t>(trace::kLivenessUnitBytes);
-}
+std::int32_t live_units(std::uint32_t counter) { return static_cast<std::int16_t>(counter & 0xffff); }
 
 std::uint16_t word_of(std::uint32_t counter) {
-  if (is_pymalloc(counter)) return PageLiveness::pymalloc;
-  const auto live = static_cast<std::uint64_t>(
-      std::clamp<std::int64_t>(live_bytes(counter), 0, static_cast<std::int64_t>(kMostPageBytes)));
-  return static_cast<std::uint16_t>(PageLiveness::ever_held | live / trace::kLivenessUnitBytes);
+  const auto live = static_cast<std::uint16_t>(std::clamp(live_units(counter), 0, kMostUnits));
+  return is_pymalloc(counter) ? PageLiveness::pymalloc : static_cast<std::uint16_t>(PageLiveness::ever_held | live);
 }
 
-void sum_up(const Counters& counters, trace::LivenessHeader& header) {
-  for (const auto& [first, page] : counters) {
-    for (const std::uint32_t counter : page) {
-      if (counter == 0 || is_pymalloc(counter)) continue;
-      const std::int64_t live = live_bytes(counter);
-      if (live < 0)
-        ++header.underflowed_pages;
-      else
-        header.table_live_bytes += static_cast<std::uint64_t>(live);
-    }
+void sum_up(const std::vector<std::uint32_t>& counters, trace::LivenessHeader& header) {
+  std::int64_t units = 0;
+  for (const std::uint32_t counter : counters) {  // of pymalloc's pages these are 0
+    units += std::max(live_units(counter), 0);
+    header.underflowed_pages += live_units(counter) < 0 ? 1 : 0;
+  }
+  header.table_live_bytes += static_cast<std::uint64_t>(units) * trace::kLivenessUnitBytes;
+}
+
+// What `counters` tell of [start, end), which is resident.
+void add_pages(const Counters& counters, std::uint64_t start, std::uint64_t end, std::vector<LivenessPages>& ranges) {
+  const auto at = [&](std::uint64_t address) {
+    return counters.values.begin() + static_cast<std::ptrdiff_t>((address - counters.first) / kLivenessPageBytes);
+  };
+  const auto is_held = [](std::uint32_t counter) { return counter != 0; };
+  const auto last = at(end);
+  for (auto first = at(start); first != last;) {
+    first = std::find_if(first, last, is_held);
+    const auto behind = std::find_if_not(first, last, is_held);
+    if (first == behind) break;
+    const auto count = static_cast<std::size_t>(behind - first);
+    const std::uint64_t address =
+        counters.first + static_cast<std::uint64_t>(first - counters.values.begin()) * kLivenessPageBytes;
+    if (ranges.empty() || ranges.back().start + ranges.back().pages.size() * kLivenessPageBytes != address)
+      ranges.push_back({.start = address, .pages = {}});
+    std::vector<std::uint16_t>& pages = ranges.back().pages;
+    pages.resize(pages.size() + count);
+    std::transform(first, behind, pages.end() - static_cast<std::ptrdiff_t>(count), word_of);
+    first = behind;
   }
 }
 
-void add_page(std::vector<LivenessPages>& ranges, std::uint64_t address, std::uint16_t word) {
-  if (ranges.empty() || ranges.back().start + ranges.back().pages.size() * kLivenessPageBytes != address)
-    ranges.push_back({.start = address, .pages = {}});
-  ranges.back().pages.push_back(word);
+// Where the pages lie that are part of CPython's arenas, and their words.
+struct ArenaPages {
+  std::vector<std::uint64_t> addresses;
+  std::vector<std::uint16_t*> words;
+};
+
+ArenaPages find_arena_pages(std::vector<LivenessPages>& ranges) {
+  ArenaPages found;
+  for (LivenessPages& range : ranges)
+    for (std::size_t i = 0; i < range.pages.size(); ++i) {
+      if ((range.pages[i] & PageLiveness::pymalloc) == 0) continue;
+      found.addresses.push_back(range.start + i * kLivenessPageBytes);
+      found.words.push_back(&range.pages[i]);
+    }
+  return found;
 }
 
 }  // namespace
 
-Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk) {
+Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk,
+                       PoolReader& pool_reader, PoolReader::Extent extent) {
   Liveness liveness;
   liveness.header.walk_end_ns = walk.header.end_ns;
   const auto table = memory.read<trace::LivenessTable>(table_address);
@@ -133,31 +168,17 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
     return liveness;
   }
   const std::vector<Span> resident = resident_anonymous(walk);
-  const Counters counters = TableReader(memory, resident).read(table->directory);
-  sum_up(counters, liveness.header);
-
-  std::vector<std::uint64_t> in_arenas;
-  for (const auto& entry : counters) {
-    const std::uint64_t first = entry.first;
-    const std::vector<std::uint32_t>& page = entry.second;
-    visit_present(resident, first, first + kSpanOfTablePage, [&](std::uint64_t start, std::uint64_t end) {
-      for (std::uint64_t address = start; address < end; address += kLivenessPageBytes) {
-        const std::uint32_t counter = page[(address - first) / kLivenessPageBytes];
-        if (counter == 0) continue;
-        add_page(liveness.ranges, address, word_of(counter));
-        if (is_pymalloc(counter)) in_arenas.push_back(address);
-      }
-    });
+  for (const Counters& counters : TableReader(memory, resident).read(table->directory)) {
+    sum_up(counters.values, liveness.header);
+    visit_present(resident, counters.first, counters.end(),
+                  [&](std::uint64_t start, std::uint64_t end) { add_pages(counters, start, end, liveness.ranges); });
   }
   const bool has_pools = table->pymalloc_pool_bytes == 4096 || table->pymalloc_pool_bytes == 16384;
-  if (!has_pools || in_arenas.empty()) return liveness;
+  if (!has_pools) return liveness;
+  const ArenaPages arenas = find_arena_pages(liveness.ranges);
+  if (arenas.addresses.empty()) return liveness;
   liveness.pool_bytes = table->pymalloc_pool_bytes;
-  std::vector<std::uint16_t*> words;
-  words.reserve(in_arenas.size());
-  for (LivenessPages& range : liveness.ranges)
-    for (std::uint16_t& word : range.pages)
-      if ((word & PageLiveness::pymalloc) != 0) words.push_back(&word);
-  PoolsRead pools = read_pools(memory, table->pymalloc_pool_bytes, in_arenas, words);
+  PoolsRead pools = pool_reader.read(memory, liveness.pool_bytes, arenas.addresses, arenas.words, extent);
   liveness.header.pymalloc_live_bytes = pools.live_bytes;
   liveness.pools = std::move(pools.used);
   return liveness;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cerrno>
 #include <span>
+#include <utility>
 
 #include "procfs/page_scan.h"
 
@@ -21,7 +22,8 @@ constexpr std::uint64_t kPagesPerCall = 2048;
 constexpr std::size_t kRegionsPerCall = 512;
 // Reading entries of absent pages costs less than another call up to about this many.
 constexpr std::uint64_t kBridgedPages = 64;
-constexpr std::uint64_t kHugePages = 512;  // 4 KiB pages of a PMD
+constexpr std::uint64_t kHugePages = 512;                                         // 4 KiB pages of a PMD
+constexpr std::uint64_t kOwnEntry = PagemapBit::present | PagemapBit::exclusive;  // private memory nobody else maps
 
 std::uint32_t bits_of(std::uint64_t entry, std::uint64_t categories, Backing backing) {
   if ((categories & ScanCategory::guard) != 0 || (entry & PagemapBit::guard) != 0) return PageBits::guard;
@@ -182,17 +184,33 @@ bool put_regions(const Source& source, std::span<const ScanRegion> regions, VmaC
   return true;
 }
 
-// Populated pages whose entries are known already, in address order.
+// Populated pages whose entries are known already, in address order: those that an earlier walk has told of, and where
+// nobody else maps the process's own pages all of these.
 class KnownEntries {
  public:
-  KnownEntries(const std::vector<KnownPages>& known, const std::vector<WalkedVma>& vmas) {
-    std::size_t i = 0;
-    for (const KnownPages& pages : known) {
-      while (i < vmas.size() && vmas[i].vma.start < pages.start) ++i;
-      if (i == vmas.size()) break;
-      if (is_same(pages, vmas[i].vma)) add(pages);
+  struct Range {
+    std::uint64_t start, end, entry;
+  };
+
+  KnownEntries(const ScanPlan& plan, const std::vector<WalkedVma>& vmas) {
+    auto pages = plan.known.files.begin();
+    auto spans = std::span(plan.known.own);
+    auto shared = plan.relatives == Relatives::none ? std::span<const PageSpan>() : std::span(plan.known.shared);
+    for (const WalkedVma& walked : vmas) {
+      while (pages != plan.known.files.end() && pages->start < walked.vma.start) ++pages;
+      if (pages != plan.known.files.end() && is_same(*pages, walked.vma)) add_file(*pages);
+      if ((plan.relatives != Relatives::none && !plan.trusts_shared) || !is_own(walked.vma)) continue;
+      add_own(walked.vma, shared);
+      while (!spans.empty() && spans.front().end <= walked.vma.start) spans = spans.subspan(1);
+      for (const PageSpan& span : spans) {
+        if (span.start >= walked.vma.end) break;
+        long_runs_.push_back({std::max(span.start, walked.vma.start), std::min(span.end, walked.vma.end), kOwnEntry});
+      }
     }
   }
+
+  // Long runs of pages that were all there.
+  [[nodiscard]] const std::vector<Range>& long_runs() const { return long_runs_; }
 
   // Splits a region where knowledge begins and ends.
   void split(ScanRegion region, std::vector<ScanRegion>& pieces) {
@@ -210,17 +228,34 @@ class KnownEntries {
   // The entry of a piece; 0: not known.
   [[nodiscard]] std::uint64_t entry_of(const ScanRegion& piece) {
     while (asked_ < ranges_.size() && ranges_[asked_].end <= piece.start) ++asked_;
-    if ((piece.categories & (ScanCategory::present | ScanCategory::huge)) != ScanCategory::present) return 0;
     const bool within = asked_ < ranges_.size() && ranges_[asked_].start <= piece.start;
-    return within ? ranges_[asked_].entry : 0;
+    if (!within) return 0;
+    if (ranges_[asked_].entry == kOwnEntry) return own_entry(piece.categories);
+    const bool plain = (piece.categories & (ScanCategory::present | ScanCategory::huge)) == ScanCategory::present;
+    return plain ? ranges_[asked_].entry : 0;
   }
 
   [[nodiscard]] bool empty() const { return ranges_.empty(); }
 
  private:
-  struct Range {
-    std::uint64_t start, end, entry;
-  };
+  // All of it but `shared`, of which what lies before is dropped.
+  void add_own(const trace::WalkVma& vma, std::span<const PageSpan>& shared) {
+    while (!shared.empty() && shared.front().end <= vma.start) shared = shared.subspan(1);
+    std::uint64_t at = vma.start;
+    for (const PageSpan& span : shared) {
+      if (span.start >= vma.end) break;
+      if (span.start > at) ranges_.push_back({at, span.start, kOwnEntry});
+      at = std::max(at, std::min(span.end, vma.end));
+    }
+    if (at < vma.end) ranges_.push_back({at, vma.end, kOwnEntry});
+  }
+
+  // As pagemap would tell it.
+  static std::uint64_t own_entry(std::uint64_t categories) {
+    if ((categories & ScanCategory::present) == 0) return PagemapBit::swapped;
+    if ((categories & ScanCategory::zero_page) == 0) return kOwnEntry;
+    return PagemapBit::present | ((categories & ScanCategory::huge) != 0 ? PagemapBit::file : 0);
+  }
 
   static bool is_same(const KnownPages& pages, const trace::WalkVma& vma) {
     return pages.start == vma.start && pages.end == vma.end && pages.inode == vma.inode &&
@@ -228,40 +263,67 @@ class KnownEntries {
            pages.device_minor == vma.device_minor && (vma.perms & trace::VmaPerms::shared) != 0;
   }
 
-  void add(const KnownPages& pages) {
+  void add_file(const KnownPages& pages) {
     std::uint64_t at = pages.start;
     for (const trace::WalkRun& run : pages.runs) {
       const std::uint64_t end = at + run.page_count * kPageBytes;
       const bool plain = (run.bits & ~(PageBits::present | PageBits::file | PageBits::exclusive)) == 0;
-      if (plain && (run.bits & PageBits::file) != 0)
+      if (plain && (run.bits & PageBits::file) != 0) {
         ranges_.push_back({at, end,
                            PagemapBit::present | PagemapBit::file |
                                ((run.bits & PageBits::exclusive) != 0 ? PagemapBit::exclusive : 0)});
+        if (run.page_count >= kLongRunPages) long_runs_.push_back(ranges_.back());
+      }
       at = end;
     }
   }
 
-  std::vector<Range> ranges_;
+  std::vector<Range> ranges_, long_runs_;
   std::size_t next_ = 0, asked_ = 0;
 };
 
+// One page of those that nobody else is to map, wherever: false if somebody does. A fork makes all of them shared at
+// once, so one page of each call tells of one that is not known yet.
+class OwnershipCheck {
+ public:
+  explicit OwnershipCheck(int pagemap_fd) : pagemap_fd_(pagemap_fd) {}
+
+  bool holds_for(const ScanRegion& piece) {
+    next_ += kStride;
+    std::uint64_t entry = 0;
+    if (!read_entries(pagemap_fd_, piece.start + next_ % pages_of(piece) * kPageBytes, std::span(&entry, 1)))
+      return true;
+    return (entry & PagemapBit::present) == 0 || (entry & PagemapBit::exclusive) != 0;
+  }
+
+ private:
+  static constexpr std::uint64_t kStride = 0x9e3779b97f4a7c15;  // hits all parts of a piece alike
+  int pagemap_fd_;
+  std::uint64_t next_ = 0;
+};
+
 // Regions of which some are known: those are not read.
-bool put_split(const Source& source, std::span<const ScanRegion> regions, KnownEntries& known, VmaCursor& cursor,
-               std::vector<std::uint64_t>& entries) {
-  if (known.empty()) return put_regions(source, regions, cursor, entries);
+ScanEnd put_split(const Source& source, std::span<const ScanRegion> regions, KnownEntries& known,
+                  OwnershipCheck& ownership, VmaCursor& cursor, std::vector<std::uint64_t>& entries) {
+  const auto end_of = [](bool alive) { return alive ? ScanEnd::whole : ScanEnd::process_ended; };
+  if (known.empty()) return end_of(put_regions(source, regions, cursor, entries));
   std::vector<ScanRegion> pieces;
   for (const ScanRegion& region : regions) known.split(region, pieces);
+  bool checked = false;
   for (std::size_t first = 0, end = 0; first < pieces.size(); first = end) {
     const std::uint64_t entry = known.entry_of(pieces[first]);
     end = first + 1;
     if (entry != 0) {
+      const bool is_own = entry == kOwnEntry;
+      if (is_own && !std::exchange(checked, true) && !ownership.holds_for(pieces[first])) return ScanEnd::has_relatives;
       cursor.put(pieces[first].start, pages_of(pieces[first]), entry, pieces[first].categories);
       continue;
     }
     while (end < pieces.size() && known.entry_of(pieces[end]) == 0) ++end;
-    if (!put_regions(source, std::span(pieces).subspan(first, end - first), cursor, entries)) return false;
+    if (!put_regions(source, std::span(pieces).subspan(first, end - first), cursor, entries))
+      return ScanEnd::process_ended;
   }
-  return true;
+  return ScanEnd::whole;
 }
 
 ScanRequest request_for(std::uint64_t start, std::uint64_t end, std::span<ScanRegion> regions, bool with_guards) {
@@ -303,29 +365,44 @@ void RunBuilder::add(std::uint32_t bits, std::uint64_t page_count) {
   }
 }
 
-bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,
-               const std::vector<KnownPages>& known_pages, PageVisitor* visitor) {
-  KnownEntries known(known_pages, vmas);
+bool is_own(const trace::WalkVma& vma) {
+  return vma.backing == Backing::anonymous && (vma.perms & trace::VmaPerms::shared) == 0;
+}
+
+ScanEnd scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas, const ScanPlan& plan) {
+  KnownEntries known(plan, vmas);
+  OwnershipCheck ownership(pagemap_fd);
   VmaCursor cursor(vmas);
   std::array<ScanRegion, kRegionsPerCall> regions;
   std::vector<std::uint64_t> entries;
+  const std::vector<KnownEntries::Range> none;
+  const auto& left_out = plan.takes_long_runs ? known.long_runs() : none;
+  auto run = left_out.begin();
   std::uint64_t at = vmas.empty() ? 0 : vmas.front().vma.start;
   const std::uint64_t end = end_of_user_memory(vmas);
-  bool alive = true;
-  while (alive && at < end) {
-    ScanRequest request = request_for(at, end, regions, methods.scan_guards);
+  ScanEnd outcome = ScanEnd::whole;
+  while (outcome == ScanEnd::whole && at < end) {
+    if (run != left_out.end() && at == run->start) {
+      const ScanRegion piece{run->start, run->end, ScanCategory::present};
+      if (run->entry == kOwnEntry && !ownership.holds_for(piece)) outcome = ScanEnd::has_relatives;
+      cursor.put(run->start, pages_of(piece), run->entry, piece.categories);
+      at = run++->end;
+      continue;
+    }
+    const std::uint64_t until = run == left_out.end() ? end : run->start;
+    ScanRequest request = request_for(at, until, regions, methods.scan_guards);
     const int count = ioctl(pagemap_fd, kPagemapScanRequest, &request);
     if (count < 0 || request.walk_end <= at) {
-      alive = false;
+      outcome = ScanEnd::process_ended;
       break;
     }
-    alive = put_split({.fd = pagemap_fd, .visitor = visitor}, std::span(regions).first(static_cast<std::size_t>(count)),
-                      known, cursor, entries);
+    outcome = put_split({.fd = pagemap_fd, .visitor = plan.visitor},
+                        std::span(regions).first(static_cast<std::size_t>(count)), known, ownership, cursor, entries);
     at = request.walk_end;
     if (methods.between) methods.between();
   }
   cursor.finish();
-  return alive;
+  return outcome;
 }
 
 bool read_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas) {

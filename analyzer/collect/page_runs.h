@@ -9,6 +9,7 @@
 namespace whyrss {
 
 inline constexpr std::uint64_t kPageBytes = 4096;  // x86-64
+inline constexpr std::uint64_t kLongRunPages = 512;
 
 // Appends pages to the runs of one VMA, joining equal neighbours.
 class RunBuilder {
@@ -24,11 +25,27 @@ class RunBuilder {
   std::uint64_t left_;
 };
 
-// Both fill the runs of all VMAs; false when the process ended meanwhile.
-// With PAGEMAP_SCAN, looking only at populated regions:
-bool scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas,
-               const std::vector<KnownPages>& known, PageVisitor* visitor = nullptr);
-// Without it, reading an entry for every page; zero pages look like inherited ones.
+// Pages of these mappings are there for nobody else, but for what a fork shares.
+bool is_own(const trace::WalkVma& vma);
+
+struct ScanPlan {
+  const KnownMemory& known;
+  Relatives relatives = Relatives::possible;
+  bool trusts_shared = false;  // that others may map but `known.shared`
+  // Long runs that were all there are taken for unchanged: what is gone of them is missing in RSS, and pages that come
+  // come where none was.
+  bool takes_long_runs = false;
+  PageVisitor* visitor = nullptr;
+};
+
+// Fills the runs of all VMAs, with PAGEMAP_SCAN, looking only at populated regions.
+enum class ScanEnd {
+  whole,
+  process_ended,
+  has_relatives
+};  // the last: though none were to be there; runs are not whole
+ScanEnd scan_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas, const ScanPlan& plan);
+// Without it, reading an entry for every page; zero pages look like inherited ones. False when the process ended.
 bool read_runs(int pagemap_fd, const WalkMethods& methods, std::vector<WalkedVma>& vmas);
 
 // True when the kernel knows PAGEMAP_SCAN (with its guard category) on this process's own pagemap.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <span>
 
@@ -23,7 +24,10 @@ using trace::WalkFlags;
 namespace {
 
 // A statm reading may miss what each CPU has not yet summed up: 64 pages of each (contract section 4).
-constexpr std::uint64_t kSkewPagesPerCpu = 64;
+constexpr std::int64_t kSkewPagesPerCpu = 64;
+
+// So few of the pages that were taken for unchanged may be gone.
+constexpr std::int64_t kUnnoticedPages = 32;
 
 struct Reading {
   ProcessStat stat;
@@ -97,6 +101,90 @@ void synthesise_runs(WalkedVma& vma, const SmapsEntry& entry) {
   runs.finish();
 }
 
+// Pages that KSM has merged are mapped more than once without a fork.
+bool has_merged_pages() {
+  const auto text = read_line_file("/sys/kernel/mm/ksm/pages_shared");
+  return text && !text->starts_with('0');
+}
+
+std::uint64_t count_pages(const std::vector<WalkedVma>& vmas) {
+  std::uint64_t pages = 0;
+  for (const WalkedVma& vma : vmas)
+    for (const auto& run : vma.runs)
+      if (is_counted(run.bits)) pages += run.page_count;
+  return pages;
+}
+
+// By how many pages a walk counts more, or less, than statm told before and after it.
+std::int64_t beyond_statm(std::uint64_t counted, std::uint64_t before, std::uint64_t after) {
+  const auto [low, high] = std::minmax(before, after);
+  return static_cast<std::int64_t>(counted) - static_cast<std::int64_t>(std::clamp(counted, low, high));
+}
+
+// Whether pages that were taken for unchanged are gone.
+bool misses_pages(pid_t pid, const KnownMemory& known, const PageWalk& walk, std::uint64_t before_pages) {
+  const auto text = read_line_file(fmt::format("/proc/{}/statm", pid));
+  const auto after = text ? parse_statm(*text) : std::nullopt;
+  if (!after) return false;  // it has ended
+  return beyond_statm(count_pages(walk.vmas), before_pages, after->resident) > known.beyond_statm + kUnnoticedPages;
+}
+
+// Calls visit(pages, bits) for each part of a run in these spans; both are in address order.
+template <typename Visit>
+void visit_runs(const std::vector<WalkedVma>& vmas, std::span<const PageSpan> spans, Visit visit) {
+  for (const WalkedVma& walked : vmas) {
+    std::uint64_t at = walked.vma.start;
+    for (const trace::WalkRun& run : walked.runs) {
+      const std::uint64_t end = at + run.page_count * kPageBytes;
+      while (!spans.empty() && spans.front().end <= at) spans = spans.subspan(1);
+      for (const PageSpan& span : spans) {
+        if (span.start >= end) break;
+        visit((std::min(end, span.end) - std::max(at, span.start)) / kPageBytes, run.bits);
+      }
+      at = end;
+    }
+  }
+}
+
+// Pages that others may map have been moved elsewhere, or given up.
+bool lacks_shared_pages(const KnownMemory& known, const PageWalk& walk) {
+  std::uint64_t pages = 0;
+  visit_runs(walk.vmas, known.shared, [&](std::uint64_t count, std::uint32_t bits) {
+    if ((bits & (PageBits::present | PageBits::swapped)) != 0) pages += count;
+  });
+  return pages < known.shared_pages;
+}
+
+struct Scan {
+  pid_t pid;
+  int pagemap_fd;
+  const WalkMethods& methods;
+  std::uint64_t rss_pages;  // before it
+};
+
+// False when the process ended meanwhile.
+bool scan_all(const Scan& scan, ScanPlan plan, PageWalk& walk) {
+  const bool may_take = plan.visitor == nullptr && !has_merged_pages();
+  if (!may_take) plan.relatives = Relatives::possible;
+  plan.trusts_shared = may_take && plan.known.knows_shared;
+  plan.takes_long_runs = plan.visitor == nullptr;
+  while (true) {
+    for (WalkedVma& vma : walk.vmas) vma.runs.clear();
+    const ScanEnd end = scan_runs(scan.pagemap_fd, scan.methods, walk.vmas, plan);
+    walk.is_lone = plan.relatives == Relatives::none;
+    const bool trusts = plan.trusts_shared && !walk.is_lone;
+    if (end == ScanEnd::has_relatives || (end == ScanEnd::whole && trusts && lacks_shared_pages(plan.known, walk))) {
+      plan.relatives = Relatives::possible;
+      plan.trusts_shared = false;
+    } else if (end == ScanEnd::whole && plan.takes_long_runs &&
+               misses_pages(scan.pid, plan.known, walk, scan.rss_pages)) {
+      plan.takes_long_runs = false;
+    } else {
+      return end == ScanEnd::whole;
+    }
+  }
+}
+
 void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t size) {
   const auto* bytes = static_cast<const std::byte*>(from);
   out.insert(out.end(), bytes, bytes + size);
@@ -117,7 +205,8 @@ bool is_counted(std::uint32_t bits) {
 }
 
 Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMethods& methods,
-                            BackingResolver& resolver, const std::vector<KnownPages>& known, PageVisitor* visitor) {
+                            BackingResolver& resolver, const KnownMemory& known, Relatives relatives,
+                            PageVisitor* visitor) {
   PageWalk walk;
   walk.header.begin_ns = static_cast<std::uint64_t>(monotonic_ns());
   walk.header.trigger = trigger;
@@ -148,7 +237,8 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
     const Fd pagemap(open(name.c_str(), O_RDONLY | O_CLOEXEC));
     if (!pagemap) return system_error("cannot open", name);
     if (visitor != nullptr) visitor->begin(walk.vmas);
-    whole = methods.scan ? scan_runs(pagemap.get(), methods, walk.vmas, known, visitor)
+    const Scan scan{.pid = pid, .pagemap_fd = pagemap.get(), .methods = methods, .rss_pages = before->memory.resident};
+    whole = methods.scan ? scan_all(scan, {.known = known, .relatives = relatives, .visitor = visitor}, walk)
                          : read_runs(pagemap.get(), methods, walk.vmas);
     if (!methods.scan) {
       walk.header.flags |= WalkFlags::zero_pages_unknown;
@@ -164,11 +254,8 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
                           after->stat.start_stack == before->stat.start_stack && after->memory.size > 0;
   if (!whole || !same_image) walk.header.flags |= WalkFlags::partial;
 
-  for (WalkedVma& vma : walk.vmas) {
-    vma.vma.run_count = static_cast<std::uint32_t>(vma.runs.size());
-    for (const auto& run : vma.runs)
-      if (is_counted(run.bits)) walk.counted_pages += run.page_count;
-  }
+  for (WalkedVma& vma : walk.vmas) vma.vma.run_count = static_cast<std::uint32_t>(vma.runs.size());
+  walk.counted_pages = count_pages(walk.vmas);
   walk.header.end_ns = static_cast<std::uint64_t>(monotonic_ns());
   walk.header.statm_before_pages = before->memory.resident;
   walk.header.statm_after_pages = after ? after->memory.resident : 0;
@@ -179,23 +266,55 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
   walk.minor_faults_before = before->stat.minor_faults;
   walk.major_faults_before = before->stat.major_faults;
   walk.header.vma_count = static_cast<std::uint32_t>(walk.vmas.size());
-  static const auto slack = kSkewPagesPerCpu * static_cast<std::uint64_t>(sysconf(_SC_NPROCESSORS_ONLN));
-  const auto [low, high] = std::minmax(walk.header.statm_before_pages, walk.header.statm_after_pages);
-  if (walk.counted_pages + slack < low || walk.counted_pages > high + slack) walk.header.flags |= WalkFlags::skewed;
+  static const auto slack = kSkewPagesPerCpu * sysconf(_SC_NPROCESSORS_ONLN);
+  const std::int64_t beyond =
+      beyond_statm(walk.counted_pages, walk.header.statm_before_pages, walk.header.statm_after_pages);
+  if (std::abs(beyond) > slack) walk.header.flags |= WalkFlags::skewed;
   return walk;
 }
 
-std::vector<KnownPages> known_pages(const PageWalk& walk) {
-  std::vector<KnownPages> known;
-  for (const auto& [vma, path, runs] : walk.vmas)
+namespace {
+
+// Others may map it, or what is written to it is tracked. Of what is swapped out nobody can tell.
+bool may_be_shared(std::uint32_t bits) {
+  if ((bits & PageBits::swapped) != 0) return true;
+  if (!is_counted(bits)) return false;
+  return (bits & PageBits::exclusive) == 0 || (bits & PageBits::write_tracked) != 0;
+}
+
+// A huge page may be split, and tells of itself at little cost: it is in no long run.
+void add_own_memory(const WalkedVma& walked, KnownMemory& known) {
+  std::uint64_t at = walked.vma.start;
+  for (const trace::WalkRun& run : walked.runs) {
+    const std::uint64_t end = at + run.page_count * kPageBytes;
+    if (run.bits == (PageBits::present | PageBits::exclusive) && run.page_count >= kLongRunPages)
+      known.own.push_back({.start = at, .end = end});
+    if (may_be_shared(run.bits)) {
+      known.shared.push_back({.start = at, .end = end});
+      known.shared_pages += run.page_count;
+    }
+    at = end;
+  }
+}
+
+}  // namespace
+
+KnownMemory known_memory(const PageWalk& walk) {
+  KnownMemory known;
+  known.knows_shared = walk.header.flags == 0;
+  known.beyond_statm = beyond_statm(walk.counted_pages, walk.header.statm_before_pages, walk.header.statm_after_pages);
+  for (const WalkedVma& walked : walk.vmas) {
+    const auto& [vma, path, runs] = walked;
+    if (is_own(vma)) add_own_memory(walked, known);
     if (vma.backing == Backing::file && (vma.perms & trace::VmaPerms::shared) != 0)
-      known.push_back({.start = vma.start,
-                       .end = vma.end,
-                       .inode = vma.inode,
-                       .file_offset = vma.file_offset,
-                       .device_major = vma.device_major,
-                       .device_minor = vma.device_minor,
-                       .runs = runs});
+      known.files.push_back({.start = vma.start,
+                             .end = vma.end,
+                             .inode = vma.inode,
+                             .file_offset = vma.file_offset,
+                             .device_major = vma.device_major,
+                             .device_minor = vma.device_minor,
+                             .runs = runs});
+  }
   return known;
 }
 

@@ -1,7 +1,8 @@
 // One look at every page of a process: which are resident, and what the kernel says of each.
 //
 // Reads /proc/PID/maps, asks PAGEMAP_SCAN for the populated regions (at most 8 MiB of pages per call, so
-// that the target's own mmap calls never wait long) and reads pagemap only there. Counted pages equal
+// that the target's own mmap calls never wait long) and reads pagemap only there, and not where that can tell
+// nothing new: it looks at each page itself, which takes ten times as long. Counted pages equal
 // smaps' Rss and statm to the page when the process stands still.
 #pragma once
 
@@ -42,6 +43,7 @@ struct PageWalk {
   std::vector<WalkedVma> vmas;
   std::uint64_t counted_pages = 0;                                 // in RSS
   std::uint64_t minor_faults_before = 0, major_faults_before = 0;  // of the process at begin_ns
+  bool is_lone = false;                                            // nobody else maps its private anonymous pages
 };
 
 // True for a run that RSS counts.
@@ -56,7 +58,24 @@ struct KnownPages {
   std::uint32_t device_major, device_minor;
   std::vector<trace::WalkRun> runs;
 };
-std::vector<KnownPages> known_pages(const PageWalk& walk);
+
+struct PageSpan {
+  std::uint64_t start, end;
+};
+
+// All that the next walk may take from this one, if the process has not forked since. Of private anonymous memory:
+// - long runs of plain pages that nobody else maps. Nothing but RSS tells when some of them go away; a walk that finds
+//   too little in RSS looks at all of them.
+// - where pages are that others may map. All else is, and will be, the process's own.
+struct KnownMemory {
+  std::vector<KnownPages> files;
+  std::vector<PageSpan> own;
+  bool knows_shared = false;
+  std::vector<PageSpan> shared;
+  std::uint64_t shared_pages = 0;  // in these
+  std::int64_t beyond_statm = 0;   // pages that the walk counted beyond what statm told
+};
+KnownMemory known_memory(const PageWalk& walk);
 
 // Sees populated pages, in address order, a moment before they become part of a walk by PAGEMAP_SCAN.
 class PageVisitor {
@@ -69,10 +88,14 @@ class PageVisitor {
   virtual bool visit(const ScanRegion& region, std::span<const std::uint64_t> entries) = 0;
 };
 
+// Whether others may map what a fork has shared: without any, each private anonymous page is mapped once. A walk that
+// finds others where there were to be none looks at all pages.
+enum class Relatives { possible, none };
+
 // Fails when the process cannot be looked at at all (ended, another user's, not dumpable).
 Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMethods& methods,
-                            BackingResolver& resolver, const std::vector<KnownPages>& known = {},
-                            PageVisitor* visitor = nullptr);
+                            BackingResolver& resolver, const KnownMemory& known = {},
+                            Relatives relatives = Relatives::possible, PageVisitor* visitor = nullptr);
 
 // The payload of a walk frame.
 std::vector<std::byte> encode_walk(const PageWalk& walk);

@@ -97,6 +97,17 @@ std::uint64_t pages_to_write_back(const PageWalk& walk) {
   return pages;
 }
 
+// Private pages that are mapped more than once.
+std::uint64_t shared_private_pages(const PageWalk& walk) {
+  if (walk.is_lone) return 0;
+  std::uint64_t pages = 0;
+  for (const WalkedVma& vma : walk.vmas)
+    for (const trace::WalkRun& run : vma.runs)
+      if (is_counted(run.bits) && (run.bits & (trace::PageBits::file | trace::PageBits::exclusive)) == 0)
+        pages += run.page_count;
+  return pages;
+}
+
 }  // namespace
 
 std::optional<std::uint64_t> start_ticks_of(pid_t pid) {
@@ -139,6 +150,7 @@ ProcessFollow::ProcessFollow(const FollowContext& context, ProcessKey key, pid_t
       pidfd_(pid > 0 ? static_cast<int>(syscall(SYS_pidfd_open, pid, 0)) : -1),
       events_(file("events.zst"), identity(trace::FileKind::events)),
       pages_(file("pages.zst"), identity(trace::FileKind::pages)),
+      policy_(context.share),
       smaps_ns_(monotonic_ns()) {}
 
 bool ProcessFollow::has_ended() const {
@@ -190,16 +202,19 @@ void ProcessFollow::read_high_water() {
   high_water_kilos_ = std::max(high_water_kilos_, kilos.value_or(0));
 }
 
-std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness,
+std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness, Relatives relatives,
                                  std::optional<WriteTracker::Huge> track) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
-  const bool all_anew = trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit ||
-                        monotonic_ns() - known_ns_ > kKnownNs;
-  if (all_anew) known_.clear();
+  using trace::WalkTrigger;
+  const bool all_anew = trigger == WalkTrigger::start || trigger == WalkTrigger::request ||
+                        trigger == WalkTrigger::exit || monotonic_ns() - known_ns_ > kKnownNs;
+  if (all_anew) known_ = {};
   std::optional<WriteTracker::Pass> pass;
   if (track && write_tracker_) pass.emplace(write_tracker_->pass(*track));
-  auto walk = walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, pass ? &*pass : nullptr);
+  if (write_tracker_) relatives = Relatives::possible;  // pages may still be protected
+  auto walk =
+      walk_pages(pid_, trigger, context_->methods, *context_->resolver, known_, relatives, pass ? &*pass : nullptr);
   if (walk) {
     if (pass) write_tracked(*pass, *walk);
     std::optional<LazyFreeReading> lazy_free;
@@ -219,8 +234,9 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
       walked_rss_pages_ = walk->counted_pages;
       written_file_pages_ = pages_to_write_back(*walk);
+      shared_pages_ = shared_private_pages(*walk);
       if (all_anew) known_ns_ = monotonic_ns();
-      known_ = known_pages(*walk);
+      known_ = known_memory(*walk);
       walked_minor_faults_ = walk->minor_faults_before;
     }
   }
@@ -231,7 +247,8 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
             .rss_pages = walk->header.statm_before_pages,
             .faults = walk->minor_faults_before + walk->major_faults_before,
             .live_bytes = live_bytes_};
-  policy_.walked(seen, cost_ns);
+  // Looks that follow growth do without.
+  policy_.walked(seen, cost_ns - pools_.take_extra_cpu_ns(), pools_.left_some());
   return cost_ns;
 }
 
@@ -244,8 +261,13 @@ void ProcessFollow::write_tracked(WriteTracker::Pass& pass, const PageWalk& walk
 
 void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
-  const TargetMemory memory(pid_);
-  Liveness liveness = read_liveness(memory, table, walk);
+  const TargetMemory memory(pid_, walk.is_lone);
+  using trace::WalkTrigger;
+  const WalkTrigger trigger = walk.header.trigger;
+  const bool follows_growth =
+      trigger == WalkTrigger::growth || trigger == WalkTrigger::advise || trigger == WalkTrigger::limit;
+  Liveness liveness = read_liveness(memory, table, walk, pools_,
+                                    follows_growth ? PoolReader::Extent::in_turn : PoolReader::Extent::all);
   write_views(walk, memory, liveness);
   write_huge_pages(walk, memory);
   if (!append(FrameKind::liveness, liveness_frames_.encode(std::move(liveness)))) liveness_frames_.restart();
@@ -409,6 +431,13 @@ void ProcessFollow::poll_cgroup(std::int64_t now_ns) {
   }
   cgroup_ns_ = now_ns;
   if (read_figures(*cgroup_) != cgroup_figures_) write_cgroup(false);
+}
+
+bool ProcessFollow::is_near_limit(std::int64_t now_ns) {
+  const auto headroom = cgroup_ ? read_headroom(*cgroup_) : std::nullopt;
+  if (!headroom) return false;
+  const std::int64_t soon_bytes = limit_.observe(now_ns, headroom->bytes);
+  return headroom->bytes < soon_bytes && with_cache_bytes(*headroom) < soon_bytes;
 }
 
 void ProcessFollow::write_process(bool traced_fully) {

@@ -16,6 +16,7 @@
 #include "collect/liveness_frame.h"
 #include "collect/page_walk.h"
 #include "collect/process_file.h"
+#include "collect/pymalloc_pools.h"
 #include "collect/walk_policy.h"
 #include "collect/write_faults.h"
 #include "collect/write_tracker.h"
@@ -41,7 +42,8 @@ struct FollowContext {
   trace::SessionId session;
   WalkMethods methods;
   BackingResolver* resolver = nullptr;
-  std::int64_t exact_cpu_ns = 0;  // spent so far on events of exact mode, also in between: no walk's cost
+  double share = WalkBudget::kShare;  // of a core, for looks
+  std::int64_t exact_cpu_ns = 0;      // spent so far on events of exact mode, also in between: no walk's cost
   WriteFaults* faults = nullptr;
 };
 
@@ -56,6 +58,8 @@ class ProcessFollow {
   [[nodiscard]] std::uint64_t walked_rss_pages() const { return walked_rss_pages_; }
   [[nodiscard]] std::uint64_t walked_minor_faults() const { return walked_minor_faults_; }
   [[nodiscard]] bool has_walk() const { return has_walk_; }
+  // At its last walk, of those that others may map since a fork.
+  [[nodiscard]] std::uint64_t shared_pages() const { return shared_pages_; }
   // At its last walk, in files that are mapped so that what is written reaches them.
   [[nodiscard]] std::uint64_t written_file_pages() const { return written_file_pages_; }
   [[nodiscard]] std::uint64_t start_code() const { return start_code_; }
@@ -78,11 +82,13 @@ class ProcessFollow {
   // It has called MADV_FREE, or inherited what was given up so: walks ask for what is left of it, until nothing is.
   void expect_lazy_free() { may_have_lazy_free_ = true; }
   [[nodiscard]] bool may_have_lazy_free() const { return may_have_lazy_free_; }
+  // It has forked: what was its own is others' too.
+  void forget_what_is_own() { known_ = {}; }
 
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
   // `track`: what it shares with relatives is protected meanwhile, if its writes can be tracked.
-  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness,
+  std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness, Relatives relatives = Relatives::possible,
                     std::optional<WriteTracker::Huge> track = std::nullopt);
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
@@ -92,6 +98,8 @@ class ProcessFollow {
   // The same as often as something moves in it, at most at every poll.
   void poll_cgroup(std::int64_t now_ns);
   [[nodiscard]] const std::optional<CgroupMemory>& cgroup() const { return cgroup_; }
+  // So little is left to a memory limit that it will be met soon, if it goes on like this.
+  [[nodiscard]] bool is_near_limit(std::int64_t now_ns);
   // Goes on with what a process that has ended has told about.
   void take_cgroup(const CgroupMemory& group) { cgroup_ = group; }
   // The group that it is in, as /proc/PID/cgroup names it.
@@ -154,8 +162,9 @@ class ProcessFollow {
   std::uint64_t polled_movement_ = 0, cpu_ticks_ = 0;
   std::int64_t high_water_kilos_ = 0;  // VmHWM, as read last after a peak
   std::int64_t live_bytes_ = 0;
-  std::vector<KnownPages> known_;
+  KnownMemory known_;
   MappedFileSizes file_sizes_;
+  PoolReader pools_;
   LivenessFrames liveness_frames_;
   ViewPolicy view_looks_, huge_looks_;
   std::int64_t mapping_count_ = 0;                // at the last walk
@@ -174,7 +183,8 @@ class ProcessFollow {
   std::optional<CgroupMemory> cgroup_;
   CgroupFigures cgroup_figures_;  // as written last
   std::int64_t cgroup_ns_ = 0;    // when they were read
-  std::uint64_t walked_rss_pages_ = 0, walked_minor_faults_ = 0, written_file_pages_ = 0;
+  LimitPolicy limit_;
+  std::uint64_t walked_rss_pages_ = 0, walked_minor_faults_ = 0, written_file_pages_ = 0, shared_pages_ = 0;
   bool has_walk_ = false, may_have_lazy_free_ = false;
   std::uint64_t smaps_rss_pages_ = 0;
   std::int64_t smaps_ns_ = 0, totals_ns_ = 0;

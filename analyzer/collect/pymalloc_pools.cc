@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "shim/trace/liveness_format.h"
 #include "shim/trace/recording_format.h"
+#include "support/clock.h"
 
 namespace whyrss {
 namespace {
@@ -27,24 +29,62 @@ PoolUse use_of_pool(const PoolHead& head, std::uint64_t pool_bytes) {
   return {.used = true, .live_bytes = head.live_blocks * block_bytes, .block_bytes = block_bytes};
 }
 
-PoolsRead read_pools(const TargetMemory& memory, std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses,
-                     std::span<std::uint16_t* const> pages) {
-  std::vector<std::uint64_t> pools;
-  for (const std::uint64_t address : addresses)
-    if (address % pool_bytes == 0) pools.push_back(address);  // of others the header's page is not resident
-  const std::vector<std::byte> heads = memory.read_each(pools, sizeof(PoolHead));
+// Of others the header's page is not resident.
+void PoolReader::list_pools(std::uint64_t pool_bytes, std::span<const std::uint64_t> addresses, Extent extent) {
+  std::vector<Pool> before = std::exchange(pools_, {});
+  auto known = before.begin();
+  for (const std::uint64_t address : addresses) {
+    if (address % pool_bytes != 0) continue;
+    while (known != before.end() && known->address < address) ++known;
+    const bool is_known = known != before.end() && known->address == address && extent == Extent::in_turn;
+    pools_.push_back(is_known ? *known : Pool{.address = address, .use = {}});
+  }
+}
+
+void PoolReader::take_turn() {
+  auto pool = std::ranges::lower_bound(pools_, turn_, {}, &Pool::address);
+  for (std::size_t left = std::min(kInTurn, pools_.size()); left > 0; --left, ++pool) {
+    if (pool == pools_.end()) pool = pools_.begin();
+    pool->is_due = true;
+  }
+  turn_ = pool == pools_.end() ? 0 : pool->address;
+}
+
+void PoolReader::read_due(const TargetMemory& memory, std::uint64_t pool_bytes) {
+  std::vector<std::uint64_t> addresses;
+  for (const Pool& pool : pools_)
+    if (pool.is_due) addresses.push_back(pool.address);
+  left_some_ = addresses.size() < pools_.size();
+  const std::int64_t begin_cpu_ns = thread_cpu_ns();
+  const std::vector<std::byte> heads = memory.read_each(addresses, sizeof(PoolHead));
+  const auto cost_ns = static_cast<double>(thread_cpu_ns() - begin_cpu_ns);
+  const double extra = 1 - static_cast<double>(kInTurn) / static_cast<double>(std::max(addresses.size(), kInTurn));
+  extra_cpu_ns_ = static_cast<std::int64_t>(cost_ns * extra);
+  const std::byte* next = heads.data();
+  for (Pool& pool : pools_) {
+    if (!std::exchange(pool.is_due, false)) continue;
+    PoolHead head{};
+    std::memcpy(&head, next, sizeof head);
+    next += sizeof head;
+    pool.use = use_of_pool(head, pool_bytes);
+  }
+}
+
+PoolsRead PoolReader::read(const TargetMemory& memory, std::uint64_t pool_bytes,
+                           std::span<const std::uint64_t> addresses, std::span<std::uint16_t* const> pages,
+                           Extent extent) {
+  list_pools(pool_bytes, addresses, extent);
+  take_turn();
+  read_due(memory, pool_bytes);
   PoolsRead read;
   std::size_t page = 0;
-  for (std::size_t i = 0; i < pools.size(); ++i) {
-    PoolHead head{};
-    std::memcpy(&head, heads.data() + i * sizeof head, sizeof head);
-    const PoolUse use = use_of_pool(head, pool_bytes);
+  for (const auto& [pool, use, is_due] : pools_) {
     if (!use.used) continue;
     read.live_bytes += use.live_bytes;
-    if (use.live_bytes > 0) read.used.push_back({.address = pools[i], .block_bytes = use.block_bytes});
-    while (page < addresses.size() && addresses[page] < pools[i]) ++page;
+    if (use.live_bytes > 0) read.used.push_back({.address = pool, .block_bytes = use.block_bytes});
+    while (page < addresses.size() && addresses[page] < pool) ++page;
     std::size_t end = page;
-    while (end < addresses.size() && addresses[end] < pools[i] + pool_bytes) ++end;
+    while (end < addresses.size() && addresses[end] < pool + pool_bytes) ++end;
     // Which of its blocks are live only the pool's free list knows: they count evenly on its pages that are there, so
     // that what is free beside them is slack. CPython gives back whole arenas, never such a page.
     std::uint64_t left = use.live_bytes / trace::kLivenessUnitBytes;

@@ -17,7 +17,8 @@ namespace whyrss {
 
 class TargetMemory {
  public:
-  explicit TargetMemory(pid_t pid);
+  // `is_lone`: nobody else maps its private pages (PageWalk), so that many places can be read at once.
+  explicit TargetMemory(pid_t pid, bool is_lone = false);
 
   // All of it, or an error.
   Status read(std::uint64_t address, std::span<std::byte> into) const;
@@ -38,7 +39,12 @@ class TargetMemory {
   void read_each(std::span<const std::uint64_t> addresses, std::size_t bytes_each, std::span<std::byte> into) const;
 
  private:
+  // As many of the first as can be read at once.
+  std::size_t read_many(std::span<const std::uint64_t> addresses, std::size_t bytes_each,
+                        std::span<std::byte> into) const;
+
   pid_t pid_;
+  bool is_lone_;
   Fd memory_;
 };
 

@@ -1,6 +1,7 @@
 #include "collect/walk_policy.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace whyrss {
 namespace {
@@ -38,7 +39,8 @@ void WalkBudget::observe(std::int64_t now_ns, bool moves, double busy_cores) {
 
 bool WalkBudget::allows(std::int64_t now_ns, std::int64_t expected_cpu_ns) {
   fill(now_ns);
-  return growth_ns_ > 0 && growth_ns_ >= expected_cpu_ns / 2;
+  // No purse holds more: what takes longer waits until it is full.
+  return growth_ns_ > 0 && growth_ns_ >= std::min(expected_cpu_ns / 2, kBurstNs);
 }
 
 bool WalkBudget::allows_overdraft(std::int64_t now_ns) {
@@ -115,11 +117,13 @@ std::int64_t RollupPolicy::expected_cpu_ns(std::uint64_t rss_pages) const {
 std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (!has_walk_) return trace::WalkTrigger::start;
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;
-  if (point.time_ns - last_walk_.time_ns < last_look_ns_ * kCostsBetween) return std::nullopt;
   const std::uint64_t moved = movement(point, last_walk_);
+  // It may be the last for a long time: the way up has no right to keep it waiting.
+  const bool worth = owes_rest_ || (moved > 0 && last_change_.time_ns > last_walk_.time_ns);
+  if (worth && point.time_ns - last_change_.time_ns >= kQuietNs) return trace::WalkTrigger::quiet;
+  const auto since_ns = static_cast<double>(point.time_ns - last_walk_.time_ns);
+  if (since_ns < static_cast<double>(last_look_ns_) * costs_between_) return std::nullopt;
   if (moved > std::max(kMovePages, last_walk_.rss_pages / 100)) return trace::WalkTrigger::growth;
-  if (moved > 0 && last_change_.time_ns > last_walk_.time_ns && point.time_ns - last_change_.time_ns >= kQuietNs)
-    return trace::WalkTrigger::quiet;
   if (point.time_ns - last_walk_.time_ns >= kIntervalNs) return trace::WalkTrigger::interval;
   return std::nullopt;
 }
@@ -128,8 +132,18 @@ bool WalkPolicy::has_moved(const PollPoint& point) const {
   return !has_walk_ || movement(point, last_walk_) > kNoisePages;
 }
 
-void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns) {
+std::int64_t LimitPolicy::observe(std::int64_t now_ns, std::int64_t left_bytes) {
+  if (newer_.time_ns == 0 || now_ns - newer_.time_ns >= kRateNs)
+    from_ = std::exchange(newer_, {.time_ns = now_ns, .left_bytes = left_bytes});
+  if (from_.time_ns == 0) return 0;
+  const auto used = static_cast<double>(from_.left_bytes - left_bytes);
+  const auto elapsed_ns = static_cast<double>(now_ns - from_.time_ns);
+  return static_cast<std::int64_t>(std::max(used, 0.0) / elapsed_ns * kAheadNs);
+}
+
+void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns, bool owes_rest) {
   last_walk_ = last_change_ = point;
+  owes_rest_ = owes_rest;
   has_walk_ = true;
   last_cpu_ns_ = last_look_ns_ = cpu_ns;
 }

@@ -8,12 +8,13 @@
 
 namespace whyrss {
 
-// What the collector may take of a core, measured in its own CPU time: 3 % in the first minute and while memory moves,
-// else 1 %; of each core that the job itself keeps busy. Half of it is for each of two purses: looks that must happen
-// (start, fork, exit), which may overdraw theirs, and those that follow growth. So a storm of short programs cannot
-// blind us for the one that grows. What one purse has no room for goes to the other. Looks on request and at the ends
-// of phases are the program's own affair: it may take as many as it wants to pay for, and is told of its forks and its
-// growth all the same.
+// What the collector may take of a core, measured in its own CPU time: 3 % (`--overhead`) in the first minute and while
+// memory moves, else a third of that; of each core that the job itself keeps busy. Half of it is for each of two
+// purses: looks that must happen (start, fork, exit), which may overdraw theirs, and those that follow growth. So a
+// storm of short programs cannot blind us for the one that grows. What one purse has no room for goes to the other.
+// Looks on request and at the ends of phases are the program's own affair: it may take as many as it wants to pay for,
+// and is told of its forks and its growth all the same. So are those near a memory limit (LimitPolicy), which may be
+// the last.
 class WalkBudget {
  public:
   static constexpr double kShare = 0.03;
@@ -28,7 +29,7 @@ class WalkBudget {
     (must_happen ? must_ns_ : growth_ns_) -= cpu_ns;
     spent_ns_ += cpu_ns;
   }
-  void spend_on_request(std::int64_t cpu_ns) { spent_ns_ += cpu_ns; }
+  void spend_beside(std::int64_t cpu_ns) { spent_ns_ += cpu_ns; }  // nothing of the purses
   // Of `total_cpu_ns` since the start, what no look was charged with is for what had to happen.
   void settle(std::int64_t total_cpu_ns) {
     if (total_cpu_ns > spent_ns_) spend(total_cpu_ns - spent_ns_, true);
@@ -130,12 +131,14 @@ class WalkPolicy {
   static constexpr std::int64_t kIntervalNs = 10'000'000'000;
   // Idle programs touch a few pages now and then; that is not movement.
   static constexpr std::uint64_t kNoisePages = 8;
-  // Also while the purse is full, following the growth of one family takes at most 3 % of a core.
-  static constexpr std::int64_t kCostsBetween = 33;
+
+  // Also while the purse is full, following the growth of one family takes at most this share of a core.
+  explicit WalkPolicy(double share = WalkBudget::kShare) : costs_between_(1 / share) {}
 
   // Why a walk is due at this poll, if it is.
   std::optional<trace::WalkTrigger> observe(const PollPoint& point);
-  void walked(const PollPoint& point, std::int64_t cpu_ns);
+  // `owes_rest`: it left something out that is worth another look once the process rests.
+  void walked(const PollPoint& point, std::int64_t cpu_ns, bool owes_rest = false);
   // Its family was walked with it, for this much together.
   void walked_together(std::int64_t cpu_ns) { last_look_ns_ = cpu_ns; }
   // It runs another program now: what was walked says nothing about it.
@@ -146,8 +149,27 @@ class WalkPolicy {
 
  private:
   PollPoint last_walk_, last_change_;
-  bool has_walk_ = false;
+  double costs_between_;
+  bool has_walk_ = false, owes_rest_ = false;
   std::int64_t last_cpu_ns_ = 0, last_look_ns_ = 0;
+};
+
+// When processes are looked at because their memory cgroup, or one above it, will be full soon: the kernel kills then,
+// and what it kills has no last look. A tenth of a core goes into it at most.
+class LimitPolicy {
+ public:
+  static constexpr std::int64_t kAheadNs = 1'000'000'000;
+  static constexpr std::int64_t kRateNs = 100'000'000;  // a rate is that of one to two of these
+  static constexpr std::int64_t kCostsBetween = 10;
+
+  // What is left, at each poll. How much more memory will be used within kAheadNs, if it goes on as it does.
+  std::int64_t observe(std::int64_t now_ns, std::int64_t left_bytes);
+
+ private:
+  struct Point {
+    std::int64_t time_ns = 0, left_bytes = 0;
+  };
+  Point from_, newer_;  // from_: 0 before there were two
 };
 
 }  // namespace whyrss

@@ -28,6 +28,8 @@ RecordingInfo info_of(const Manifest& manifest) {
   info.exit_code = manifest.exit_code;
   info.exit_signal = manifest.exit_signal;
   info.capabilities = manifest.capabilities;
+  info.collector_cpu_s = manifest.collector_cpu_s;
+  if (manifest.overhead_percent > 0) info.overhead_percent = manifest.overhead_percent;
   if (manifest.memory_total_bytes > 0) info.memory_total_bytes = manifest.memory_total_bytes;
   return info;
 }

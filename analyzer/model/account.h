@@ -261,6 +261,8 @@ struct RecordingInfo {
   bool oom_killed = false, oom_kill_probable = false;
   bool end_unseen = false;  // it is gone, and so is the collector, which would have told how
   std::uint64_t lost_events = 0, lost_snapshots = 0;
+  double collector_cpu_s = 0;              // of all that was recorded
+  std::optional<double> overhead_percent;  // of a core, that looks may cost
   std::vector<std::string> notes;
   std::map<std::string, std::string> capabilities;  // "touch" -> "none", "page_scan" -> "true" ...
   std::optional<CgroupAccount> cgroup;

@@ -137,8 +137,10 @@ std::string render_manifest(const Manifest& manifest) {
     json["memory_group"]["limit_bytes"] = *manifest.group_limit_bytes;
     json["memory_group"]["oom_kills"] = manifest.group_kills.value_or(0);
   }
-  json["collector"] = {
-      {"pid", manifest.collector_pid}, {"cpu_s", manifest.collector_cpu_s}, {"share", manifest.collector_share}};
+  json["collector"] = {{"pid", manifest.collector_pid},
+                       {"cpu_s", manifest.collector_cpu_s},
+                       {"share", manifest.collector_share},
+                       {"overhead_percent", manifest.overhead_percent}};
   if (manifest.processes) json["processes"] = processes_json(*manifest.processes);
   // A command line is bytes, not UTF-8: what JSON cannot hold is replaced.
   return with_checksum(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
@@ -191,6 +193,7 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(collector, "pid", manifest.collector_pid);
   take(collector, "cpu_s", manifest.collector_cpu_s);
   take(collector, "share", manifest.collector_share);
+  take(collector, "overhead_percent", manifest.overhead_percent);
   return manifest;
 }
 

@@ -59,9 +59,9 @@ struct Manifest {
   // memory_group: {limit_bytes, oom_kills}: of the cgroup that record made for --memory-max; kills at the end
   std::optional<std::int64_t> group_limit_bytes, group_kills;
 
-  // collector: {pid, cpu_s, share}: its own cost; share is of one core
+  // collector: {pid, cpu_s, share, overhead_percent}: its own cost, of one core; what its looks may cost, 0: not told
   std::int64_t collector_pid = 0;
-  double collector_cpu_s = 0, collector_share = 0;
+  double collector_cpu_s = 0, collector_share = 0, overhead_percent = 0;
 };
 
 std::string render_manifest(const Manifest& manifest);

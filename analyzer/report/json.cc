@@ -100,6 +100,10 @@ Json recording_json(const RecordingAccount& recording) {
             {"signal", optional_json(info.exit_signal)},
             {"oom_killed", info.oom_killed}}},
           {"lost", {{"events", info.lost_events}, {"snapshots", info.lost_snapshots}, {"notes", info.notes}}},
+          {"collector",
+           {{"cpu_s", info.collector_cpu_s},
+            {"share", info.duration_s > 0 ? info.collector_cpu_s / info.duration_s : 0},
+            {"overhead_percent", optional_json(info.overhead_percent)}}},
           {"capabilities", capabilities_json(recording)}};
 }
 

@@ -84,6 +84,15 @@ std::vector<std::string> loss_lines(const View& view) {
   return lines;
 }
 
+std::string cost_line(const View& view) {
+  const RecordingInfo& recording = view.recording->info;
+  if (recording.collector_cpu_s <= 0 || recording.duration_s <= 0) return "";
+  const std::string allowed =
+      recording.overhead_percent ? fmt::format(" (--overhead {:g})", *recording.overhead_percent) : std::string();
+  return fmt::format("whyrss beside it took {:.2f} s of CPU, {:.1f} % of a core{}", recording.collector_cpu_s,
+                     100 * recording.collector_cpu_s / recording.duration_s, allowed);
+}
+
 // Which of its states no look shows.
 void add_estimates(const ProcessView& process, std::vector<std::string>& lines) {
   const auto add = [&](const char* what, const std::optional<StateMoment>& moment) {

@@ -21,6 +21,8 @@ Table process_table(const View& view);
 std::vector<std::string> family_lines(const View& view);
 // What is missing from the recording; says so when nothing is.
 std::vector<std::string> loss_lines(const View& view);
+// What the recording cost beside the job; "" where that is not known.
+std::string cost_line(const View& view);
 // What this machine or version could not tell.
 std::vector<std::string> limit_lines(const View& view);
 

@@ -101,7 +101,8 @@ enum class WalkTrigger : std::uint32_t {
   request = 7,
   peak = 8,
   end = 9,
-  phase = 10  // one began or ended
+  phase = 10,  // one began or ended
+  limit = 11   // a memory limit is near
 };
 
 struct WalkFlags {

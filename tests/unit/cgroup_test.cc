@@ -63,6 +63,38 @@ TEST_F(CgroupTree, Version2) {
   EXPECT_EQ(read_usage(*group), 70 * kMiB);
 }
 
+// A group above may be nearer to a larger limit, by what others use.
+TEST_F(CgroupTree, HeadroomIsTheLeastOnTheWayUp) {
+  write("cgroup.controllers", "memory\n");
+  write("job/memory.max", "209715200\n");
+  write("job/memory.current", "199229440\n");
+  write("job/memory.stat", "anon 1\ninactive_file 1048576\nactive_file 2097152\n");
+  write("job/task/memory.max", "104857600\n");
+  write("job/task/memory.current", "10485760\n");
+  const auto group = find_cgroup("0::/job/task\n", mount_);
+  ASSERT_TRUE(group.has_value());
+  EXPECT_EQ(group->limit_bytes, 100 * kMiB);
+  const auto headroom = read_headroom(*group);
+  ASSERT_TRUE(headroom.has_value());
+  EXPECT_EQ(headroom->bytes, 10 * kMiB);
+  EXPECT_EQ(headroom->group.path, mount_ + "/job");
+  EXPECT_EQ(with_cache_bytes(*headroom), 13 * kMiB);
+}
+
+TEST_F(CgroupTree, HeadroomOfVersion1AndWithoutALimit) {
+  write("memory/memory.usage_in_bytes", "1\n");
+  write("memory/job/memory.limit_in_bytes", "104857600\n");
+  write("memory/job/memory.usage_in_bytes", "73400320\n");
+  write("memory/job/memory.stat", "inactive_file 1\ntotal_inactive_file 1048576\ntotal_active_file 0\n");
+  const auto group = find_cgroup("4:memory:/job\n", mount_);
+  ASSERT_TRUE(group.has_value());
+  const auto headroom = read_headroom(*group);
+  ASSERT_TRUE(headroom.has_value());
+  EXPECT_EQ(headroom->bytes, 30 * kMiB);
+  EXPECT_EQ(with_cache_bytes(*headroom), 31 * kMiB);
+  EXPECT_FALSE(read_headroom(*find_cgroup("4:memory:/\n", mount_)).has_value());
+}
+
 // v1 counts a kill in the victim's own group alone, also where the limit stands above.
 TEST_F(CgroupTree, Version1) {
   write("memory/memory.usage_in_bytes", "1\n");

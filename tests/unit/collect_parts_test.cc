@@ -231,7 +231,51 @@ TEST(WalkPolicy, LeavesTimeBetweenCostlyWalks) {
   WalkPolicy policy;
   policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
   EXPECT_EQ(policy.observe({.time_ns = 600'000'000, .rss_pages = 2000, .faults = 0}), std::nullopt);
-  EXPECT_EQ(policy.observe({.time_ns = 660'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
+  EXPECT_EQ(policy.observe({.time_ns = 670'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
+}
+
+TEST(WalkPolicy, LeavesAsMuchTimeAsItsShareAsks) {
+  WalkPolicy policy(0.1);
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 20'000'000);
+  EXPECT_EQ(policy.observe({.time_ns = 199'000'000, .rss_pages = 2000, .faults = 0}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 200'000'000, .rss_pages = 2000, .faults = 0}), trace::WalkTrigger::growth);
+}
+
+TEST(WalkPolicy, WhatHasComeToRestDoesNotWaitForTheNextTurn) {
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100'000'000);
+  EXPECT_EQ(policy.observe({.time_ns = 100'000'000, .rss_pages = 9000, .faults = 8000}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 200'000'000, .rss_pages = 9000, .faults = 8000}), std::nullopt);
+  EXPECT_EQ(policy.observe({.time_ns = 300'000'000, .rss_pages = 9000, .faults = 8000}), trace::WalkTrigger::quiet);
+}
+
+TEST(WalkPolicy, WhatLeftSomethingOutIsMadeUpForAtRest) {
+  constexpr std::int64_t kMs = 1'000'000;
+  const PollPoint still{.time_ns = 300 * kMs, .rss_pages = 1000, .faults = 0};
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100);
+  EXPECT_EQ(policy.observe(still), std::nullopt);
+  policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100, true);
+  EXPECT_EQ(policy.observe(still), trace::WalkTrigger::quiet);
+  policy.walked(still, 100);
+  EXPECT_EQ(policy.observe({.time_ns = 900 * kMs, .rss_pages = 1000, .faults = 0}), std::nullopt);
+}
+
+TEST(LimitPolicy, TellsHowMuchWillBeUsedWithinASecond) {
+  LimitPolicy policy;
+  constexpr std::int64_t kMs = 1'000'000, kMiB = 1 << 20;
+  std::int64_t now_ns = 1000 * kMs, left_bytes = 1000 * kMiB, soon_bytes = 0;
+  const auto go_on = [&](int polls, std::int64_t used_bytes) {
+    for (; polls > 0; --polls, now_ns += 20 * kMs, left_bytes -= used_bytes)
+      soon_bytes = policy.observe(now_ns, left_bytes);
+  };
+  EXPECT_EQ(policy.observe(now_ns, left_bytes), 0) << "nothing is known yet";
+  go_on(20, 4 * kMiB);
+  EXPECT_EQ(soon_bytes, 200 * kMiB);
+  go_on(20, 0);
+  EXPECT_EQ(soon_bytes, 0) << "it rests";
+  go_on(20, -kMiB);
+  EXPECT_EQ(soon_bytes, 0) << "it gives back";
 }
 
 TEST(WalkPolicy, StartsAgainWithAnotherProgram) {
@@ -370,9 +414,17 @@ TEST(WalkBudget, FollowsGrowthHoweverMuchHadToHappen) {
   EXPECT_TRUE(budget.allows(10'000'000'000, 10'000'000));
 }
 
+TEST(WalkBudget, LetsALookThatCostsMoreThanItHoldsWaitUntilItIsFull) {
+  WalkBudget budget(0);
+  EXPECT_TRUE(budget.allows(0, 10 * WalkBudget::kBurstNs));
+  budget.spend(WalkBudget::kBurstNs / 2, false);
+  EXPECT_FALSE(budget.allows(0, 10 * WalkBudget::kBurstNs));
+  EXPECT_TRUE(budget.allows(100'000'000'000, 10 * WalkBudget::kBurstNs));
+}
+
 TEST(WalkBudget, IsNotForLooksOnRequest) {
   WalkBudget budget(0);
-  budget.spend_on_request(100 * WalkBudget::kBurstNs);
+  budget.spend_beside(100 * WalkBudget::kBurstNs);
   budget.settle(100 * WalkBudget::kBurstNs + WalkBudget::kBurstNs / 2);
   EXPECT_TRUE(budget.allows(0, WalkBudget::kBurstNs));
   EXPECT_TRUE(budget.allows_overdraft(0));

@@ -71,7 +71,8 @@ Liveness look(const Table& table) {
   BackingResolver resolver;
   const auto walk = walk_pages(getpid(), trace::WalkTrigger::request, probe_walk_methods(), resolver);
   EXPECT_TRUE(walk) << walk.error();
-  return read_liveness(TargetMemory(getpid()), table.address(), *walk);
+  PoolReader pools;
+  return read_liveness(TargetMemory(getpid()), table.address(), *walk, pools, PoolReader::Extent::all);
 }
 
 std::map<std::uint64_t, std::uint16_t> words_within(const Liveness& liveness, std::uint64_t start, std::uint64_t end) {
@@ -122,8 +123,12 @@ TEST(ReadLiveness, SaysWhenThereIsNoTable) {
   ASSERT_TRUE(walk) << walk.error();
   const std::array<char, 64> something_else{};
   const auto address = reinterpret_cast<std::uint64_t>(something_else.data());
-  EXPECT_EQ(read_liveness(TargetMemory(getpid()), address, *walk).header.flags, trace::LivenessFlags::no_table);
-  EXPECT_EQ(read_liveness(TargetMemory(getpid()), 16, *walk).header.flags, trace::LivenessFlags::not_readable);
+  PoolReader pools;
+  const auto flags_at = [&](std::uint64_t table) {
+    return read_liveness(TargetMemory(getpid()), table, *walk, pools, PoolReader::Extent::all).header.flags;
+  };
+  EXPECT_EQ(flags_at(address), trace::LivenessFlags::no_table);
+  EXPECT_EQ(flags_at(16), trace::LivenessFlags::not_readable);
 }
 
 PoolHead pool_of(std::uint32_t live_blocks, std::uint32_t block_bytes, std::uint64_t pool_bytes) {
@@ -184,6 +189,58 @@ TEST(ReadLiveness, CountsTheObjectsOfCpythonsPools) {
     EXPECT_NE(word & PageLiveness::pymalloc, 0);
     const bool in_used_pool = address >= full && address < empty + kPool;
     EXPECT_EQ((word & PageLiveness::ever_held) != 0, in_used_pool) << address - arena.address();
+  }
+}
+
+TEST(Pools, AreReadInTurn) {
+  // Given more pools than are read in one turn, of which all but the last are known
+  constexpr std::uint64_t kPool = 4096;
+  constexpr std::size_t kPools = PoolReader::kInTurn + 100;
+  const Region arena(kPools * kPool);
+  std::vector<std::uint64_t> addresses;
+  std::vector<std::uint16_t> words(kPools);
+  std::vector<std::uint16_t*> pages;
+  for (std::size_t i = 0; i < kPools; ++i) addresses.push_back(arena.address() + i * kPool);
+  for (std::uint16_t& word : words) pages.push_back(&word);
+  const auto fill = [&](std::uint32_t live_blocks) {
+    const PoolHead head = pool_of(live_blocks, 64, kPool);
+    for (const std::uint64_t address : addresses) std::memcpy(reinterpret_cast<void*>(address), &head, sizeof head);
+  };
+  const TargetMemory memory(getpid(), true);
+  PoolReader reader;
+  const auto live_after = [&](std::size_t count, PoolReader::Extent extent) {
+    const auto first = std::span(addresses).first(count);
+    return reader.read(memory, kPool, first, std::span(pages).first(count), extent).live_bytes / 64;
+  };
+  fill(1);
+  EXPECT_EQ(live_after(kPools - 1, PoolReader::Extent::in_turn), kPools - 1);
+  // When all of them change, then a turn tells of the new one and of as many as are in turn, and the next of the rest
+  fill(2);
+  const std::uint64_t after_one = live_after(kPools, PoolReader::Extent::in_turn);
+  EXPECT_GE(after_one, kPools + PoolReader::kInTurn);
+  EXPECT_LT(after_one, 2 * kPools);
+  EXPECT_TRUE(reader.left_some());
+  EXPECT_EQ(live_after(kPools, PoolReader::Extent::in_turn), 2 * kPools);
+  fill(3);
+  EXPECT_EQ(live_after(kPools, PoolReader::Extent::all), 3 * kPools);
+  EXPECT_FALSE(reader.left_some());
+}
+
+TEST(TargetMemory, ReadsManyPlacesAtOnceAlsoWhereSomeAreGone) {
+  const Region region(4 * kLivenessPageBytes);
+  std::vector<std::uint64_t> places;
+  for (std::uint64_t i = 0; i < 1500; ++i) {
+    places.push_back(region.address() + i * 8);
+    std::memcpy(reinterpret_cast<void*>(places.back()), &i, sizeof i);
+  }
+  places[3] = places[700] = 16;  // nothing is mapped there
+  for (const bool is_lone : {false, true}) {
+    const std::vector<std::byte> bytes = TargetMemory(getpid(), is_lone).read_each(places, 8);
+    for (std::uint64_t i = 0; i < places.size(); ++i) {
+      std::uint64_t value = 0;
+      std::memcpy(&value, bytes.data() + i * 8, sizeof value);
+      EXPECT_EQ(value, places[i] == 16 ? 0 : i);
+    }
   }
 }
 

@@ -51,10 +51,11 @@ TEST(CommandLine, DoubleDashSettlesDoubts) {
 
 TEST(CommandLine, CompareAllocators) {
   const auto options =
-      parsed<CompareOptions>({"compare-allocators", "-a", "glibc,/opt/libx.so", "-a",
+      parsed<CompareOptions>({"compare-allocators", "--overhead", "1", "-a", "glibc,/opt/libx.so", "-a",
                               "mimalloc,jemalloc:MALLOC_CONF=a:0,b:1 X=2", "--repeat", "5", "prog", "-a"});
   EXPECT_EQ(options.command, (Words{"prog", "-a"}));
   EXPECT_EQ(options.repeat, 5);
+  EXPECT_EQ(options.overhead_percent, 1);
   ASSERT_EQ(options.allocators.size(), 4U);
   EXPECT_EQ(options.allocators[1].name, "/opt/libx.so");
   EXPECT_TRUE(options.allocators[2].settings.empty());
@@ -68,9 +69,10 @@ TEST(CommandLine, CompareAllocators) {
 }
 
 TEST(CommandLine, RecordValues) {
-  const auto options = parsed<RecordOptions>({"record", "--sample-bytes", "2MiB", "--touch", "61", "--liveness", "off",
-                                              "--unwinder", "libunwind", "--write-tracking", "off", "--preload",
-                                              "/x.so", "--memory-max", "1GiB", "--exe", "py*", "prog"});
+  const auto options = parsed<RecordOptions>(
+      {"record",    "--sample-bytes",   "2MiB", "--touch",   "61",    "--liveness",   "off",  "--unwinder",
+       "libunwind", "--write-tracking", "off",  "--preload", "/x.so", "--memory-max", "1GiB", "--exe",
+       "py*",       "--overhead",       "0.5",  "prog"});
   EXPECT_EQ(options.sample_bytes, 2U << 20);
   EXPECT_EQ(options.touch, "61");
   EXPECT_FALSE(options.liveness);
@@ -79,19 +81,22 @@ TEST(CommandLine, RecordValues) {
   EXPECT_EQ(options.preload, "/x.so");
   EXPECT_EQ(options.memory_max, "1GiB");
   EXPECT_EQ(options.exe, "py*");
+  EXPECT_EQ(options.overhead_percent, 0.5);
   const auto defaults = parsed<RecordOptions>({"prog"});
   EXPECT_EQ(defaults.sample_bytes, 64U << 10);
   EXPECT_EQ(defaults.touch, "auto");
   EXPECT_TRUE(defaults.liveness);
   EXPECT_TRUE(defaults.write_tracking);
+  EXPECT_EQ(defaults.overhead_percent, 3);
 }
 
 TEST(CommandLine, RecordFaultsLeaveTheCommandsStatusesAlone) {
-  for (const Words& words : {Words{"record"}, Words{"record", "--"}, Words{"record", "--no-such", "x"},
-                             Words{"record", "--mode", "fast", "x"}, Words{"record", "--touch", "0", "x"},
-                             Words{"record", "--touch", "many", "x"}, Words{"record", "--sample-bytes", "0", "x"},
-                             Words{"record", "--sample-bytes", "-1", "x"}, Words{"record", "--memory-max", "much", "x"},
-                             Words{"record", "-o"}}) {
+  for (const Words& words :
+       {Words{"record"}, Words{"record", "--"}, Words{"record", "--no-such", "x"},
+        Words{"record", "--mode", "fast", "x"}, Words{"record", "--touch", "0", "x"},
+        Words{"record", "--touch", "many", "x"}, Words{"record", "--sample-bytes", "0", "x"},
+        Words{"record", "--sample-bytes", "-1", "x"}, Words{"record", "--memory-max", "much", "x"},
+        Words{"record", "--overhead", "0", "x"}, Words{"record", "--overhead", "101", "x"}, Words{"record", "-o"}}) {
     const UsageError error = refused(words);
     EXPECT_EQ(error.exit_status, 125) << words.back();
     EXPECT_FALSE(error.message.empty());

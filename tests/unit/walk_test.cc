@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <utility>
+#include <vector>
 
 #include "collect/lazy_free.h"
 #include "collect/page_runs.h"
@@ -310,11 +313,11 @@ TEST(Walk, SaysTheSameOfFilePagesThatItKnewAlready) {
   const WalkMethods methods = probe_walk_methods();
   const auto before = walk_pages(child.pid(), trace::WalkTrigger::request, methods, resolver);
   ASSERT_TRUE(before.ok()) << before.error();
-  const auto known = known_pages(*before);
+  const KnownMemory known = known_memory(*before);
   const WalkedVma* file_vma = vma_at(*before, places->at[0]);
   ASSERT_NE(file_vma, nullptr);
   if (file_vma->vma.backing != trace::Backing::file) GTEST_SKIP() << "/var/tmp is no disk here";
-  EXPECT_TRUE(std::ranges::any_of(known, [&](const KnownPages& k) { return k.start == file_vma->vma.start; }));
+  EXPECT_TRUE(std::ranges::any_of(known.files, [&](const KnownPages& k) { return k.start == file_vma->vma.start; }));
 
   kill(child.pid(), SIGCONT);
   int status = 0;
@@ -330,6 +333,178 @@ TEST(Walk, SaysTheSameOfFilePagesThatItKnewAlready) {
   ASSERT_NE(known_vma, nullptr);
   ASSERT_NE(new_vma, nullptr);
   EXPECT_EQ(runs_of(*known_vma), runs_of(*new_vma));
+}
+
+// Pages that a child shares with its parent are written to, and are its own then.
+void copy_what_is_inherited() {
+  for (const MapsEntry& entry : parse_maps(*read_file("/proc/self/maps"))) {
+    if (entry.inode != 0 || !entry.writable || entry.shared) continue;
+    for (std::uint64_t at = entry.start; at < entry.end; at += kPageBytes) {
+      auto* byte = reinterpret_cast<volatile char*>(at);
+      *byte = *byte;
+    }
+  }
+}
+
+using Runs = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+
+// By address. Relatives write to their heaps and stacks while they are looked at: there `large_alone`.
+std::vector<std::pair<std::uint64_t, Runs>> own_runs(const PageWalk& walk, bool large_alone = false) {
+  std::vector<std::pair<std::uint64_t, Runs>> all;
+  for (const WalkedVma& vma : walk.vmas) {
+    const bool large = vma.vma.end - vma.vma.start >= kMiB && vma.path != "[heap]";
+    if (!is_own(vma.vma) || (large_alone && !large)) continue;
+    all.push_back({vma.vma.start, {}});
+    for (const trace::WalkRun& run : vma.runs) all.back().second.emplace_back(run.bits, run.page_count);
+  }
+  return all;
+}
+
+PageWalk look_at(const StoppedChild& child, const KnownMemory& known, Relatives relatives) {
+  BackingResolver resolver;
+  auto walk = walk_pages(child.pid(), trace::WalkTrigger::growth, probe_walk_methods(), resolver, known, relatives);
+  EXPECT_TRUE(walk.ok()) << (walk ? "" : walk.error());
+  return walk ? std::move(*walk) : PageWalk();
+}
+
+PageWalk look_at_lone(const StoppedChild& child, const KnownMemory& known = {}) {
+  return look_at(child, known, Relatives::none);
+}
+
+void go_on(const StoppedChild& child) {
+  kill(child.pid(), SIGCONT);
+  int status = 0;
+  ASSERT_EQ(waitpid(child.pid(), &status, WUNTRACED), child.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+}
+
+TEST(Walk, OfALoneProcessIsWhatPagemapTells) {
+  if (!probe_walk_methods().scan) GTEST_SKIP() << "no PAGEMAP_SCAN";
+  const StoppedChild child([] {
+    copy_what_is_inherited();
+    auto* memory = static_cast<char*>(map(16 * kMiB));
+    std::memset(memory, 1, 3 * kMiB);
+    (void)*const_cast<volatile char*>(memory + 4 * kMiB);  // a zero page
+    auto* aligned = reinterpret_cast<char*>((reinterpret_cast<std::uint64_t>(memory) + 8 * kMiB) & ~(2 * kMiB - 1));
+    madvise(aligned, 4 * kMiB, MADV_HUGEPAGE);
+    aligned[0] = 1;                                         // a huge page, where there are any
+    (void)*const_cast<volatile char*>(aligned + 2 * kMiB);  // a huge zero page
+    mprotect(memory, kMiB, PROT_READ);
+    map(kMiB, MAP_SHARED | MAP_ANONYMOUS);
+  });
+  const PageWalk whole = expect_exact(child);
+  const PageWalk lone = look_at_lone(child);
+  EXPECT_TRUE(lone.is_lone);
+  EXPECT_EQ(own_runs(lone), own_runs(whole));
+  EXPECT_EQ(lone.counted_pages, whole.counted_pages);
+}
+
+TEST(Walk, FindsRelativesThatNobodyKnewOf) {
+  if (!probe_walk_methods().scan) GTEST_SKIP() << "no PAGEMAP_SCAN";
+  const StoppedChild child([] {
+    copy_what_is_inherited();
+    std::memset(map(16 * kMiB), 1, 16 * kMiB);
+    raise(SIGSTOP);
+    if (fork() == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      while (true) pause();
+    }
+  });
+  const PageWalk alone = look_at_lone(child);
+  ASSERT_TRUE(alone.is_lone);
+  const KnownMemory known = known_memory(alone);
+  EXPECT_FALSE(known.own.empty());
+  go_on(child);
+  const PageWalk whole = expect_exact(child);
+  const PageWalk found = look_at_lone(child, known);
+  EXPECT_FALSE(found.is_lone);
+  EXPECT_EQ(own_runs(found, true), own_runs(whole, true));
+}
+
+TEST(Walk, TakesWhatIsThereForUnchangedAsFarAsRssAgrees) {
+  if (!probe_walk_methods().scan) GTEST_SKIP() << "no PAGEMAP_SCAN";
+  const StoppedChild child([] {
+    copy_what_is_inherited();
+    auto* memory = static_cast<char*>(map(64 * kMiB));
+    std::memset(memory, 1, 32 * kMiB);
+    raise(SIGSTOP);
+    std::memset(memory + 32 * kMiB, 1, 8 * kMiB);  // it grows
+    raise(SIGSTOP);
+    madvise(memory + 8 * kMiB, 4 * kMiB, MADV_DONTNEED);  // gives some back, and takes as much elsewhere
+    std::memset(memory + 48 * kMiB, 1, 4 * kMiB);
+    raise(SIGSTOP);
+    mremap(memory + 16 * kMiB, 8 * kMiB, 8 * kMiB, MREMAP_MAYMOVE | MREMAP_FIXED, map(8 * kMiB));
+    munmap(memory, 2 * kMiB);
+  });
+  KnownMemory known = known_memory(look_at_lone(child));
+  EXPECT_FALSE(known.own.empty());
+  for (int step = 0; step < 3; ++step) {
+    go_on(child);
+    const PageWalk whole = expect_exact(child);
+    const PageWalk again = look_at_lone(child, known);
+    EXPECT_TRUE(again.is_lone);
+    EXPECT_EQ(own_runs(again), own_runs(whole)) << "step " << step;
+    known = known_memory(again);
+  }
+}
+
+TEST(Walk, OfARelativeKnowsWhatOthersMayMap) {
+  if (!probe_walk_methods().scan) GTEST_SKIP() << "no PAGEMAP_SCAN";
+  // Given memory that a child shares with this process, and some of its own
+  auto* shared = static_cast<char*>(map(16 * kMiB));
+  std::memset(shared, 1, 16 * kMiB);
+  const StoppedChild child([&] {
+    auto* own = static_cast<char*>(map(64 * kMiB));
+    std::memset(own, 1, 16 * kMiB);
+    raise(SIGSTOP);
+    std::memset(own + 16 * kMiB, 1, 16 * kMiB);
+    raise(SIGSTOP);
+    std::memset(shared + 2 * kMiB, 2, kMiB);  // copies
+    raise(SIGSTOP);
+    munmap(own + 20 * kMiB, 4 * kMiB);  // what is shared lies where its own was
+    mremap(shared + 8 * kMiB, 4 * kMiB, 4 * kMiB, MREMAP_MAYMOVE | MREMAP_FIXED, own + 20 * kMiB);
+    raise(SIGSTOP);
+    if (fork() == 0) {  // shares what was its own
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      while (true) pause();
+    }
+  });
+  KnownMemory known = known_memory(look_at(child, {}, Relatives::possible));
+  EXPECT_TRUE(known.knows_shared);
+  EXPECT_GE(known.shared_pages, 16 * kMiB / kPageBytes);
+  EXPECT_FALSE(known.own.empty());
+  for (int step = 0; step < 5; ++step) {
+    // When it, or this process, has moved memory in any way
+    if (step < 4) go_on(child);
+    if (step == 4) std::memset(shared + 4 * kMiB, 2, kMiB);
+    // Then the next look tells what one tells that knows nothing
+    const PageWalk whole = expect_exact(child);
+    const PageWalk again = look_at(child, known, Relatives::possible);
+    EXPECT_FALSE(again.is_lone);
+    EXPECT_EQ(own_runs(again, true), own_runs(whole, true)) << "step " << step;
+    known = known_memory(again);
+  }
+  munmap(shared, 16 * kMiB);
+}
+
+// What is known for wrong shows that it is used at all.
+TEST(Walk, DoesNotReadLongRunsAgain) {
+  if (!probe_walk_methods().scan) GTEST_SKIP() << "no PAGEMAP_SCAN";
+  Places* places = shared_places();
+  const StoppedChild child([&] {
+    copy_what_is_inherited();
+    auto* memory = static_cast<char*>(map(32 * kMiB));
+    places->at[0] = memory;
+    std::memset(memory, 1, 16 * kMiB);
+    raise(SIGSTOP);
+    madvise(memory, 16 * kPageBytes, MADV_DONTNEED);
+  });
+  const KnownMemory known = known_memory(look_at_lone(child));
+  go_on(child);
+  const PageWalk whole = expect_exact(child);
+  const PageWalk again = look_at_lone(child, known);
+  const auto missed = counted_pages(*vma_at(again, places->at[0])) - counted_pages(*vma_at(whole, places->at[0]));
+  EXPECT_EQ(missed, 16U) << "so few are not worth another look";
 }
 
 TEST(Walk, LeavesOutHugetlb) {

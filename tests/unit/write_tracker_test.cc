@@ -133,7 +133,8 @@ struct Protection {
 Protection protect(const WriteTracker& tracker, pid_t pid) {
   WriteTracker::Pass pass = tracker.pass(WriteTracker::Huge::mark);
   BackingResolver resolver;
-  const auto walk = walk_pages(pid, trace::WalkTrigger::fork, probe_walk_methods(), resolver, {}, &pass);
+  const auto walk =
+      walk_pages(pid, trace::WalkTrigger::fork, probe_walk_methods(), resolver, {}, Relatives::possible, &pass);
   EXPECT_TRUE(walk);
   Protection protection{.runs = pass.take_runs()};
   for (const WalkedVma& vma : walk->vmas)
