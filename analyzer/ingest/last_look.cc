@@ -40,11 +40,12 @@ std::optional<double> Replay::unseen_s(const Process& process) const {
   const ProcessAccount& account = *process.account;
   if (!account.ended_s || account.accounts.empty()) return std::nullopt;
   const double end_s = account.teardown_s.value_or(*account.ended_s);
-  const auto after = std::ranges::upper_bound(account.accounts, end_s, {}, &Account::time_s);
-  if (after == account.accounts.begin()) return std::nullopt;
-  const double look_s = std::prev(after)->time_s;
+  std::optional<double> look_s;
+  for (const Account& at : account.accounts)
+    if (at.time_s <= end_s && !at.estimated_from_s) look_s = at.time_s;
+  if (!look_s) return std::nullopt;
   const bool unmoved = account.teardown_s && process.torn_down->unmoved;
-  return unmoved || end_s - look_s <= kAtEndS || has_rested(process, look_s, end_s) ? 0 : end_s - look_s;
+  return unmoved || end_s - *look_s <= kAtEndS || has_rested(process, *look_s, end_s) ? 0 : end_s - *look_s;
 }
 
 }  // namespace whyrss

@@ -197,12 +197,10 @@ TEST(FullText, Interval) {
 TEST(FullText, AnEndedProcessIsToldAtItsPeakAndAtItsEnd) {
   RecordingAccount recording = literal::quickstart();
   ProcessAccount& process = recording.processes[0];
-  process.accounts = {literal::walk(1, {{Cause::anonymous, 90}}), literal::walk(2, {{Cause::anonymous, 20}})};
-  process.polls = {{0.9, 100 * kMiB, 0}, {1.5, 95 * kMiB, 0}};
+  process.accounts = {literal::walk(0.9, {{Cause::anonymous, 100}}), literal::walk(2, {{Cause::anonymous, 20}})};
   process.ended_s = 9.5;
   const std::string text = full_text(recording);
   EXPECT_NE(text.find("; 100 MiB at its peak at 0.9 s, 20 MiB at its end at 2.0 s\n"), std::string::npos);
-  process.polls.clear();
   process.accounts.pop_back();
   EXPECT_EQ(full_text(recording).find("at its peak at"), std::string::npos);
 }
