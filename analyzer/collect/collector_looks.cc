@@ -36,7 +36,7 @@ constexpr std::int64_t kGatherTrackedNs = 500'000'000;
 constexpr std::int64_t kAskAgainNs = 100'000'000;
 
 // Where some always move, all others are read for so much of a core: this part of what it costs.
-constexpr std::int64_t kCompanyCosts = 500;
+constexpr std::int64_t kCompanyCosts = 33;
 
 bool of_family(WalkTrigger trigger) { return trigger == WalkTrigger::fork || trigger == WalkTrigger::exit; }
 // Whether `done` stands before that request. Both wrap.

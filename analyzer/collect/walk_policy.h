@@ -103,8 +103,8 @@ class ViewPolicy {
 // 7 ms per GiB.
 class RollupPolicy {
  public:
-  static constexpr std::int64_t kGapNs = 1'000'000'000;
-  static constexpr std::int64_t kRestNs = 300'000'000;
+  static constexpr std::int64_t kGapNs = 400'000'000;
+  static constexpr std::int64_t kRestNs = 150'000'000;
   static constexpr std::int64_t kCostsBetween = 50;  // 2 % of the time of the process at most
   static constexpr std::uint64_t kMovePages = 256;   // 1 MiB, or this part of what it had
   static constexpr std::uint64_t kMovePart = 50;

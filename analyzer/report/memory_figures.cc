@@ -27,6 +27,14 @@ std::int64_t exclusive_bytes(const Account& walk) {
   return sum;
 }
 
+// Of them those without a file behind: who else maps a file may change at any time.
+std::int64_t own_bytes(const Account& walk) {
+  std::int64_t sum = 0;
+  for (const Slice& slice : walk.slices)
+    if (slice.site.cause != Cause::file_cache && slice.site.cause != Cause::shared_memory) sum += slice.exclusive_bytes;
+  return sum;
+}
+
 // What one that leaves shares with others counts in theirs from then on: a reading from after that is of another state.
 bool others_left(const RecordingAccount& recording, const ProcessAccount& process, double time_s, double read_s) {
   const auto [from_s, to_s] = std::minmax(time_s, read_s);
@@ -55,7 +63,8 @@ const KernelTotals* fitting_reading(const RecordingAccount& recording, const Pro
   const auto is_usable = [&](const KernelTotals& read) {
     if (!is_reading(read)) return false;
     const bool fits = std::abs(read.time_s - time_s) <= kAtOnceS || !rss || is_like(*read.rss_bytes, *rss);
-    return fits && !(same_state && others_left(recording, process, time_s, read.time_s));
+    return fits && !shares_otherwise(process, read, time_s) &&
+           !(same_state && others_left(recording, process, time_s, read.time_s));
   };
   const KernelTotals* nearest = nullptr;
   double least_s = kSameMomentS;
@@ -141,6 +150,12 @@ void put_in_order(KernelTotals& totals) {
 bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes) {
   const std::int64_t noticeable = scaled(std::max(rss_bytes, other_bytes), kLikeShare);
   return std::abs(rss_bytes - other_bytes) <= std::max(kLikeBytes, noticeable);
+}
+
+bool shares_otherwise(const ProcessAccount& process, const KernelTotals& read, double time_s) {
+  const Account* now = last_at(process.accounts, time_s);
+  const Account* then = last_at(process.accounts, read.time_s);
+  return now != nullptr && then != nullptr && now != then && !is_like(own_bytes(*now), own_bytes(*then));
 }
 
 std::optional<std::int64_t> rss_at(const ProcessAccount& process, double time_s) {

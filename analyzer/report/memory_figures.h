@@ -1,4 +1,4 @@
-// RSS, USS and PSS of a process at a moment. PSS is read at most once a second, page walks and polls come far more
+// RSS, USS and PSS of a process at a moment. PSS is read at most every 0.4 s, page walks and polls come far more
 // often: a reading holds while RSS stays where it was. Else the nearest walk tells what only this process maps, and the
 // readings how much the rest counts.
 #pragma once
@@ -17,6 +17,9 @@ struct MemoryFigures {
 
 // RSS has not moved noticeably between the two.
 bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes);
+
+// Whether walks saw another part of it shared at that time than when it was read: copies move no RSS.
+bool shares_otherwise(const ProcessAccount& process, const KernelTotals& read, double time_s);
 
 // As polls tell it, or, where there are none, walks.
 std::optional<std::int64_t> rss_at(const ProcessAccount& process, double time_s);

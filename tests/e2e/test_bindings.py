@@ -9,7 +9,8 @@ import pytest
 from conftest import PATIENCE_S
 from throw_hosts import KINDS, build_hosts
 
-UNWINDER = re.compile(r"^(_Unwind_\w+|__cxa_\w+|__gxx_\w+|__gcc_\w+|backtrace\w*|_U[a-z]?x86_64_\w+|unw_\w+|dl_iterate_phdr|_dl_find_object)$")
+# Not __cxa_thread_atexit_impl, which is no part of it: the library has its own, to know when main returns.
+UNWINDER = re.compile(r"^(_Unwind_\w+|__cxa_(?!thread_atexit_impl)\w+|__gxx_\w+|__gcc_\w+|backtrace\w*|_U[a-z]?x86_64_\w+|unw_\w+|dl_iterate_phdr|_dl_find_object)$")
 BINDING = re.compile(r"binding file (\S+) \[\d+\] to (\S+) \[\d+\]: \w+ symbol `(\w+)'")
 
 

@@ -172,6 +172,24 @@ TEST(View, WhoComesToShareCountsOnceInThePss) {
   EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.peak, 200 * kMiB);
 }
 
+// Each was read when the others had mapped less of it.
+TEST(View, PagesOfOneFileAreNoMoreThanTheFile) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 5);
+  for (const double time_s : {1.0, 1.1, 1.2}) {
+    ProcessAccount& process = recording.processes.emplace_back(literal::python_process(7, {"job"}));
+    process.accounts = {
+        literal::walk(time_s, {{Cause::anonymous, 10}, {Cause::file_cache, 200, kEmptyStack, "/big", 0}})};
+    process.totals = {literal::totals(time_s + 0.01, 210, 130, 10)};
+    process.totals.front().pss_anonymous_bytes = 10 * kMiB;
+    process.totals.front().pss_file_bytes = 120 * kMiB;
+    process.totals.front().pss_shmem_bytes = 0;
+  }
+  EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.last, 390 * kMiB);
+  recording.processes[1].file_sizes = {{.time_s = 1, .files = {{"/big", {.size_bytes = 220 * kMiB}}}}};
+  EXPECT_NEAR(static_cast<double>(*build_view(recording, whole_life(recording)).family.pss.last), 250. * kMiB, 8192);
+}
+
 // It grows to 200 MiB and stays there for seconds, then it gives most back. What it maps alone is 4 MiB less than RSS.
 ProcessAccount plateau(int pid) {
   ProcessAccount process = literal::python_process(pid, {"job"});
