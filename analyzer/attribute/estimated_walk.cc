@@ -293,14 +293,16 @@ class WalkEstimate {
   }
 
   // What no sampled fault explains may be in new memory: pages of 2 MiB take few faults, and where none are sampled
-  // there is nothing else to go by. How much of it is in each is certain only as far as it fills them all.
+  // there is nothing else to go by. Of files a fault may map a megabyte, of any mapping. How much of it is in each is
+  // certain only as far as it fills them all.
   void take_new_memory(bool anonymous, double bytes) {
     std::vector<std::size_t> likely;
     double room = 0;
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const Segment& segment = segments_[i];
       const Group& group = groups_[segment.group];
-      if (!segment.is_new || group.anonymous != anonymous || (polled_.samples_faults && !group.huge)) continue;
+      if (group.anonymous != anonymous) continue;
+      if (anonymous && (!segment.is_new || (polled_.samples_faults && !group.huge))) continue;
       likely.push_back(i);
       room += static_cast<double>(segment.room());
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 
+#include "report/file_pss.h"
 #include "report/format.h"
 #include "report/memory_figures.h"
 #include "report/series.h"
@@ -37,10 +38,31 @@ bool counts_at(const ProcessAccount& process, double time_s) {
          process.left_s.value_or(time_s) >= time_s;
 }
 
+// Pages of files that were counted more than once, as each process was read at another time, are taken off all.
+void count_files_once(const std::vector<FilePss>& files, AccountingMoment& moment) {
+  if (!moment.pss || !moment.pss_file || !moment.pss_shmem) return;
+  const std::int64_t counted = *moment.pss_file + *moment.pss_shmem;
+  const std::int64_t most = most_file_pss(files, moment.time_s);
+  if (counted <= most) return;
+  const double kept = static_cast<double>(most) / static_cast<double>(counted);
+  moment.pss = 0;
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    AccountingEntry& entry = moment.processes[i];
+    *entry.pss -= std::llround(static_cast<double>(files[i].pss_bytes) * (1 - kept));
+    if (entry.uss) entry.uss = std::min(*entry.uss, *entry.pss);
+    entry.estimate = true;
+    *moment.pss += *entry.pss;
+  }
+  moment.pss_file = std::llround(static_cast<double>(*moment.pss_file) * kept);
+  moment.pss_shmem = *moment.pss - *moment.pss_file - moment.pss_anonymous.value_or(0);
+  moment.estimate = true;
+}
+
 // All processes at one moment; nothing where PSS of one of them was never read.
 std::optional<AccountingMoment> moment_at(const RecordingAccount& recording, double time_s, bool same_state) {
   AccountingMoment moment{
       .time_s = time_s, .processes = {}, .uss = 0, .pss = 0, .pss_anonymous = 0, .pss_file = 0, .pss_shmem = 0};
+  std::vector<FilePss> files;
   for (const ProcessAccount& process : recording.processes) {
     if (!counts_at(process, time_s)) continue;
     const auto figures = figures_at(recording, process, time_s, same_state);
@@ -62,6 +84,7 @@ std::optional<AccountingMoment> moment_at(const RecordingAccount& recording, dou
                                 .shared = shared,
                                 .uss = read.uss_bytes,
                                 .pss = read.pss_bytes});
+    files.push_back({&process, read.pss_file_bytes.value_or(0) + read.pss_shmem_bytes.value_or(0)});
     moment.rss += rss;
     moment.shared += shared;
     add(moment.uss, read.uss_bytes);
@@ -71,6 +94,7 @@ std::optional<AccountingMoment> moment_at(const RecordingAccount& recording, dou
     add(moment.pss_shmem, read.pss_shmem_bytes);
   }
   if (moment.processes.empty()) return std::nullopt;
+  count_files_once(files, moment);
   return moment;
 }
 

@@ -2,14 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <set>
-#include <string_view>
 #include <tuple>
 
 #include "report/cow_view.h"
+#include "report/file_pss.h"
 #include "report/memory_accounting.h"
 #include "report/memory_figures.h"
 #include "report/series.h"
@@ -228,46 +227,6 @@ std::optional<std::int64_t> least_pss(const ProcessAccount& process, const PssAt
   return next == process.totals.end() ? pss.bytes : std::min(*pss.bytes, *next->pss_bytes);
 }
 
-bool is_of_file(const Slice& slice) {
-  return slice.site.cause == Cause::file_cache || slice.site.cause == Cause::shared_memory;
-}
-
-// What pages of files can have in the PSS of all of them together: no page counts twice, and each process was read at
-// another time, when others mapped less of the same. Files of no known size have what they had in each.
-std::int64_t most_file_pss(const std::vector<std::pair<const ProcessAccount*, PssAt>>& counted, double time_s) {
-  std::map<std::string_view, std::int64_t> sizes, mapped;
-  for (const auto& [process, pss] : counted)
-    for (const FileSizes& told : process->file_sizes)
-      for (const auto& [path, size] : told.files) {
-        constexpr std::int64_t kLastPage = 4095;
-        std::int64_t& largest = sizes[path];
-        largest = std::max(largest, size.size_bytes + kLastPage);
-      }
-  double most = 0;
-  for (const auto& [process, pss] : counted) {
-    const Account* account = last_at(process->accounts, time_s);
-    if (account == nullptr) continue;
-    std::int64_t shared = 0, exclusive = 0;
-    for (const Slice& slice : account->slices)
-      if (is_of_file(slice)) shared += slice.bytes - slice.exclusive_bytes, exclusive += slice.exclusive_bytes;
-    const double part =
-        shared == 0
-            ? 0
-            : std::clamp(static_cast<double>(pss.file_bytes - exclusive) / static_cast<double>(shared), 0.0, 1.0);
-    for (const Slice& slice : account->slices) {
-      if (!is_of_file(slice)) continue;
-      const bool sized = sizes.contains(slice.site.mapping);
-      mapped[slice.site.mapping] += sized ? slice.bytes : 0;
-      most += sized ? 0
-                    : static_cast<double>(slice.exclusive_bytes) +
-                          part * static_cast<double>(slice.bytes - slice.exclusive_bytes);
-    }
-  }
-  for (const auto& [path, bytes] : mapped)
-    if (bytes > 0) most += static_cast<double>(std::min(bytes, sizes.at(path)));
-  return std::llround(most);
-}
-
 // Of who is there until later no reading counts that came after that. Whoever had left when others were read is counted
 // no more: as soon as it is gone, what it shared with them counts in theirs. `cautious`: nor is anything counted twice
 // that others came to share.
@@ -282,16 +241,18 @@ PssAt family_pss(const RecordingAccount& recording, double time_s, bool cautious
     const PssAt& pss = counted.emplace_back(&process, pss_at(recording, process, time_s, next_left_s)).second;
     last_read_s = std::max(last_read_s, pss.read_s);
   }
+  std::vector<FilePss> parts;
   PssAt sum{.bytes = 0, .read_s = last_read_s, .estimate = false, .file_bytes = 0};
   for (const auto& [process, pss] : counted) {
     if (process->left_s && *process->left_s < last_read_s) continue;
     const auto bytes = cautious ? least_pss(*process, pss, time_s) : pss.bytes;
     if (!bytes) return {};
     *sum.bytes += *bytes;
-    sum.file_bytes += std::min(pss.file_bytes, *bytes);
+    parts.push_back({process, std::min(pss.file_bytes, *bytes)});
+    sum.file_bytes += parts.back().pss_bytes;
     sum.estimate |= pss.estimate;
   }
-  *sum.bytes -= std::max<std::int64_t>(sum.file_bytes - most_file_pss(counted, time_s), 0);
+  *sum.bytes -= std::max<std::int64_t>(sum.file_bytes - most_file_pss(parts, time_s), 0);
   return sum;
 }
 
