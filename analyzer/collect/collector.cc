@@ -344,10 +344,12 @@ void Collector::handle_happenings() {
       case RecordKind::fork:
       case RecordKind::spawn: {
         if (happening.kind == RecordKind::fork) followed.process->forget_what_is_own();
-        // From a nested namespace the number means another process here: its slot will tell.
+        // From a nested namespace the number means another process here: its slot will tell. So it may be while nobody
+        // knows yet that it is nested.
         const pid_t child = own == happening.process ? static_cast<pid_t>(happening.pid) : 0;
         const auto stat = child > 0 ? stat_of(child) : std::nullopt;
-        if (stat && (happening.kind == RecordKind::fork || !shares_memory(*stat, child, followed)))
+        const bool is_child = stat && (stat->parent_pid == followed.process->pid() || followed.process->has_ended());
+        if (is_child && (happening.kind == RecordKind::fork || !shares_memory(*stat, child, followed)))
           follow({.pid = happening.pid, .start_ticks = stat->start_ticks}, child, &followed);
         if (happening.kind == RecordKind::fork) owe_look(followed.family, WalkTrigger::fork);
         break;

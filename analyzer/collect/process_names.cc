@@ -15,15 +15,17 @@ namespace {
 
 constexpr std::int64_t kSearchGapNs = 100'000'000;
 
-// The pid in its innermost namespace: the last word of status' NSpid.
-std::optional<std::uint32_t> innermost_pid(pid_t pid) {
+// The pid in its innermost namespace: the last word of status' NSpid. `is_nested`: it is another one than here.
+std::optional<std::uint32_t> innermost_pid(pid_t pid, bool* is_nested = nullptr) {
   const auto status = read_file(fmt::format("/proc/{}/status", pid));
   if (!status) return std::nullopt;
   for (std::string_view rest = *status; !rest.empty();) {
     std::string_view line = take_until(rest, '\n');
     if (take_until(line, ':') != "NSpid") continue;
     std::string_view last;
-    for (std::string_view word = take_word(line); !word.empty(); word = take_word(line)) last = word;
+    int words = 0;
+    for (std::string_view word = take_word(line); !word.empty(); word = take_word(line), ++words) last = word;
+    if (is_nested != nullptr) *is_nested = words > 1;
     return parse_number<std::uint32_t>(last);
   }
   return std::nullopt;
@@ -69,6 +71,16 @@ void ProcessNames::search(std::int64_t now_ns) {
   searched_ticks_ = error ? 0 : begun_ticks;  // a search that was cut short has met nobody for certain
 }
 
+// Of those that call themselves so: one that had no /proc of its own could not read when it was born.
+std::optional<ProcessKey> ProcessNames::youngest_nested(std::uint32_t own_pid) const {
+  for (auto at = living_.rbegin(); at != living_.rend(); ++at) {
+    bool is_nested = false;
+    if (innermost_pid(at->second, &is_nested) == own_pid && is_nested)
+      return ProcessKey{.pid = static_cast<std::uint32_t>(at->second), .start_ticks = at->first};
+  }
+  return std::nullopt;
+}
+
 std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, bool must_know) {
   const ProcessKey own = own_key(key);
   const auto pid = static_cast<pid_t>(own.pid);
@@ -77,10 +89,16 @@ std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, b
   if (presence == Presence::unknown) return std::nullopt;
   if (own != key || ended_.contains(key)) return 0;
   // Whoever was born before the last search and lives was met by it.
-  if (key.start_ticks >= searched_ticks_) {
+  if (key.start_ticks >= searched_ticks_ || key.start_ticks == 0) {
     if (!must_know && now_ns - searched_ns_ < kSearchGapNs) return std::nullopt;
     search(now_ns);
     if (searched_ticks_ == 0) return std::nullopt;
+  }
+  if (key.start_ticks == 0) {
+    if (const auto nested = youngest_nested(key.pid)) {
+      nested_[key] = *nested;
+      return static_cast<pid_t>(nested->pid);
+    }
   }
   const auto [first, last] = living_.equal_range(key.start_ticks);
   for (auto found = first; found != last; ++found) {

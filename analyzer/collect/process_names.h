@@ -27,6 +27,7 @@ class ProcessNames {
   std::map<ProcessKey, ProcessKey> nested_;  // as the pool names it -> as we do
   std::set<ProcessKey> ended_;
   void search(std::int64_t now_ns);
+  [[nodiscard]] std::optional<ProcessKey> youngest_nested(std::uint32_t own_pid) const;
 
   std::multimap<std::uint64_t, pid_t> living_;  // start -> pid here, of the last search
   std::int64_t searched_ns_ = 0;
