@@ -10,14 +10,8 @@ sys.path.append(str(ROOT / "tests/moments"))
 from trials import jobs, table, trial  # noqa: E402
 from trials.figures import ABSENT, MIB, Line, Size, Told, Words, doubt_of  # noqa: E402
 
-# Jobs of which some figure is told wrongly, in every run or in some; to be emptied.
-KNOWN_WRONG = {
-    "end-term", "kill-growing", "oom-like", "oom-limit", "phases", "pool-argument", "pool-before-load",
-    "pool-global", "pulses-1500", "pulses-400", "shared-readers", "snapshots", "workers-freed",
-    "fork-tree-at-once-untracked", "fork-tree-before-untracked", "fork-tree-while-untracked",
-    # On a busy machine only.
-    "flat-after-import", "fork-tree-at-once", "fork-tree-before", "lazy-free",
-}
+# Jobs of which some figure is told wrongly in some runs, on a busy machine; to be emptied.
+KNOWN_WRONG = {"lazy-free", "phases", "pool-argument", "pool-global", "shared-readers", "workers-freed"}
 
 
 def test_known_wrong_jobs_are_there():
