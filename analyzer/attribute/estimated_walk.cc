@@ -17,6 +17,9 @@ constexpr double kStandardErrors = 3;
 // How far a stack or [heap] may have grown over addresses where nothing was mapped.
 constexpr std::uint64_t kMostGrowth = 1ULL << 40;
 
+// Pages are listed one by one up to here; a damaged recording may claim a heap of any size.
+constexpr std::int64_t kMostListedBytes = std::int64_t{1} << 37;
+
 std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
 std::uint64_t page_of(std::uint64_t address) { return address - address % kPage; }
 std::uint64_t page_after(std::uint64_t address) { return page_of(address + kPage - 1); }
@@ -340,7 +343,7 @@ class WalkEstimate {
     out_.live_pages = walked_.live_pages;
     std::ranges::sort(new_runs_, {}, &ResidentRun::start);
     std::vector<LivePages> fresh;
-    std::int64_t fresh_bytes = 0;
+    std::int64_t listed_bytes = 0, fresh_bytes = 0;
     RangeCursor vmas(out_.vmas);
     RangeCursor owned(now_.owned);
     for (const ResidentRun& run : new_runs_) {
@@ -349,12 +352,14 @@ class WalkEstimate {
         const Vma* vma = vmas.at(at);
         const OwnedRange* owner = owned.at(at);
         const std::uint64_t end = std::max(page_of(std::min(run.end, owned.boundary(at))), at + kPage);
-        if (vma != nullptr && is_heap(*vma, owner)) {
+        const bool fits = listed_bytes + length(at, end) <= kMostListedBytes;
+        if (vma != nullptr && fits && is_heap(*vma, owner)) {
           const bool pymalloc = owner != nullptr && owner->owner == Owner::pymalloc;
           const auto count = static_cast<std::size_t>(length(at, end) / static_cast<std::int64_t>(kPage));
           fresh.push_back({at, std::vector<PageLife>(count, {.live_bytes = pymalloc ? kFull : std::uint16_t{0},
                                                              .pymalloc = pymalloc,
                                                              .ever_held = true})});
+          listed_bytes += length(at, end);
           if (!pymalloc) fresh_bytes += length(at, end);
         }
         at = end;
