@@ -71,7 +71,8 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
   };
   for (std::size_t next = 0; next <= walks.size(); ++next) {
     const bool ends_open = next == walks.size();
-    const std::uint64_t from_ns = next == 0 ? 0 : walks[next - 1].end_ns + kNearNs;
+    const std::uint64_t near_ns = ends_open ? 1 : kNearNs;  // of the end every word counts
+    const std::uint64_t from_ns = next == 0 ? 0 : walks[next - 1].end_ns + near_ns;
     const std::uint64_t to_ns = ends_open ? std::numeric_limits<std::uint64_t>::max() : walks[next].begin_ns;
     gap.clear();
     for (; poll != polls.end() && poll->time_ns < to_ns; ++poll)

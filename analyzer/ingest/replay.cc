@@ -52,6 +52,7 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   load_records(*process);
   find_teardown(*process);
   leave_out_teardown(*process);
+  leave_out_cut_off_look(*process);
   if (const auto time_ns = teardown_ns(*process)) account.teardown_s = seconds_since(settings_.origin_ns, *time_ns);
   find_moments(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {

@@ -62,6 +62,7 @@ class Replay {
   void load_records(Process& process);
   static void find_teardown(Process& process);
   static void leave_out_teardown(Process& process);
+  void leave_out_cut_off_look(Process& process) const;
   static std::optional<std::uint64_t> teardown_ns(const Process& process);
   static void find_moments(Process& process);
   static Evidence unwalked(Process& process, SinceWalk& since);

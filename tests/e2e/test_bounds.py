@@ -40,7 +40,7 @@ int main(void) {
 """
 
 
-@pytest.mark.parametrize("mib", [24, 64])
+@pytest.mark.parametrize("mib", [48, 64])
 def test_file_cache_ends_at_the_size_of_the_file(whyrss, recording, tmp_path, mib):
     script = tmp_path / "read.py"
     script.write_text(READ_A_FILE)

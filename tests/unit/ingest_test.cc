@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/file.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -427,6 +428,35 @@ TEST(Ingest, HowLongBeforeItsEndAProcessWasLookedAt) {
   EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4900 * kMs, 1300, 5100)}), 1);
   EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4900 * kMs, 1100, 5300)}), 1);
   EXPECT_EQ(unseen_s({}, 4 * kSecond, {before, poll(4500 * kMs, 1000, 5000)}), 1);  // and then?
+}
+
+// Whole, of one page that holds a block, or of nothing.
+std::pair<FrameKind, ByteVector> liveness(std::uint64_t walk_ns, bool any) {
+  const trace::LivenessHeader header{.walk_end_ns = walk_ns,
+                                     .previous_ns = 0,
+                                     .range_count = any ? 1U : 0U,
+                                     .flags = 0,
+                                     .table_live_bytes = 0,
+                                     .underflowed_pages = 0,
+                                     .pymalloc_live_bytes = 0};
+  const trace::LivenessRange range{.start = kHeap, .page_count = 1, .reserved = 0};
+  const std::array<std::uint16_t, 4> pages{trace::PageLiveness::ever_held | 8};
+  ByteVector payload;
+  append(payload, &header, sizeof header);
+  if (any) append(payload, &range, sizeof range);
+  if (any) append(payload, &pages, sizeof pages);
+  return {FrameKind::liveness, payload};
+}
+
+TEST(Ingest, ALookThatAKillCutOffSaysLessThanTheOneBefore) {
+  const auto accounts = [](std::uint64_t last_ns, bool any) {
+    return ended_process({}, {look(4 * kSecond, trace::WalkTrigger::growth), liveness(4 * kSecond, true),
+                              look(last_ns, trace::WalkTrigger::growth), liveness(last_ns, any)})
+        .accounts.size();
+  };
+  EXPECT_EQ(accounts(4900 * kMs, false), 1U);
+  EXPECT_EQ(accounts(4900 * kMs, true), 2U);
+  EXPECT_EQ(accounts(4400 * kMs, false), 2U) << "it lived on";
 }
 
 TEST(Ingest, HighWaterIsAtLeastThatWhereTheEndWasNotSeen) {
