@@ -252,11 +252,13 @@ int run_reaper() {
   return waitid(P_ALL, 0, &info, WEXITED) == -1 && errno == ECHILD ? 0 : 4;
 }
 
+void map_at_end() { static_cast<void>(mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)); }
+
 // Each maps a MiB as it is destroyed, which is seen.
 struct MapsAtEnd {
   bool wanted = false;
   ~MapsAtEnd() {
-    if (wanted) mmap(nullptr, kMiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (wanted) map_at_end();
   }
 };
 MapsAtEnd destroyed_last;
@@ -269,7 +271,7 @@ int run_end(std::string_view how) {
   destroyed_last.wanted = destroyed_first.wanted = true;
   static MapsAtEnd destroyed_between;
   destroyed_between.wanted = true;
-  if (std::atexit([] { MapsAtEnd{true}; }) != 0) return 1;
+  if (std::atexit(map_at_end) != 0) return 1;
   if (how == "exit") std::exit(0);
   if (how == "handler" && std::atexit([] { std::exit(0); }) != 0) return 2;
   if (how == "signal") {
