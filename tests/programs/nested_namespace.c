@@ -19,12 +19,12 @@ static int wait_for(pid_t child) {
 }
 
 static void allocate(void) {
-  volatile char *block = malloc(kBytes);
+  volatile char* block = malloc(kBytes);
   for (int at = 0; at < kBytes; at += 4096) block[at] = 1;
   printf("%d %d\n", (int)getpid(), block[0]);
   fflush(stdout);
   usleep(300000);
-  free((void *)block);
+  free((void*)block);
 }
 
 int main(void) {
