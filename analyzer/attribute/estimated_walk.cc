@@ -69,7 +69,7 @@ class WalkEstimate {
     collect_groups();
     grow(true, anonymous_bytes(), out_.open_anonymous_bytes, out_.lost_anonymous_bytes);
     grow(false, polled_.shared_bytes, out_.open_shared_bytes, out_.lost_shared_bytes);
-    std::ranges::sort(out_.runs, {}, &ResidentRun::start);
+    put_in_order();
     tell_live_pages();
     return std::move(out_);
   }
@@ -100,6 +100,18 @@ class WalkEstimate {
     out_.vmas.insert(out_.vmas.end(), more.begin(), more.end());
     sort_mappings();
     for (const TouchSample& sample : since_.touched) cover_touched(sample.page);
+    part_mappings();
+  }
+
+  // Events of a damaged recording may contradict each other.
+  void part_mappings() {
+    sort_mappings();
+    std::uint64_t end = 0;
+    for (Vma& vma : out_.vmas) {
+      vma.start = std::max(vma.start, end);
+      end = std::max(vma.end, end);
+    }
+    std::erase_if(out_.vmas, [](const Vma& vma) { return vma.start >= vma.end; });
   }
 
   static Vma part_of(const Vma& vma, std::uint64_t start, std::uint64_t end) {
@@ -335,6 +347,20 @@ class WalkEstimate {
       if (segment.room() == 0) ++next;
     }
     return taken;
+  }
+
+  // Runs are disjoint, and each lies in one mapping, whatever a damaged recording says.
+  void put_in_order() {
+    std::ranges::sort(out_.runs, {}, &ResidentRun::start);
+    RangeCursor vmas(out_.vmas);
+    std::uint64_t end = 0;
+    for (ResidentRun& run : out_.runs) {
+      run.start = std::max(run.start, end);
+      const Vma* vma = run.start < run.end ? vmas.at(run.start) : nullptr;
+      run.end = vma == nullptr ? run.start : std::min(run.end, vma->end);
+      end = std::max(end, run.end);
+    }
+    std::erase_if(out_.runs, [](const ResidentRun& run) { return run.start >= run.end; });
   }
 
   // What is live on pages of the heap that came since the walk: the counter of live bytes tells how much, or they are

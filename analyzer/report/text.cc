@@ -144,7 +144,9 @@ std::string render_text(const View& view, const std::vector<Verdict>& verdicts, 
   out += section("What the allocators say themselves", allocator_lines(view));
   out += section("What was lost", loss_lines(view));
   out += section("What this recording cannot tell", limit_lines(view));
-  out += "\n" + recording_line(view) + "\n";
+  out += '\n';
+  out += recording_line(view);
+  out += '\n';
   const std::string cost = cost_line(view);
   return cost.empty() ? out : out + cost + "\n";
 }
