@@ -412,32 +412,33 @@ class WalkEstimate {
 
   // Small blocks alone: large ones are known by their addresses.
   void set_live_bytes(std::vector<LivePages>& fresh, std::int64_t fresh_bytes) {
-    std::int64_t growth = fresh_bytes;
-    if (polled_.live_growth) growth = *polled_.live_growth - large_bytes(now_.owned) + large_bytes(walked_.owned);
+    auto growth = static_cast<double>(fresh_bytes);
+    if (polled_.live_growth)
+      growth = static_cast<double>(*polled_.live_growth) - large_bytes(now_.owned) + large_bytes(walked_.owned);
     if (growth < 0) return shrink_live(-growth);
     if (fresh_bytes == 0) return;
-    const double per_page = std::min(1.0, static_cast<double>(growth) / static_cast<double>(fresh_bytes)) * kPage;
+    const double per_page = std::min(1.0, growth / static_cast<double>(fresh_bytes)) * kPage;
     for (LivePages& range : fresh)
       for (PageLife& page : range.pages)
         if (!page.pymalloc) page.live_bytes = static_cast<std::uint16_t>(per_page);
   }
 
-  static std::int64_t large_bytes(const std::vector<OwnedRange>& owned) {
-    std::int64_t bytes = 0;
+  static double large_bytes(const std::vector<OwnedRange>& owned) {
+    double bytes = 0;
     for (const OwnedRange& range : owned)
-      if (range.owner == Owner::block) bytes += length(range.start, range.end);
+      if (range.owner == Owner::block) bytes += static_cast<double>(range.end - range.start);
     return bytes;
   }
 
   // Which pages they were freed on is not known.
-  void shrink_live(std::int64_t freed_bytes) {
+  void shrink_live(double freed_bytes) {
     std::int64_t live_bytes = 0;
     const auto is_malloc = [](const PageLife& page) { return !page.pymalloc; };
     for (const LivePages& range : out_.live_pages)
       for (const PageLife& page : range.pages)
         if (is_malloc(page)) live_bytes += page.live_bytes;
     if (live_bytes == 0) return;
-    const double kept = std::max(0.0, 1 - static_cast<double>(freed_bytes) / static_cast<double>(live_bytes));
+    const double kept = std::max(0.0, 1 - freed_bytes / static_cast<double>(live_bytes));
     for (LivePages& range : out_.live_pages)
       for (PageLife& page : range.pages)
         if (is_malloc(page)) page.live_bytes = static_cast<std::uint16_t>(page.live_bytes * kept);

@@ -19,6 +19,10 @@ namespace {
 constexpr double kNoisePart = 0.01;
 constexpr std::int64_t kNoiseBytes = 1024 * 1024;
 
+// What says more is damaged.
+constexpr std::uint64_t kMostPages = std::uint64_t{1} << 40;
+constexpr std::int64_t kMostLiveBytes = std::int64_t{1} << 56;
+
 bool is_private_memory(Cause cause) {
   return cause >= Cause::lazy_free && cause <= Cause::unknown && cause != Cause::fork_shared;
 }
@@ -84,6 +88,7 @@ void count_blocks(Evidence& evidence) {
 // What a program that takes itself down frees says nothing about what it held.
 void Replay::find_moments(Process& process) {
   std::vector<trace::Poll> polls = process.polls;
+  std::erase_if(polls, [](const trace::Poll& poll) { return poll.rss_pages > kMostPages; });
   if (const auto left_ns = teardown_ns(process))
     std::erase_if(polls, [&](const trace::Poll& poll) { return poll.time_ns >= *left_ns; });
   std::vector<WalkMoment> walks;
@@ -117,7 +122,8 @@ std::optional<std::int64_t> Replay::live_growth(const Process& process, std::uin
   if (process.live_polls.empty()) return std::nullopt;
   const auto at = [&](std::uint64_t time_ns) {
     const auto next = std::ranges::upper_bound(process.live_polls, time_ns, {}, &trace::LivePoll::time_ns);
-    return next == process.live_polls.begin() ? 0 : std::prev(next)->live_bytes;
+    const std::int64_t live_bytes = next == process.live_polls.begin() ? 0 : std::prev(next)->live_bytes;
+    return std::clamp(live_bytes, -kMostLiveBytes, kMostLiveBytes);
   };
   return at(until_ns) - at(process.walked_ns);
 }
