@@ -24,8 +24,6 @@ std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast
 std::uint64_t page_of(std::uint64_t address) { return address - address % kPage; }
 std::uint64_t page_after(std::uint64_t address) { return page_of(address + kPage - 1); }
 
-bool is_anonymous_page(const ResidentRun& run) { return !run.file; }
-
 // Pages that were absent at the walk, or are gone since: of one owner, in one mapping.
 struct Segment {
   std::uint64_t start = 0, end = 0;
@@ -167,7 +165,7 @@ class WalkEstimate {
   [[nodiscard]] std::int64_t resident_bytes(bool anonymous) const {
     std::int64_t bytes = 0;
     for (const ResidentRun& run : out_.runs)
-      if (is_anonymous_page(run) == anonymous) bytes += length(run.start, run.end);
+      if (run.file != anonymous) bytes += length(run.start, run.end);
     return bytes;
   }
 

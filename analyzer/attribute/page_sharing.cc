@@ -7,18 +7,19 @@
 
 namespace whyrss {
 
-// Replaces the groups of every part of [start, end) by what `change` makes of them; parts without any are not visited.
-template <typename Change>
-void PageSharing::change_within(std::uint64_t start, std::uint64_t end, Change change) {
-  struct Part {
-    std::uint64_t start, end;
-    Groups groups;
-  };
+// A copy, as the map may change while they are visited.
+std::vector<PageSharing::Part> PageSharing::parts_within(std::uint64_t start, std::uint64_t end) const {
   std::vector<Part> parts;
   pages_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Groups& groups) {
     parts.push_back({from, to, groups});
   });
-  for (Part& part : parts) {
+  return parts;
+}
+
+// Replaces the groups of every part of [start, end) by what `change` makes of them; parts without any are not visited.
+template <typename Change>
+void PageSharing::change_within(std::uint64_t start, std::uint64_t end, Change change) {
+  for (Part& part : parts_within(start, end)) {
     change(part.groups);
     if (part.groups.empty())
       pages_.erase(part.start, part.end);
@@ -88,15 +89,7 @@ void PageSharing::leave(Member member, double time_s) {
 
 void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint64_t start, std::uint64_t end,
                             std::vector<std::vector<FateRange>>& fates) {
-  struct Part {
-    std::uint64_t start, end;
-    Groups groups;
-  };
-  std::vector<Part> parts;
-  pages_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Groups& groups) {
-    parts.push_back({from, to, groups});
-  });
-  for (Part& part : parts) {
+  for (Part& part : parts_within(start, end)) {
     if (page_count == 0) return;
     const auto shared = std::ranges::find_if(part.groups, [&](const Group& group) {
       return group.holders.size() > 1 && std::ranges::binary_search(group.holders, member);

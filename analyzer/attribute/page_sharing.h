@@ -89,6 +89,10 @@ class PageSharing {
   };
   static constexpr double kNobody = -1;
   using Groups = std::vector<Group>;  // of one address
+  struct Part {
+    std::uint64_t start = 0, end = 0;
+    Groups groups;
+  };
   struct Process {
     std::optional<Member> parent;
     double born_s = 0, last_look_s = 0;
@@ -98,6 +102,7 @@ class PageSharing {
     std::optional<IntervalMap<bool>> whole{};
   };
 
+  [[nodiscard]] std::vector<Part> parts_within(std::uint64_t start, std::uint64_t end) const;
   template <typename Change>
   void change_within(std::uint64_t start, std::uint64_t end, Change change);
   void copy_some(Member member, std::uint64_t& page_count, std::uint64_t start, std::uint64_t end,
