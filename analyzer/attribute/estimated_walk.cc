@@ -64,6 +64,7 @@ class WalkEstimate {
     make_mappings(mapped);
     out_.runs = fitting_runs();
     trim_heap_end();
+    copy_shared_pages();
     collect_groups();
     grow(true, anonymous_bytes(), out_.open_anonymous_bytes, out_.lost_anonymous_bytes);
     grow(false, polled_.shared_bytes, out_.open_shared_bytes, out_.lost_shared_bytes);
@@ -186,6 +187,45 @@ class WalkEstimate {
       surplus -= static_cast<std::int64_t>(cut);
     }
     std::erase_if(out_.runs, [](const ResidentRun& run) { return run.start == run.end; });
+  }
+
+  // A copy takes the place of its original, so that no size tells of it.
+  void copy_shared_pages() {
+    double faults = 0, squares = 0;
+    auto run = out_.runs.begin();
+    std::uint64_t free = 0;  // below it, every shared page has been taken
+    for (const TouchSample& sample : since_.written) {
+      const double weight = std::max<std::uint32_t>(sample.weight, 1);
+      std::uint64_t left = static_cast<std::uint64_t>(weight) * kPage;
+      free = std::max(free, sample.page);
+      while (run != out_.runs.end() && run->end <= sample.page) ++run;
+      if (run == out_.runs.end()) break;
+      if (run->start > sample.page || run->file || run->exclusive) continue;
+      faults += weight;
+      squares += weight * weight;
+      for (auto at = run; at != out_.runs.end() && left > 0; ++at) {
+        if (at->file || at->exclusive || at->end <= free) continue;
+        const std::uint64_t start = std::max(at->start, free);
+        free = start + std::min(at->end - start, left);
+        left -= free - start;
+        out_.copied.push_back({start, free});
+      }
+    }
+    if (faults > 0) out_.copied_bytes_per_sample = squares / faults * kPage;
+    make_exclusive();
+  }
+
+  void make_exclusive() {
+    std::vector<ResidentRun> runs;
+    RangeCursor copied(out_.copied);
+    for (const ResidentRun& run : out_.runs)
+      for (std::uint64_t at = run.start; at < run.end;) {
+        const bool own = copied.at(at) != nullptr || run.exclusive;
+        const std::uint64_t end = std::min(run.end, copied.boundary(at));
+        runs.push_back({at, end, run.file, own, run.huge});
+        at = end;
+      }
+    out_.runs = std::move(runs);
   }
 
   void collect_groups() {

@@ -37,6 +37,9 @@ struct EstimatedWalk {
   // More is there by events than was polled: what of it went is not known.
   std::int64_t lost_anonymous_bytes = 0, lost_shared_bytes = 0;
   double bytes_per_sample = 0;  // of what came since the walk, as far as samples tell it
+  // Of pages that a fork made shared: what was copied since the walk, by samples, from each sampled page upwards.
+  std::vector<Range> copied{};
+  double copied_bytes_per_sample = 0;
   // By the call that made it: of what is likely to be in new memory, though no sample tells so, in bytes squared.
   std::map<StackId, double> unsampled_variances{};
 };

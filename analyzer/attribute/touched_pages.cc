@@ -313,6 +313,8 @@ SinceWalk TouchedPages::since_walk() const {
   samples_.visit_within(0, std::numeric_limits<std::uint64_t>::max(), [&](const TouchSample& sample) {
     if (sample.extent == TouchExtent::unsettled && left.at(sample.page) == nullptr) since.touched.push_back(sample);
   });
+  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
+  since.written = copy_candidates(0, kEver, last_begin_ns_, kEver);
   for (const auto& [start, interval] : kernel_.intervals()) {
     if (interval.value.part >= 0) continue;
     const double pages = static_cast<double>(interval.end - start) / static_cast<double>(page_bytes_);

@@ -46,6 +46,7 @@ struct SinceWalk {
   std::vector<ResidentRun> left;       // that the walk found, and nothing gave back
   std::vector<Range> gone;             // what was given back, or mapped anew
   std::vector<TouchSample> touched;    // faults on pages that were absent, by page
+  std::vector<TouchSample> written;    // candidate copies, by page: see TouchedPages::copy_candidates
   std::vector<KernelTouch> by_kernel;  // calls, by start
 };
 

@@ -156,15 +156,27 @@ ArenaPages find_arena_pages(std::vector<LivenessPages>& ranges) {
   return found;
 }
 
+Liveness nothing_of(const PageWalk& walk) {
+  Liveness liveness;
+  liveness.header.walk_end_ns = walk.header.end_ns;
+  return liveness;
+}
+
+Liveness not_readable(const PageWalk& walk) {
+  Liveness liveness = nothing_of(walk);
+  liveness.header.flags = LivenessFlags::not_readable;
+  return liveness;
+}
+
 }  // namespace
 
 Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk,
                        PoolReader& pool_reader, PoolReader::Extent extent) {
-  Liveness liveness;
-  liveness.header.walk_end_ns = walk.header.end_ns;
   const auto table = memory.read<trace::LivenessTable>(table_address);
-  if (!table || table->magic != trace::kLivenessMagic) {
-    liveness.header.flags = table ? LivenessFlags::no_table : LivenessFlags::not_readable;
+  if (!table) return not_readable(walk);
+  Liveness liveness = nothing_of(walk);
+  if (table->magic != trace::kLivenessMagic) {
+    liveness.header.flags = LivenessFlags::no_table;
     return liveness;
   }
   const std::vector<Span> resident = resident_anonymous(walk);
@@ -174,13 +186,15 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
                   [&](std::uint64_t start, std::uint64_t end) { add_pages(counters, start, end, liveness.ranges); });
   }
   const bool has_pools = table->pymalloc_pool_bytes == 4096 || table->pymalloc_pool_bytes == 16384;
-  if (!has_pools) return liveness;
-  const ArenaPages arenas = find_arena_pages(liveness.ranges);
-  if (arenas.addresses.empty()) return liveness;
-  liveness.pool_bytes = table->pymalloc_pool_bytes;
-  PoolsRead pools = pool_reader.read(memory, liveness.pool_bytes, arenas.addresses, arenas.words, extent);
-  liveness.header.pymalloc_live_bytes = pools.live_bytes;
-  liveness.pools = std::move(pools.used);
+  const ArenaPages arenas = has_pools ? find_arena_pages(liveness.ranges) : ArenaPages{};
+  if (!arenas.addresses.empty()) {
+    liveness.pool_bytes = table->pymalloc_pool_bytes;
+    PoolsRead pools = pool_reader.read(memory, liveness.pool_bytes, arenas.addresses, arenas.words, extent);
+    liveness.header.pymalloc_live_bytes = pools.live_bytes;
+    liveness.pools = std::move(pools.used);
+  }
+  // Of a process that was killed meanwhile some part was read, nobody knows which.
+  if (!memory.read<trace::LivenessTable>(table_address)) return not_readable(walk);
   return liveness;
 }
 

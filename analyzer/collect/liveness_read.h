@@ -27,7 +27,7 @@ struct Liveness {
 };
 
 // `table`: address of the target's LivenessTable. One that is not there (the target has just run exec) or may not be
-// read gives the flag that says so, and nothing else.
+// read, also one that ends on the way, gives the flag that says so, and nothing else.
 Liveness read_liveness(const TargetMemory& memory, std::uint64_t table, const PageWalk& walk, PoolReader& pools,
                        PoolReader::Extent extent);
 

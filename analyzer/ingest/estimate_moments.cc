@@ -37,33 +37,49 @@ std::vector<const trace::Poll*> extremes(Polls gap) {
   return found;
 }
 
-void add_moments(Polls gap, std::uint64_t walked_pages, bool ends_open, std::vector<trace::Poll>& moments) {
+// Faults that brought no new page: a copy of a shared page takes one, and no size tells of it.
+std::uint64_t faults_without_growth(const trace::Poll& from, const trace::Poll& to) {
+  const std::uint64_t faults = to.minor_faults - std::min(from.minor_faults, to.minor_faults);
+  const std::uint64_t grown = to.rss_pages - std::min(from.rss_pages, to.rss_pages);
+  return faults - std::min(faults, grown);
+}
+
+void add_moments(Polls gap, std::uint64_t walked_pages, bool ends_open, Copies copies,
+                 std::vector<trace::Poll>& moments) {
   const auto [lowest, highest] = std::ranges::minmax_element(gap, {}, &trace::Poll::rss_pages);
   std::uint64_t told_pages = walked_pages;
+  const trace::Poll* since = &gap.front();
   const auto tell = [&](const trace::Poll& poll) {
     moments.push_back(poll);
     told_pages = poll.rss_pages;
+    since = &poll;
+  };
+  const auto may_have_copied = [&](const trace::Poll& poll) {
+    return copies == Copies::possible &&
+           faults_without_growth(*since, poll) > std::max(kMovePages, poll.rss_pages / kMovePart);
   };
   for (const trace::Poll* poll : extremes(gap)) {
     const bool extreme = poll == &*lowest || poll == &*highest;
-    if (is_step(told_pages, poll->rss_pages) || (extreme && distance(told_pages, poll->rss_pages) > kMovePages))
+    if (is_step(told_pages, poll->rss_pages) || may_have_copied(*poll) ||
+        (extreme && distance(told_pages, poll->rss_pages) > kMovePages))
       tell(*poll);
   }
   const trace::Poll& last = gap.back();
-  const bool told = !moments.empty() && moments.back().time_ns == last.time_ns;
-  if (!told && distance(told_pages, last.rss_pages) > (ends_open ? kNoisePages : kMovePages)) tell(last);
+  if (!moments.empty() && moments.back().time_ns == last.time_ns) return;
+  if (may_have_copied(last) || distance(told_pages, last.rss_pages) > (ends_open ? kNoisePages : kMovePages))
+    tell(last);
 }
 
 }  // namespace
 
 std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& polls,
-                                               const std::vector<WalkMoment>& walks) {
+                                               const std::vector<WalkMoment>& walks, Copies copies) {
   std::vector<trace::Poll> moments, gap;
   auto poll = polls.begin();
   const auto add_gap = [&](std::size_t next) {
     if (gap.empty()) return;
     if (next > 0 || walks.empty())
-      return add_moments(gap, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), moments);
+      return add_moments(gap, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), copies, moments);
     // Before the first walk little is known: only what was larger than that counts.
     const trace::Poll& highest = *std::ranges::max_element(gap, {}, &trace::Poll::rss_pages);
     if (highest.rss_pages > walks.front().rss_pages && is_step(walks.front().rss_pages, highest.rss_pages))

@@ -13,9 +13,13 @@ struct WalkMoment {
   std::uint64_t rss_pages = 0;
 };
 
+// Whether pages that a fork made shared may have been copied, which moves no size.
+enum class Copies : std::uint8_t { impossible, possible };
+
 // Of each gap between walks, and of the time after the last one: the polls of the highest and the lowest size, what it
 // came to at its end, and how it went there in steps; at most some thirty. By time; both lists are sorted by it.
 std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& polls,
-                                               const std::vector<WalkMoment>& walks);
+                                               const std::vector<WalkMoment>& walks,
+                                               Copies copies = Copies::impossible);
 
 }  // namespace whyrss

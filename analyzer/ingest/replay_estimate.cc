@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <map>
 
@@ -18,6 +19,9 @@ namespace {
 // More is there by events than was polled: so much may be noise, and is taken off the largest part.
 constexpr double kNoisePart = 0.01;
 constexpr std::int64_t kNoiseBytes = 1024 * 1024;
+
+// statm counts in batches per thread.
+constexpr std::int64_t kUnmovedBytes = 256 * 1024;
 
 // What says more is damaged.
 constexpr std::uint64_t kMostPages = std::uint64_t{1} << 40;
@@ -70,7 +74,10 @@ void add_variance(const Account& walked, const EstimatedWalk& walk, Account& est
   for (Slice& slice : estimate.slices) {
     const double growth = growth_of(slice);
     if (growth <= 0 || slice.site.cause == Cause::not_looked_at) continue;
-    slice.variance += growth * walk.bytes_per_sample * (1 - growth / grown);
+    if (slice.site.cause == Cause::fork_cow)
+      slice.variance += growth * walk.copied_bytes_per_sample;
+    else
+      slice.variance += growth * walk.bytes_per_sample * (1 - growth / grown);
     const auto unsampled = walk.unsampled_variances.find(slice.site.stack);
     if (unsampled != walk.unsampled_variances.end()) slice.variance += std::min(unsampled->second, growth * growth);
   }
@@ -95,7 +102,10 @@ void Replay::find_moments(Process& process) {
   for (const Walk& walk : process.walks)
     if (const auto header = read_walk_header(walk.payload))
       walks.push_back({header->begin_ns, header->end_ns, header->statm_after_pages});
-  process.moments = moments_between_walks(polls, walks);
+  const bool has_relatives =
+      process.account->born_by_fork ||
+      std::ranges::find(process.records, trace::RecordKind::fork, &EventRecord::kind) != process.records.end();
+  process.moments = moments_between_walks(polls, walks, has_relatives ? Copies::possible : Copies::impossible);
 }
 
 void Replay::note_mapping(Process& process, const trace::MapRecord& map) {
@@ -149,12 +159,16 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   AddressSpace& space = process.space;
   const double time_s = seconds_since(settings_.origin_ns, poll.time_ns);
   SinceWalk since = space.touched().since_walk();
+  const auto& accounts = process.account->accounts;
+  const auto rss_bytes = static_cast<std::int64_t>(poll.rss_pages * process.page_bytes);
+  if (since.written.empty() && !accounts.empty() && std::abs(rss_bytes - accounts.back().rss_bytes) < kUnmovedBytes)
+    return;  // its faults were no copies
   if (!process.walked) process.walked = unwalked(process, since);
   const Evidence& walked = *process.walked;
   if (!walked.traced) return;
   const std::uint64_t page = process.page_bytes;
   const PolledState polled{
-      .rss_bytes = static_cast<std::int64_t>(poll.rss_pages * page),
+      .rss_bytes = rss_bytes,
       .shared_bytes = static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages) * page),
       .live_growth = live_growth(process, poll.time_ns),
       .samples_faults = process.account->touch.armed};
@@ -170,7 +184,9 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   evidence.runs = std::move(walk.runs);
   evidence.live_pages = std::move(walk.live_pages);
   evidence.thread_stacks = space.thread_stacks(evidence.vmas);
-  evidence.inherited = space.inheritance().ranges();
+  Inheritance inheritance = space.inheritance();
+  for (const Range& range : walk.copied) inheritance.settle(range.start, range.end, ForkClass::copied);
+  evidence.inherited = inheritance.ranges();
   if (!evidence.inherited.empty()) evidence.ancestor_owned = space.ancestor_owned();
   evidence.has_liveness = walked.has_liveness;
   evidence.small_blocks = walked.small_blocks;
@@ -186,7 +202,6 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   take_off(account, walk.lost_shared_bytes, is_file_memory);
   add_not_looked_at(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
   account.estimated_from_s = seconds_since(settings_.origin_ns, std::max(process.walked_ns, process.attached_ns));
-  const auto& accounts = process.account->accounts;
   add_variance(process.walked_ns == 0 ? Account{} : accounts[process.walked_account], walk, account);
   std::ranges::stable_sort(account.slices, std::ranges::greater{}, &Slice::bytes);
   process.account->accounts.push_back(std::move(account));

@@ -27,9 +27,10 @@ Json reading_json(const CgroupReading& reading) {
 }  // namespace
 
 Json cgroup_json(const RecordingInfo& recording) {
-  if (!recording.cgroup) return {{"limit", nullptr}, {"usage_peak", nullptr}};
+  if (!recording.cgroup) return {{"limit", nullptr}, {"usage_peak", nullptr}, {"readings", Json::array()}};
   const CgroupAccount& group = *recording.cgroup;
-  Json json{{"limit", number(group.limit_bytes)}, {"usage_peak", number(group.peak_bytes)}};
+  Json json{
+      {"limit", number(group.limit_bytes)}, {"usage_peak", number(group.peak_bytes)}, {"readings", Json::array()}};
   if (group.version == 0) return json;  // all that old recordings tell
   const LimitEffect effect = limit_effect(group);
   json["version"] = group.version;
@@ -44,7 +45,6 @@ Json cgroup_json(const RecordingInfo& recording) {
   json["oom_kills"] = number(effect.oom_kills);
   json["fullest"] = effect.fullest == nullptr ? Json(nullptr) : reading_json(*effect.fullest);
   const std::size_t stride = group.readings.size() / kMostReadings + 1;
-  json["readings"] = Json::array();
   for (std::size_t i = 0; i < group.readings.size(); i += stride)
     json["readings"].push_back(reading_json(group.readings[i]));
   return json;

@@ -7,6 +7,7 @@
 
 #include "report/blame.h"
 #include "report/compare.h"
+#include "report/memory_figures.h"
 #include "report/series.h"
 
 namespace whyrss {
@@ -53,17 +54,11 @@ const ProcessAccount* largest_process(const RecordingAccount& recording) {
   return largest;
 }
 
-// A last walk may come a moment after what the process's own events call its end.
-bool alive(const ProcessAccount& process, double time_s) {
-  if (process.accounts.empty() || process.born_s > time_s) return false;
-  return !process.ended_s || std::max(*process.ended_s, process.accounts.back().time_s) >= time_s;
-}
-
 // The walks that tell the state of all processes at a time.
 std::vector<const Account*> states_at(const RecordingAccount& recording, double time_s) {
   std::vector<const Account*> states;
   for (const ProcessAccount& process : recording.processes) {
-    const Account* account = alive(process, time_s) ? last_at(process.accounts, time_s) : nullptr;
+    const Account* account = is_there(process, time_s) ? last_at(process.accounts, time_s) : nullptr;
     if (account != nullptr) states.push_back(account);
   }
   return states;

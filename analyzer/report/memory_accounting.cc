@@ -120,16 +120,16 @@ std::set<double> moments_in(const RecordingAccount& recording, Interval interval
   return moments;
 }
 
-// The one that `more(it, best so far)`; one that was read comes before one that is an estimate. Where there is none of
-// the state between two ends of processes, what comes nearest to that.
+// Of those with so much RSS the one that `more(it, best so far)`; one that was read comes before one that is an
+// estimate. Where there is none of the state between two ends of processes, what comes nearest to that.
 template <typename More>
 std::optional<AccountingMoment> best_moment(const RecordingAccount& recording, const std::set<double>& moments,
-                                            More more) {
+                                            std::int64_t least_rss, More more) {
   std::optional<AccountingMoment> best;
   for (const bool same_state : {true, false}) {
     for (const double time_s : moments) {
       auto moment = moment_at(recording, time_s, same_state);
-      if (!moment) continue;
+      if (!moment || moment->rss < least_rss) continue;
       if (!best || (moment->estimate == best->estimate ? more(*moment, *best) : best->estimate))
         best = std::move(moment);
     }
@@ -150,9 +150,12 @@ std::optional<AccountingMoment> fullest_moment(const RecordingAccount& recording
   for (const double time_s : moments) most = std::max(most, sums[time_s] = rss_sum_at(recording, time_s));
   const auto like = static_cast<std::int64_t>(kLikeShare * static_cast<double>(most));
   std::erase_if(moments, [&](double time_s) { return sums.at(time_s) < like; });
-  return best_moment(recording, moments, [](const AccountingMoment& moment, const AccountingMoment& best) {
+  const auto is_closer = [](const AccountingMoment& moment, const AccountingMoment& best) {
     return moment.spread_s < best.spread_s;
-  });
+  };
+  // What was read right after a poll may be smaller already.
+  auto fullest = best_moment(recording, moments, like, is_closer);
+  return fullest ? fullest : best_moment(recording, moments, 0, is_closer);
 }
 
 // How often memory counts that is there once.
@@ -205,7 +208,7 @@ void rss_double_counted(const View& view, std::vector<Verdict>& verdicts) {
   const AccountingView& accounting = view.family.accounting;
   if (view.recording->processes.size() < 2) return;
   const auto widest = best_moment(
-      *view.recording, moments_in(*view.recording, view.interval),
+      *view.recording, moments_in(*view.recording, view.interval), 0,
       [](const AccountingMoment& a, const AccountingMoment& b) { return counted_again(a) > counted_again(b); });
   if (!widest) return;
   const std::int64_t rss = widest->rss, pss = *widest->pss;

@@ -147,6 +147,16 @@ void put_in_order(KernelTotals& totals) {
 
 }  // namespace
 
+bool is_there(const ProcessAccount& process, double time_s) {
+  if (process.born_s > time_s) return false;
+  if (!process.ended_s) return true;
+  // A last look may come a moment after what the process's own events call its end.
+  const double looked_s = process.accounts.empty() ? 0 : process.accounts.back().time_s;
+  if (!process.left_s) return std::max(*process.ended_s, looked_s) >= time_s;
+  const double polled_s = process.polls.empty() ? 0 : process.polls.back().time_s;
+  return std::max({*process.left_s, looked_s, polled_s}) >= time_s;
+}
+
 bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes) {
   const std::int64_t noticeable = scaled(std::max(rss_bytes, other_bytes), kLikeShare);
   return std::abs(rss_bytes - other_bytes) <= std::max(kLikeBytes, noticeable);

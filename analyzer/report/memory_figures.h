@@ -15,6 +15,10 @@ struct MemoryFigures {
   bool estimate = false;
 };
 
+// Whether it was there at a time. Its end is noticed a little late: one that had begun to leave and that no poll or
+// look found after that is gone.
+bool is_there(const ProcessAccount& process, double time_s);
+
 // RSS has not moved noticeably between the two.
 bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes);
 

@@ -204,14 +204,10 @@ ProcessView process_view(const RecordingAccount& recording, const ProcessAccount
   return view;
 }
 
-bool alive(const ProcessAccount& process, double time_s) {
-  return process.born_s <= time_s && (!process.ended_s || *process.ended_s >= time_s);
-}
-
 std::int64_t family_rss(const RecordingAccount& recording, double time_s) {
   std::int64_t sum = 0;
   for (const ProcessAccount& process : recording.processes) {
-    const Account* account = alive(process, time_s) ? last_at(process.accounts, time_s) : nullptr;
+    const Account* account = is_there(process, time_s) ? last_at(process.accounts, time_s) : nullptr;
     if (account != nullptr) sum += account->rss_bytes;
   }
   return sum;
@@ -234,10 +230,10 @@ PssAt family_pss(const RecordingAccount& recording, double time_s, bool cautious
   std::vector<std::pair<const ProcessAccount*, PssAt>> counted;
   double last_read_s = 0, next_left_s = std::numeric_limits<double>::infinity();
   for (const ProcessAccount& process : recording.processes)
-    if (alive(process, time_s) && process.left_s && *process.left_s > time_s)
+    if (is_there(process, time_s) && process.left_s && *process.left_s > time_s)
       next_left_s = std::min(next_left_s, *process.left_s);
   for (const ProcessAccount& process : recording.processes) {
-    if (!alive(process, time_s) || process.accounts.empty()) continue;  // never walked: as in rss_sum
+    if (!is_there(process, time_s) || process.accounts.empty()) continue;  // never walked: as in rss_sum
     const PssAt& pss = counted.emplace_back(&process, pss_at(recording, process, time_s, next_left_s)).second;
     last_read_s = std::max(last_read_s, pss.read_s);
   }

@@ -50,6 +50,13 @@ class EstimatedWalkTest : public ::testing::Test {
                          {.rss_bytes = rss_bytes, .live_growth = live_growth, .samples_faults = samples});
   }
 
+  static std::int64_t exclusive_bytes(const EstimatedWalk& walk) {
+    std::int64_t bytes = 0;
+    for (const ResidentRun& run : walk.runs)
+      bytes += run.exclusive ? static_cast<std::int64_t>(run.end - run.start) : 0;
+    return bytes;
+  }
+
   // By who mapped or allocated it.
   std::map<StackId, std::int64_t> bytes_of(const EstimatedWalk& walk) {
     Evidence evidence;
@@ -88,6 +95,34 @@ TEST_F(EstimatedWalkTest, GrowthIsSharedOutByFaults) {
   EXPECT_NEAR(static_cast<double>(bytes.at(kFirst)), 20. * kMiB, 0.5 * kMiB);
   EXPECT_NEAR(static_cast<double>(bytes.at(kSecond)), 30. * kMiB, 0.5 * kMiB);
   EXPECT_NEAR(walk.bytes_per_sample, kPeriod * kPage, kPage);
+}
+
+// A copy takes the place of its original: what the process has alone grows, and its size does not.
+TEST_F(EstimatedWalkTest, CopiesOfSharedPagesAreToldBySampledWrites) {
+  walked_.runs.front().exclusive = false;
+  space_.touched().observe(
+      {.begin_ns = 150, .vmas = walked_.vmas, .runs = walked_.runs, .inherited = walked_.inherited});
+  touch_all(2 * kMiBPages, 6 * kMiBPages);
+  touch_all(20 * kMiBPages, 21 * kMiBPages);  // new pages, which copy nothing
+  const EstimatedWalk walk = estimate(11 * kMiB);
+  EXPECT_NEAR(static_cast<double>(exclusive_bytes(walk)), 5. * kMiB, 0.3 * kMiB);
+  std::uint64_t copied_bytes = 0;
+  for (const Range& range : walk.copied) copied_bytes += range.end - range.start;
+  EXPECT_NEAR(static_cast<double>(copied_bytes), 4. * kMiB, 0.3 * kMiB);
+  EXPECT_EQ(walk.copied_bytes_per_sample, kPeriod * kPage);
+  EXPECT_EQ(walk.open_anonymous_bytes, 0);
+}
+
+TEST_F(EstimatedWalkTest, NoMoreIsCopiedThanWasShared) {
+  walked_.runs = {{.start = page(0), .end = page(100), .exclusive = true},
+                  {.start = page(100), .end = page(110)},
+                  {.start = page(110), .end = page(120), .exclusive = true}};
+  space_.touched().observe(
+      {.begin_ns = 150, .vmas = walked_.vmas, .runs = walked_.runs, .inherited = walked_.inherited});
+  for (std::uint64_t number = 0; number < 110; number += 5) touch(number);
+  const EstimatedWalk walk = estimate(120 * static_cast<std::int64_t>(kPage));
+  EXPECT_EQ(walk.copied, (std::vector<Range>{{page(100), page(110)}}));
+  EXPECT_EQ(exclusive_bytes(walk), 120 * static_cast<std::int64_t>(kPage));
 }
 
 // The samples of one stand for the others, too.
@@ -229,6 +264,20 @@ TEST(MomentsBetweenWalks, WhatAWalkTellsIsLeftToIt) {
   const std::vector<WalkMoment> walks{{.begin_ns = 1, .end_ns = 2, .rss_pages = 100 * kMiBPages},
                                       {.begin_ns = 110'000'000, .end_ns = 115'000'000, .rss_pages = 200 * kMiBPages}};
   EXPECT_TRUE(moments_between_walks(polls_of({100, 200, 200, 200}), walks).empty());
+}
+
+// Who copies pages takes faults and does not grow.
+TEST(MomentsBetweenWalks, OfOneThatMayCopyFaultsCountToo) {
+  const std::vector<WalkMoment> walks{{.begin_ns = 1, .end_ns = 2, .rss_pages = 100 * kMiBPages}};
+  std::vector<trace::Poll> polls = polls_of({100, 100, 100, 100, 100, 100});
+  for (std::size_t i = 3; i < polls.size(); ++i) polls[i].minor_faults = 20 * kMiBPages;
+  EXPECT_TRUE(moments_between_walks(polls, walks).empty());
+  const auto moments = moments_between_walks(polls, walks, Copies::possible);
+  ASSERT_EQ(moments.size(), 1U);
+  EXPECT_EQ(moments.front().minor_faults, 20 * kMiBPages);
+  for (trace::Poll& poll : polls) poll.rss_pages += poll.minor_faults;
+  EXPECT_EQ(moments_between_walks(polls, walks, Copies::possible).size(), moments_between_walks(polls, walks).size())
+      << "new pages are no copies";
 }
 
 TEST(MomentsBetweenWalks, AreFewHoweverLongNobodyLooks) {

@@ -449,6 +449,18 @@ TEST(Accounting, TheTablesHoldTheSameFigures) {
   EXPECT_NE(processes.find("1 more     110.0  10.0 %"), std::string::npos) << processes;
 }
 
+// A look right after a poll finds one that has given its memory back since: polled together both were larger.
+TEST(Accounting, WhatWasReadWhenRssHadFallenIsNotThePeak) {
+  RecordingAccount recording = two_readers();
+  for (ProcessAccount& process : recording.processes) {
+    process.polls = {{.time_s = 0.9, .rss_bytes = 110 * kMiB, .shared_bytes = 90 * kMiB}};
+    process.totals = {literal::totals(0.1, 10, 5, 1), literal::totals(1.9, 110, 60, 20)};
+  }
+  recording.processes[0].totals.back() = literal::totals(1.91, 10, 9, 5);
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["rss_sum"], 220 * kMiB) << json;
+}
+
 TEST(Accounting, ReadingsThatLieApartAreNoMoment) {
   RecordingAccount recording = two_readers();
   recording.processes[1].totals = {literal::totals(9, 110, 65, 20)};

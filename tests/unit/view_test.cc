@@ -69,6 +69,21 @@ TEST(View, EndedProcessKeepsItsLastWalkButLeavesTheFamily) {
   EXPECT_EQ(view.family.pss.last, 600 * kMiB);
 }
 
+// Its end is noticed 20 ms later, when its parent, which had waited for it, leaves as well.
+TEST(View, WhoHadBegunToLeaveAndWasSeenNoMoreLeavesTheFamily) {
+  RecordingAccount recording = literal::quickstart();
+  ProcessAccount& child = recording.processes[1];
+  const double left_s = child.accounts.back().time_s, end_s = left_s + 0.03;
+  child.ended_s = left_s + 0.05;
+  child.polls = {{.time_s = left_s - 0.1, .rss_bytes = 134 * kMiB}};
+  const auto last_sum = [&] { return build_view(recording, {0, end_s}).family.rss_sum.last; };
+  const std::int64_t with_child = last_sum();
+  child.left_s = left_s;
+  EXPECT_EQ(last_sum(), with_child - 134 * kMiB);
+  child.polls.push_back({.time_s = end_s + 0.01, .rss_bytes = 134 * kMiB});  // takes its time to leave
+  EXPECT_EQ(last_sum(), with_child);
+}
+
 TEST(View, IntervalStartsFromTheWalkInForce) {
   const RecordingAccount recording = literal::quickstart();
   const View view = build_view(recording, {6, 9.81});
@@ -128,7 +143,7 @@ TEST(View, SiblingsThatEndTogetherCountOnceInThePss) {
                         literal::walk(4 + 0.01 * i, {{Cause::file_cache, 300, kEmptyStack, "/big", 0}})};
     process.totals = {literal::totals(1.01, 300, 100, 0), literal::totals(4.005 + 0.01 * i, 300, 300 / (3 - i), 0)};
     process.high_water_bytes = 300 * kMiB;
-    process.left_s = 4.005 + 0.01 * i;
+    process.teardown_s = process.left_s = 4.005 + 0.01 * i;
     process.ended_s = 4.1;  // when it was noticed
   }
   const View view = build_view(recording, whole_life(recording));
@@ -136,7 +151,7 @@ TEST(View, SiblingsThatEndTogetherCountOnceInThePss) {
   EXPECT_EQ(view.family.pss.last, 300 * kMiB);  // the last of them
   EXPECT_EQ(view.family.rss_sum.peak, 900 * kMiB);
   EXPECT_EQ(view.family.accounting.peak->pss, 300 * kMiB);
-  recording.processes[0].left_s.reset();  // it goes on beside the others
+  recording.processes[0].teardown_s = recording.processes[0].left_s = std::nullopt;  // it goes on beside the others
   recording.processes[0].ended_s.reset();
   EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.peak, 400 * kMiB);
 }
