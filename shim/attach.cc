@@ -28,6 +28,7 @@ namespace {
 
 constexpr std::size_t kPathBytes = 4096;
 constexpr std::size_t kCommandBytes = 4096;
+constexpr std::int64_t kTickNs = 10'000'000;  // of /proc/self/stat: USER_HZ is 100
 
 struct KnownAllocator {
   std::string_view part;
@@ -139,7 +140,7 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
   trace::Writer& writer = self.control->writer;
   writer.pool = self.pool;
   writer.pid = static_cast<std::uint32_t>(own_syscall(SYS_getpid));
-  writer.start_ticks = process_start_ticks();
+  writer.start_ticks = process_start_ticks() - static_cast<std::uint64_t>(trace::g_clock.boottime_ahead_ns / kTickNs);
   writer.is_exact = heap().exact;
   writer.slot = trace::claim_slot(writer.pool, writer.pid, writer.start_ticks);
   self.seed = process_seed();

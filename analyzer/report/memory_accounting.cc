@@ -138,8 +138,9 @@ std::optional<AccountingMoment> best_moment(const RecordingAccount& recording, c
   return best;
 }
 
-// When RSS summed was largest, by `most_s` or at a look. While processes leave one after the other each PSS is read
-// larger than the one before: of like moments the one counts whose readings lie closest together.
+// When RSS summed was largest, by `most_s` or at a look. Of like moments the one with noticeably more PSS counts, as
+// copies move no RSS. While processes leave one after the other each PSS is read a little larger than the one before:
+// then the one counts whose readings lie closest together.
 std::optional<AccountingMoment> fullest_moment(const RecordingAccount& recording, Interval interval,
                                                std::optional<double> most_s) {
   constexpr double kLikeShare = 0.98;
@@ -150,12 +151,13 @@ std::optional<AccountingMoment> fullest_moment(const RecordingAccount& recording
   for (const double time_s : moments) most = std::max(most, sums[time_s] = rss_sum_at(recording, time_s));
   const auto like = static_cast<std::int64_t>(kLikeShare * static_cast<double>(most));
   std::erase_if(moments, [&](double time_s) { return sums.at(time_s) < like; });
-  const auto is_closer = [](const AccountingMoment& moment, const AccountingMoment& best) {
+  const auto is_better = [](const AccountingMoment& moment, const AccountingMoment& best) {
+    if (!is_like(*moment.pss, *best.pss)) return *moment.pss > *best.pss;
     return moment.spread_s < best.spread_s;
   };
   // What was read right after a poll may be smaller already.
-  auto fullest = best_moment(recording, moments, like, is_closer);
-  return fullest ? fullest : best_moment(recording, moments, 0, is_closer);
+  auto fullest = best_moment(recording, moments, like, is_better);
+  return fullest ? fullest : best_moment(recording, moments, 0, is_better);
 }
 
 // How often memory counts that is there once.

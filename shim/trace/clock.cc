@@ -39,7 +39,7 @@ std::uint64_t slow_now_ns() noexcept {
     return frozen_ns;
   timespec now{};
   if (is_raw_error(own_syscall(SYS_clock_gettime, CLOCK_MONOTONIC, as_long(&now)))) return g_clock.base_ns;
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  return in_readers_time(now);
 }
 
 std::uint64_t slow_ticks() noexcept {
@@ -47,6 +47,12 @@ std::uint64_t slow_ticks() noexcept {
   if (g_clock.ticks_per_ns == 0) return ns;
   const auto since_ns = static_cast<double>(ns - std::min(ns, g_clock.base_ns));
   return g_clock.base_ticks + static_cast<std::uint64_t>(since_ns * g_clock.ticks_per_ns);
+}
+
+void follow_reader(const TimeOffsets& reader) noexcept {
+  const TimeOffsets own = own_time_offsets();
+  g_clock.ahead_ns = own.monotonic_ns - reader.monotonic_ns;
+  g_clock.boottime_ahead_ns = own.boottime_ns - reader.boottime_ns;
 }
 
 void use_vdso(ReadClock read) noexcept { g_clock.read.store(read, std::memory_order_relaxed); }

@@ -16,6 +16,7 @@
 #include <cstdint>
 
 #include "own_calls.h"
+#include "time_namespace.h"
 
 namespace whyrss::trace {
 
@@ -29,8 +30,14 @@ struct Clock {
   // base_ns where nobody can be asked.
   std::uint64_t base_ticks, base_ns;
   double ticks_per_ns;
+  // Of the reader's clocks, in another time namespace.
+  std::int64_t ahead_ns, boottime_ahead_ns;
 };
 extern constinit Clock g_clock;
+
+inline std::uint64_t in_readers_time(const timespec& now) noexcept {
+  return static_cast<std::uint64_t>(std::int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec - g_clock.ahead_ns);
+}
 
 // Where the vDSO cannot be asked.
 std::uint64_t slow_now_ns() noexcept;
@@ -41,7 +48,7 @@ inline std::uint64_t now_ns() noexcept {
   timespec now{};
   if (read == nullptr || read(CLOCK_MONOTONIC, &now) != 0) [[unlikely]]
     return slow_now_ns();
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+  return in_readers_time(now);
 }
 
 inline std::uint64_t ticks_now() noexcept {
@@ -53,6 +60,8 @@ inline bool does_clock_stand_still() noexcept {
   return g_clock.read.load(std::memory_order_relaxed) == nullptr && is_kernel_closed();
 }
 
+// Once per image and per fork child, before anything else of it is timed.
+void follow_reader(const TimeOffsets& reader) noexcept;
 // Once per image, where the counter may be read. `read`: of the vDSO.
 void use_vdso(ReadClock read) noexcept;
 // Once per image, before the first tick. `tsc`: the kernel's clock is the counter, so that all processors agree.

@@ -31,12 +31,13 @@
 #include <cstdint>
 #include <span>
 
+#include "time_namespace.h"
 #include "trace_format.h"
 
 namespace whyrss::trace {
 
 inline constexpr std::array<char, 8> kPoolMagic{'w', 'h', 'y', 'p', 'o', 'o', 'l', '\n'};
-inline constexpr std::uint32_t kPoolVersion = 1;
+inline constexpr std::uint32_t kPoolVersion = 2;
 inline constexpr std::uint32_t kChunkBytes = 16 * 1024;
 inline constexpr std::uint32_t kDefaultChunkCount = 1024;
 inline constexpr std::uint32_t kDefaultSlotCount = 1024;
@@ -76,6 +77,7 @@ struct alignas(4096) PoolHeader {
   // was forked: one message of 8 bytes, its start_ticks, with the descriptor. Ends with NUL; empty: none is wanted.
   std::array<char, 108> handover_path;
   std::uint32_t seccomp_filters;  // of the collector, which may do what is asked of the processes there
+  TimeOffsets reader_offsets;     // all times of the recording are those of its time namespace
 };
 
 enum class SlotState : std::uint32_t { free = 0, claimed = 1, live = 2 };

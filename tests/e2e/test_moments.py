@@ -10,27 +10,22 @@ sys.path.append(str(ROOT / "tests/moments"))
 from trials import jobs, table, trial  # noqa: E402
 from trials.figures import ABSENT, MIB, Line, Size, Told, Words, doubt_of  # noqa: E402
 
-# Jobs of which some figure is told wrongly in some runs, on a busy machine; to be emptied.
-KNOWN_WRONG = {"lazy-free", "phases", "pool-argument", "pool-global", "shared-readers", "workers-freed"}
+ATTEMPTS = 2  # how often a figure is off on a busy machine, tests/moments/run says; here none may always be
 
 
-def test_known_wrong_jobs_are_there():
-    assert KNOWN_WRONG <= {job.name for job in jobs.ALL}
-
-
-WRONG_TODAY = pytest.mark.xfail(reason="known to be told wrongly", strict=False, raises=AssertionError)
-
-
-@pytest.mark.parametrize("job", [pytest.param(job, id=job.name, marks=[WRONG_TODAY] if job.name in KNOWN_WRONG else [])
-                                 for job in jobs.ALL])
+@pytest.mark.parametrize("job", jobs.ALL, ids=lambda job: job.name)
 def test_figures_are_of_their_moment(whyrss, tmp_path, job):
     reason = jobs.cannot_run(job, whyrss.program)
     if reason:
         pytest.skip(reason)
-    found = trial.figures_of(job, whyrss.program, tmp_path / job.name)
-    assert found
-    wrong = [row for row in table.rows_of(job.name, [found]) if row.wrong]
-    assert not wrong, "\n" + "\n".join(table.lines_of(wrong))
+    wrong = []
+    for attempt in range(ATTEMPTS):
+        found = trial.figures_of(job, whyrss.program, tmp_path / f"{job.name}-{attempt}")
+        assert found
+        wrong = [row for row in table.rows_of(job.name, [found]) if row.wrong]
+        if not wrong:
+            return
+    pytest.fail("\n" + "\n".join(table.lines_of(wrong)))
 
 
 # The comparison itself

@@ -1,7 +1,10 @@
-"""Processes that know themselves by other numbers than the collector does."""
+"""Processes that know themselves by other numbers than the collector does, or have another time."""
+import subprocess
+
 import pytest
 
 from conftest import compiled
+from expected.report_reading import bytes_by_line, cause
 
 MIB = 1 << 20
 CANNOT = 77
@@ -19,3 +22,31 @@ def test_numbers_of_a_nested_namespace_are_nobody_elses_here(whyrss, recording, 
     assert report["recording"]["lost"]["events"] == 0
     assert [process["traced"] for process in report["processes"]] == ["full"] * 3
     assert max(process["rss"]["peak"] for process in report["processes"]) > 4 * MIB
+
+
+GROW = """
+import os, time
+kept = []
+for _ in range(32):
+    kept.append(bytearray(1 << 20))
+    time.sleep(0.01)
+print("kept", flush=True)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("ahead", ["100000", "-50"])
+@pytest.mark.parametrize("changed_by", [[], ["--fork"]], ids=["exec", "fork"])
+def test_the_clock_of_another_time_namespace(whyrss, recording, tmp_path, ahead, changed_by):
+    enter = ["unshare", "--time", *changed_by, "--monotonic", ahead, "--boottime", ahead]
+    if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no time namespaces for users here")
+    script = tmp_path / "grow.py"
+    script.write_text(GROW)
+    assert whyrss.record(recording, [*enter, "/usr/bin/python3", script]).stdout == "kept\n"
+    report = whyrss.finished_report(recording)
+    assert report["recording"]["lost"]["events"] == 0
+    assert report["interval"]["to_s"] < 30
+    (grown,) = [process for process in report["processes"] if process["rss"]["last"] > 32 * MIB]
+    assert grown["traced"] == "full" and grown["python"]
+    assert bytes_by_line(cause(grown, "heap_live")["sites"], "growth", ("grow.py", 5)) >= 30 * MIB

@@ -461,6 +461,17 @@ TEST(Accounting, WhatWasReadWhenRssHadFallenIsNotThePeak) {
   EXPECT_EQ(json["rss_sum"], 220 * kMiB) << json;
 }
 
+TEST(Accounting, OfMomentsWithTheSameRssTheOneWithMostPssIsThePeak) {
+  RecordingAccount recording = two_readers();
+  for (ProcessAccount& process : recording.processes) {
+    process.accounts.push_back(literal::walk(1.5, {{Cause::file_cache, 100}}));
+    process.totals = {literal::totals(1, 110, 65, 20), literal::totals(1.5, 109, 105, 100)};  // it copied meanwhile
+  }
+  recording.processes[1].totals.back().time_s = 1.51;
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["pss_sum"], 210 * kMiB) << json;
+}
+
 TEST(Accounting, ReadingsThatLieApartAreNoMoment) {
   RecordingAccount recording = two_readers();
   recording.processes[1].totals = {literal::totals(9, 110, 65, 20)};
