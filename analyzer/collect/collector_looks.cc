@@ -126,7 +126,8 @@ void Collector::read_plateaus(std::int64_t now_ns) {
   bool rests = false;
   for (auto& [key, followed] : followed_) {
     ProcessFollow& process = *followed.process;
-    if (is_looked_at(followed) && process.rollups().observe(process.poll_point())) rests |= read(process);
+    if (is_looked_at(followed) && process.rollups().observe(process.poll_point(), followed_.size() == 1))
+      rests |= read(process);
   }
   if (!rests || now_ns < next_company_ns_) return;
   for (auto& [key, followed] : followed_)

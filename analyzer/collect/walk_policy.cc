@@ -87,11 +87,11 @@ void ViewPolicy::looked(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t 
   rss_pages_ = rss_pages;
 }
 
-bool RollupPolicy::observe(const PollPoint& point) {
+bool RollupPolicy::observe(const PollPoint& point, bool alone) {
   // What it takes and gives back at one size is no movement, but may be copies of what it shares.
   const auto noticeable = [](const PollPoint& from) { return std::max(kMovePages, from.rss_pages / kMovePart); };
   if (resting_.time_ns == 0 || distance(point.rss_pages, resting_.rss_pages) > noticeable(resting_)) resting_ = point;
-  if (point.time_ns - resting_.time_ns < kRestNs) return false;
+  if (point.time_ns - resting_.time_ns < (alone ? kRestAloneNs : kRestNs)) return false;
   const std::uint64_t moved =
       std::max(distance(point.rss_pages, read_.rss_pages), distance(point.faults, read_.faults));
   return !has_read_ || (moved > noticeable(read_) && is_old(point.time_ns));

@@ -105,13 +105,15 @@ class RollupPolicy {
  public:
   static constexpr std::int64_t kGapNs = 400'000'000;
   static constexpr std::int64_t kRestNs = 150'000'000;
+  static constexpr std::int64_t kRestAloneNs = 1'000'000'000;
   static constexpr std::int64_t kCostsBetween = 50;  // 2 % of the time of the process at most
   static constexpr std::uint64_t kMovePages = 256;   // 1 MiB, or this part of what it had
   static constexpr std::uint64_t kMovePart = 50;
   static constexpr std::int64_t kPageCostNs = 27;  // until one was read
 
-  // `point` is the newest poll.
-  [[nodiscard]] bool observe(const PollPoint& point);
+  // `point` is the newest poll. `alone`: nobody else is followed who might share pages with it, so that looks tell its
+  // PSS as well, but for what it shares with strangers.
+  [[nodiscard]] bool observe(const PollPoint& point, bool alone = false);
   // Others have moved, and may share pages with it.
   [[nodiscard]] bool is_old(std::int64_t now_ns) const;
   void read(const PollPoint& point, std::int64_t cpu_ns);

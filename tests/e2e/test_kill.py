@@ -16,6 +16,7 @@ import pytest
 
 import frame_reader
 from conftest import PATIENCE_S, is_running, wait_until
+from expected.report_reading import cause
 
 TARGET = r"""
 import ctypes, os, sys, time
@@ -109,6 +110,23 @@ def test_target_killed(whyrss, job, events):
     report = whyrss.finished_report(job.recording)
     assert report["recording"]["exit"] == {"code": None, "signal": "SIGKILL", "oom_killed": False}
     assert child in [process["pid"] for process in report["processes"]]
+
+
+def test_target_stopped_and_then_killed(whyrss, job):
+    """A stopped process answers nobody, and is looked at as any other."""
+    job.tell("keep 32")
+    os.kill(job.target, signal.SIGSTOP)
+
+    def state():
+        return pathlib.Path(f"/proc/{job.target}/stat").read_text().rpartition(")")[2].split()[0]
+    wait_until(lambda: state() == "T", "it is stopped")
+
+    def held(report):
+        return cause(report["processes"][0], "heap_live")["rss"]["last"]
+    wait_until(lambda: held(whyrss.report(job.recording)) >= 32 << 20, "what it holds is known")
+    job.kill(job.target)
+    assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
+    assert held(whyrss.finished_report(job.recording)) >= 32 << 20
 
 
 def test_memory_of_a_killed_target(whyrss, job):

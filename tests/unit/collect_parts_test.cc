@@ -319,6 +319,16 @@ TEST(RollupPolicy, CopiesAtOneSizeAreMovementToo) {
   EXPECT_TRUE(policy.observe({.time_ns = 2000 * kMilli, .rss_pages = 10'000, .faults = 9000}));
 }
 
+TEST(RollupPolicy, OneThatIsAloneRestsLongerBefore) {
+  RollupPolicy policy;
+  policy.read({.time_ns = 1000 * kMilli, .rss_pages = 1000}, 100);
+  const auto moved_at = [](std::int64_t ms) { return PollPoint{.time_ns = ms * kMilli, .rss_pages = 50'000}; };
+  EXPECT_FALSE(policy.observe(moved_at(2000), true));
+  EXPECT_FALSE(policy.observe(moved_at(2900), true)) << "it may grow slowly";
+  EXPECT_TRUE(policy.observe(moved_at(2900))) << "others may share pages with it";
+  EXPECT_TRUE(policy.observe(moved_at(3000), true));
+}
+
 TEST(RollupPolicy, WhatCostsMuchIsReadRarely) {
   RollupPolicy policy;
   constexpr std::int64_t kCost = 200 * kMilli;
