@@ -7,7 +7,7 @@ import struct
 
 CHUNK_BYTES = 16 * 1024
 SLOT_BYTES, CHUNK_HEADER_BYTES, HEADER_BYTES = 128, 64, 4096
-MAGIC = b"whypool\n"
+MAGIC, POOL_VERSION = b"whypool\n", 2
 LARGE_BLOCK_BYTES = 32 * 1024
 SESSION = 0x1111111111111111
 NO_NATIVE_INDEX = 0xFFFF
@@ -54,8 +54,8 @@ def make_pool(path, chunk_count=4096, slot_count=64):
     with open(path, "wb+") as file:
         file.truncate(total)
         pool = mmap.mmap(file.fileno(), total)
-        struct.pack_into("<8s2I2Q4I5Q", pool, 0, MAGIC, 1, HEADER_BYTES, SESSION, SESSION, CHUNK_BYTES, chunk_count,
-                         slot_count, 0, HEADER_BYTES, headers, chunks, total, LARGE_BLOCK_BYTES)
+        struct.pack_into("<8s2I2Q4I5Q", pool, 0, MAGIC, POOL_VERSION, HEADER_BYTES, SESSION, SESSION, CHUNK_BYTES,
+                         chunk_count, slot_count, 0, HEADER_BYTES, headers, chunks, total, LARGE_BLOCK_BYTES)
         struct.pack_into("<Q", pool, 128, 1 << 32 | 1)  # free_head: the first chunk
         for index in range(chunk_count):
             following = index + 2 if index + 1 < chunk_count else 0

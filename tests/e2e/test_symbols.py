@@ -14,6 +14,7 @@ from conftest import PATIENCE_S, wait_until
 from expected.report_reading import cause
 
 BLOCK_BYTES = 48 << 20
+STORES_NAMES_S = 0.2  # of a recording of less than half of it the first report reads them
 LIBRARY = r"""
 #include <stdlib.h>
 #include <string.h>
@@ -101,6 +102,7 @@ def record(whyrss, recording, *command):
     """Records a program that keeps a block until its input ends."""
     with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", *command], stdin=subprocess.PIPE) as job:
         wait_until_seen(whyrss, recording)
+        time.sleep(STORES_NAMES_S)
         job.stdin.close()
         assert job.wait(PATIENCE_S) == 0
 
@@ -243,7 +245,7 @@ def test_a_copy_needs_no_programs(whyrss, recording, built, tmp_path):
 def test_names_are_stored_without_record(whyrss, recording, built, tmp_path):
     with subprocess.Popen([built.program], env=whyrss.env_only(recording), stdin=subprocess.PIPE) as job:
         wait_until_seen(whyrss, recording)
-        time.sleep(0.2)  # of a recording of less than 0.1 s the first report reads them
+        time.sleep(STORES_NAMES_S)
         job.stdin.close()
         assert job.wait(PATIENCE_S) == 0
     wait_until(names_file(recording).exists, "the collector has stored the names")
