@@ -24,8 +24,18 @@ constexpr std::int64_t kNoiseBytes = 1024 * 1024;
 constexpr std::int64_t kUnmovedBytes = 256 * 1024;
 
 // What says more is damaged.
-constexpr std::uint64_t kMostPages = std::uint64_t{1} << 40;
+constexpr std::uint64_t kMostPages = std::uint64_t{1} << 32;  // 16 TiB
 constexpr std::int64_t kMostLiveBytes = std::int64_t{1} << 56;
+
+bool is_credible(const std::vector<ResidentRun>& runs, std::uint64_t page_bytes) {
+  std::uint64_t pages = 0;
+  for (const ResidentRun& run : runs) {
+    const std::uint64_t more = (run.end - run.start) / page_bytes;
+    if (more > kMostPages - pages) return false;
+    pages += more;
+  }
+  return true;
+}
 
 bool is_private_memory(Cause cause) {
   return cause >= Cause::lazy_free && cause <= Cause::unknown && cause != Cause::fork_shared;
@@ -165,7 +175,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
     return;  // its faults were no copies
   if (!process.walked) process.walked = unwalked(process, since);
   const Evidence& walked = *process.walked;
-  if (!walked.traced) return;
+  if (!walked.traced || !is_credible(since.left, process.page_bytes)) return;
   const std::uint64_t page = process.page_bytes;
   const PolledState polled{
       .rss_bytes = rss_bytes,
