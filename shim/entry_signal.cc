@@ -213,18 +213,23 @@ WHYRSS_ENTRY int pthread_sigmask(int how, const sigset_t* set, sigset_t* previou
   return change_mask(real.pthread_sigmask, how, set, previous);
 }
 
-// The program set no alternate stack, and is told so, where the one in place is ours.
+// The program set no alternate stack, and is told so, where the one in place is ours. Its new one may be too small for
+// a signal of ours: none may come from the call on until that is known.
 WHYRSS_ENTRY int sigaltstack(const stack_t* next, stack_t* previous) noexcept {
   resolve_real();
   ThreadState& thread = thread_state();
   TouchThread* touch = thread.touch;
+  if (touch == nullptr) return real.sigaltstack(next, previous);
+  const int errno_before = errno;
+  const bool changes = next != nullptr && !is_borrowed_image();
+  if (changes) touch_pause(thread);
+  errno = errno_before;
   const int result = real.sigaltstack(next, previous);
-  if (result != 0 || touch == nullptr) return result;
-  if (previous != nullptr && is_own_stack(touch->signal_stack, previous->ss_sp))
-    *previous = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
-  if (next == nullptr || is_borrowed_image()) return result;
   const int saved_errno = errno;
-  touch_signal_stack_changed(thread, *next);
+  if (result == 0 && previous != nullptr && is_own_stack(touch->signal_stack, previous->ss_sp))
+    *previous = {.ss_sp = nullptr, .ss_flags = SS_DISABLE, .ss_size = 0};
+  if (result == 0 && changes) touch_signal_stack_changed(thread, *next);
+  if (changes) touch_resume(thread);
   errno = saved_errno;
   return result;
 }

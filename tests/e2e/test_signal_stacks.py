@@ -10,7 +10,7 @@ import pytest
 import pool_reader
 from conftest import PATIENCE_S, compiled
 
-GIVEN_AWAY = ["unmapped", "unmapped-by-syscall", "moved", "closed", "covered", "freed", "enlarged", "frame", "chain"]
+GIVEN_AWAY = ["unmapped", "unmapped-by-syscall", "moved", "closed", "covered", "freed", "enlarged", "frame", "chain", "tiny"]
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 // Alternate signal stacks, as programs and runtimes make them, and page faults afterwards: signal_stacks KIND
 //   small     8 KiB in a thread, as Rust's threads have
+//   tiny      2 KiB (MINSIGSTKSZ), too small for a signal beside which anything else happens; in fork children
 //   unmapped  given back with munmap, still set; moved: by mremap; closed: by mprotect; covered: by mmap(MAP_FIXED)
 //   freed     given back with free, whose memory then serves again; enlarged: with realloc
 //   frame     an array of a function that has returned
@@ -18,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kStackBytes = 8192, kPages = 300, kPage = 4096 };
+enum { kStackBytes = 8192, kTinyBytes = 2048, kPages = 300, kPage = 4096, kChildren = 20 };
 
 static void set_stack(void* memory, size_t size_bytes) {
   const stack_t stack = {.ss_sp = memory, .ss_size = size_bytes};
@@ -65,6 +66,24 @@ static void* in_thread(void* unused) {
   sigaltstack(&none, NULL);
   free(memory);
   return NULL;
+}
+
+// Each child takes its own faults around the call.
+static void tiny(void) {
+  int unharmed = 0;
+  for (int i = 0; i < kChildren; ++i) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const stack_t stack = {.ss_sp = malloc(kTinyBytes), .ss_size = kTinyBytes};
+      memset(stack.ss_sp, 0, kTinyBytes);
+      sigaltstack(&stack, NULL);  // some processors' registers need more: then it fails
+      _exit(touch_pages() == kPages ? 0 : 1);
+    }
+    int status = -1;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid) abort();
+    unharmed += status == 0;
+  }
+  printf("touched %d\n", unharmed * kPages);
 }
 
 static int is_filled(const unsigned char* memory, size_t size_bytes, unsigned char with) {
@@ -156,6 +175,10 @@ int main(int word_count, char** words) {
   }
   if (strcmp(kind, "chain") == 0) {
     chain();
+    return 0;
+  }
+  if (strcmp(kind, "tiny") == 0) {
+    tiny();
     return 0;
   }
   void* memory = map_stack();
