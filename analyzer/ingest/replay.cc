@@ -162,7 +162,11 @@ void Replay::run() {
     if (process->damaged_walks > 0)
       process->account->notes.push_back(fmt::format("{} page walks are damaged", process->damaged_walks));
     process->account->unseen_s = unseen_s(*process);
-    process->account->high_water_at_least = process->account->unseen_s != 0 || !process->account->teardown_s;
+    // exec begins a new mark.
+    const bool ran_exec =
+        std::ranges::find(process->records, RecordKind::exec, &EventRecord::kind) != process->records.end();
+    process->account->high_water_at_least =
+        process->account->unseen_s != 0 || !process->account->teardown_s || ran_exec;
     std::ranges::stable_sort(process->account->copies, {}, &CowSlice::time_s);
     std::ranges::stable_sort(process->account->sharing, {}, &SharingChange::time_s);
   }

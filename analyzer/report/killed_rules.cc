@@ -164,7 +164,10 @@ void compare_sums(const View& view, Verdict& verdict) {
   const std::int64_t rss_sum = view.family.accounting.rss_sum;
   const auto& pss = view.family.pss.peak;
   verdict.bytes = rss_sum;
-  verdict.why += fmt::format(" RSS added over the processes was {} at most", size_text(rss_sum));
+  const bool may_be_more = std::ranges::any_of(
+      view.recording->processes, [](const ProcessAccount& process) { return process.high_water_at_least; });
+  verdict.why += fmt::format(" RSS added over the processes was {}{}", size_text(rss_sum),
+                             may_be_more ? " or more at its peak" : " at most");
   if (pss) verdict.why += fmt::format(", what they really had together (PSS) {}", size_text(*pss));
   verdict.why += ".";
   verdict.advice = "Compare both with the limit of the job.";

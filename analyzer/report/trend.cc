@@ -54,6 +54,22 @@ std::optional<double> flat_since(const Looks& looks, std::int64_t growth) {
   return looks.size() - first < 2 ? std::nullopt : std::optional(looks[first].time_s);
 }
 
+// A sum may be flat while one line takes the place of another: the line that has most of it must have been there.
+std::optional<double> flat_with_largest_line(const CauseSeries& series, std::int64_t growth) {
+  auto since_s = flat_since(series.whole.looks(), growth);
+  for (const LineSeries& line : series.lines) {
+    const std::int64_t last = line.series.last();
+    if (!since_s || 2 * last < growth) continue;
+    const auto least = last - static_cast<std::int64_t>(kFlatShare * static_cast<double>(growth));
+    const Looks& looks = line.series.looks();
+    std::size_t first = looks.size();
+    while (first > 0 && looks[first - 1].bytes >= least) --first;
+    if (looks.size() - first < 2) return std::nullopt;
+    since_s = std::max(*since_s, looks[first].time_s);
+  }
+  return since_s;
+}
+
 std::int64_t grown_since(const MemorySeries& series, double time_s) { return series.last() - series.kept_from(time_s); }
 
 // Whether it kept growing through all of `span`, by more than noise.
@@ -149,7 +165,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   const std::int64_t growth = cause.rss.growth();
   if (growth <= 0) return trend;
   const bool long_enough = trend.span_s >= kTrendSpanS;
-  const auto flat_s = flat_since(looks, growth);
+  const auto flat_s = flat_with_largest_line(series, growth);
   const auto climb = climb_of(series.whole, span, flat_s);
   trend.falls = count_falls(looks, growth / 2);
   if (trend.falls >= 2 && risen(series.whole, span) < growth / 2) {

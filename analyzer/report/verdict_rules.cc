@@ -149,26 +149,45 @@ std::int64_t gone_bytes(const ProcessView& process, const CauseView& cause) {
   return std::min(gone, at_peak - std::max(first, last));
 }
 
+Verdict unseen_peak(const ProcessView& process, std::int64_t gone) {
+  Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
+  verdict.headline = fmt::format("{} more at the peak (RSS {}) than at the end, of a cause that nobody saw",
+                                 size_text(gone), size_text(process.rss.peak));
+  verdict.why =
+      "The kernel's mark of the peak, or a poll of RSS, tells its size. It came and went between looks, and no event "
+      "explains it.";
+  verdict.advice = "If the peak is the trouble: look more often (`record --overhead 10`), or take a snapshot there.";
+  verdict.evidence["cause"] = info(Cause::not_looked_at).slug;
+  return verdict;
+}
+
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
+    const CauseView* unknown_part = process.find(Cause::not_looked_at);
+    const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
     for (const CauseView& cause : process.causes) {
       const std::int64_t left = gone_bytes(process, cause), gone = cause.at_peak - cause.rss.last;
       const bool large = left >= kNamedGrowthBytes &&
                          static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
       // Of lazy_free nobody held any, and under a limit it would not have been there.
-      const bool told = cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss ||
-                        cause.cause == Cause::lazy_free || cause.cause == Cause::not_looked_at;
+      const bool told =
+          cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
       if (!large || told) continue;
+      if (cause.cause == Cause::not_looked_at) {
+        verdicts.push_back(unseen_peak(process, gone));
+        continue;
+      }
       std::vector<SiteView> shrunk = cause.sites;
       for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(shrunk));
       const bool received = cause.cause == Cause::heap_live && mostly_received(view.recording->stacks, shrunk, gone);
       Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
       verdict.headline =
-          fmt::format("{} {} more at the peak (RSS {}) than at the end{}", size_text(gone), info(cause.cause).title,
-                      size_text(process.rss.peak), kept_where(lines, gone, received ? "received" : "made"));
+          fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}", unseen >= gone / 20 ? "at least " : "",
+                      size_text(gone), info(cause.cause).title, size_text(process.rss.peak),
+                      kept_where(lines, gone, received ? "received" : "made"));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (!dominates(left, gone))
         verdict.why = fmt::format(

@@ -147,6 +147,16 @@ TEST(SlowGrowth, WhatTakesThePlaceOfOtherDataIsNoWarning) {
   EXPECT_FALSE(contains(verdict.advice, "No leak"));
 }
 
+// The sum is flat all the time, the line that the headline names is not.
+TEST(SlowGrowth, ALineThatTookThePlaceOfAnotherIsFlatSinceThen) {
+  const Lines lines;
+  const Course goes = [](double time_s) { return time_s < 20 ? loads(150)(time_s) : 0.0; };
+  const Course comes = [](double time_s) { return time_s < 20 ? 0.0 : 150.0; };
+  const std::string text = told(lines, {.duration_s = 70, .load = goes, .leak = comes});
+  EXPECT_TRUE(contains(text, "a.py:5 in leak")) << text;
+  EXPECT_FALSE(contains(text, "flat since 2.0 s")) << text;
+}
+
 TEST(SlowGrowth, WhatFillsAndStopsIsFlat) {
   const Lines lines;
   const Course fills = [](double time_s) { return std::min(30.0, grows(1)(time_s)); };
