@@ -56,6 +56,22 @@ std::uint64_t looks_missed(const ProcessAccount& account) {
   return found == account.counters.end() ? 0 : static_cast<std::uint64_t>(std::max<std::int64_t>(found->second, 0));
 }
 
+// What a process took since it was polled last is known of those that the kernel killed for lack of memory.
+std::optional<trace::Poll> size_at_kill(const PageFrames& pages, int pid) {
+  constexpr std::int64_t kPageBytes = 4096;
+  const auto kill = std::ranges::find(pages.oom_kills, pid, &OomKill::pid);
+  if (kill == pages.oom_kills.end() || !pages.ended_ns) return std::nullopt;
+  const auto pages_of = [](std::int64_t bytes) {
+    return static_cast<std::uint64_t>(std::clamp<std::int64_t>(bytes, 0, std::int64_t{1} << 44) / kPageBytes);
+  };
+  const std::uint64_t shared = pages_of(kill->file_bytes) + pages_of(kill->shmem_bytes);
+  return trace::Poll{.time_ns = *pages.ended_ns,
+                     .rss_pages = pages_of(kill->anon_bytes) + shared,
+                     .shared_pages = shared,
+                     .minor_faults = 0,
+                     .major_faults = 0};
+}
+
 }  // namespace
 
 RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique_ptr<ProcessInput>>& inputs) {
@@ -83,7 +99,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     for (OomKill& kill : pages.oom_kills) recording.info.oom_kills.push_back(std::move(kill));
     dropped_records.push_back(std::max(pages.dropped_records, input.dropped_records));
     last_ns = std::max(last_ns, pages.last_ns);
-    replay.add(input, account);
+    replay.add(input, account, size_at_kill(pages, account.pid));
     const auto first_event_ns = replay.first_event_ns(i);
     const std::uint64_t born_ns = std::min(pages.born_ns.value_or(UINT64_MAX), first_event_ns.value_or(UINT64_MAX));
     if (born_ns != UINT64_MAX) account.born_s = std::max(0.0, seconds_since(origin_ns, born_ns));

@@ -21,7 +21,7 @@ using trace::RecordKind;
 Replay::Replay(ReplaySettings settings, StackTable& stacks) : settings_(std::move(settings)), stacks_(stacks) {}
 Replay::~Replay() = default;
 
-void Replay::add(ProcessInput& input, ProcessAccount& account) {
+void Replay::add(ProcessInput& input, ProcessAccount& account, const std::optional<trace::Poll>& at_kill) {
   auto process = std::make_unique<Process>();
   process->input = &input;
   process->account = &account;
@@ -48,6 +48,14 @@ void Replay::add(ProcessInput& input, ProcessAccount& account) {
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
   std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
   std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
+  if (at_kill && (process->polls.empty() || process->polls.back().time_ns < at_kill->time_ns)) {
+    trace::Poll last = process->polls.empty() ? trace::Poll{} : process->polls.back();
+    last.time_ns = at_kill->time_ns;
+    last.rss_pages = at_kill->rss_pages;
+    last.shared_pages = at_kill->shared_pages;
+    process->polls.push_back(last);
+    process->killed_ns = last.time_ns;
+  }
   std::ranges::stable_sort(process->live_polls, {}, &trace::LivePoll::time_ns);
   load_records(*process);
   find_teardown(*process);

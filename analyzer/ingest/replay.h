@@ -35,7 +35,8 @@ class Replay {
   ~Replay();
 
   // `input` must outlive the replay; `account` gets accounts, copies, notes and names.
-  void add(ProcessInput& input, ProcessAccount& account);
+  // `at_kill`: how large the process was when the kernel killed it, by the kernel's log; its faults are not known.
+  void add(ProcessInput& input, ProcessAccount& account, const std::optional<trace::Poll>& at_kill = std::nullopt);
 
   void run();
 

@@ -180,7 +180,8 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   const PolledState polled{
       .rss_bytes = rss_bytes,
       .shared_bytes = static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages) * page),
-      .live_growth = live_growth(process, poll.time_ns),
+      // What was live when it was killed nobody polled.
+      .live_growth = poll.time_ns == process.killed_ns ? std::nullopt : live_growth(process, poll.time_ns),
       .samples_faults = process.account->touch.armed};
   std::vector<NewMapping> mapped;
   for (const auto& [start, interval] : process.mapped_since.intervals())

@@ -59,6 +59,7 @@ struct Replay::Process {
   std::shared_ptr<Family> family;  // nullptr: none
   PageSharing::Member member = 0;
   std::vector<trace::Poll> polls;           // by time
+  std::uint64_t killed_ns = 0;              // of the last one, where the kernel's log tells it instead of a poll
   std::vector<trace::LivePoll> live_polls;  // by time
   std::vector<trace::Poll> moments;         // of them those at which an account is estimated
   std::size_t next_moment = 0;

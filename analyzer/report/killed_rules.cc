@@ -23,7 +23,7 @@ const ProcessAccount* find_process(const RecordingAccount& recording, int pid) {
 // What is known of a kill: when and whose.
 struct Death {
   int pid = 0;
-  double time_s = 0;
+  double time_s = 0, seen_s = 0;
   bool at_limit = true;
   std::optional<std::int64_t> limit_bytes;
 };
@@ -31,7 +31,7 @@ struct Death {
 Death death_of(const RecordingAccount& recording) {
   Death death;
   death.pid = recording.processes.front().pid;
-  death.time_s = recording.processes.front().ended_s.value_or(recording.info.duration_s);
+  death.time_s = death.seen_s = recording.processes.front().ended_s.value_or(recording.info.duration_s);
   if (!recording.info.oom_kills.empty()) {
     const OomKill& kill = recording.info.oom_kills.front();
     death.pid = kill.pid;
@@ -39,6 +39,7 @@ Death death_of(const RecordingAccount& recording) {
     // The log's clock differs a little, and the end is seen a little later.
     const ProcessAccount* victim = find_process(recording, kill.pid);
     death.time_s = victim != nullptr && victim->ended_s ? std::min(kill.time_s, *victim->ended_s) : kill.time_s;
+    death.seen_s = victim != nullptr ? victim->ended_s.value_or(death.time_s) : death.time_s;
   }
   if (recording.info.cgroup && death.at_limit) death.limit_bytes = recording.info.cgroup->limit_bytes;
   return death;
@@ -91,6 +92,22 @@ std::string who_text(const View& view, const Death& death) {
   if (death.pid != view.recording->processes.front().pid)
     return fmt::format("pid {} was killed by the kernel", death.pid);
   return info.oom_kill_probable ? "probably killed by the kernel" : "killed by the kernel";
+}
+
+// By the kernel's log: how much of what the victim held nobody had seen. A job may fill its limit between two looks.
+std::int64_t unseen_bytes(const View& view, const Death& death) {
+  constexpr double kLeastPart = 0.1;
+  const auto process =
+      std::ranges::find_if(view.processes, [&](const ProcessView& one) { return one.account->pid == death.pid; });
+  for (const OomKill& kill : view.recording->info.oom_kills) {
+    if (kill.pid != death.pid) continue;
+    const std::int64_t held = kill.anon_bytes + kill.shmem_bytes + kill.file_bytes;
+    const std::int64_t unseen = held - (process == view.processes.end() ? 0 : process->rss.last);
+    const bool much =
+        unseen >= kNamedGrowthBytes && static_cast<double>(unseen) >= kLeastPart * static_cast<double>(held);
+    return much ? unseen : 0;
+  }
+  return 0;
 }
 
 nlohmann::ordered_json victims_json(const RecordingInfo& info) {
@@ -190,7 +207,7 @@ void oom_killed(const View& view, std::vector<Verdict>& verdicts) {
   }
   const Death death = death_of(*view.recording);
   if (is_about_before(view, death.time_s)) return;
-  const LastMinute minute = last_minute(view, death.time_s);
+  const LastMinute minute = last_minute(view, death.time_s, death.seen_s);
   Verdict verdict{.id = "oom-killed", .severity = Severity::problem, .pid = death.pid};
   verdict.bytes = minute.before != nullptr ? held_bytes(*minute.before) : 0;
   verdict.headline = fmt::format("{} {}", who_text(view, death), place_text(death));
@@ -206,10 +223,13 @@ void oom_killed(const View& view, std::vector<Verdict>& verdicts) {
   } else if (most != nullptr) {
     verdict.headline += fmt::format(", held most by {}", holder_text(*most));
   }
-  verdict.why = kernel_sentence(info) + held_sentence(minute) + grown_sentence(minute);
+  const std::int64_t unseen = unseen_bytes(view, death);
+  if (unseen > 0) verdict.headline += fmt::format("; {} of it came too fast to be looked at", size_text(unseen));
+  verdict.why = kernel_sentence(info) + held_sentence(minute) + (unseen > 0 ? "" : grown_sentence(minute));
   if (info.cgroup && info.cgroup->kills_all) verdict.why += " The group is killed as a whole (memory.oom.group).";
   verdict.evidence["at_limit"] = death.at_limit;
   verdict.evidence["certain"] = !info.oom_kill_probable;
+  verdict.evidence["unseen_bytes"] = unseen;
   verdict.evidence["limit_bytes"] =
       death.limit_bytes ? nlohmann::ordered_json(*death.limit_bytes) : nlohmann::ordered_json();
   verdict.evidence["killed"] = victims_json(info);
@@ -224,7 +244,7 @@ void killed_from_outside(const View& view, std::vector<Verdict>& verdicts) {
   const ProcessAccount& main = view.recording->processes.front();
   const double end_s = main.ended_s.value_or(info.duration_s);
   if (is_about_before(view, end_s)) return;
-  const LastMinute minute = last_minute(view, end_s);
+  const LastMinute minute = last_minute(view, end_s, end_s);
   Verdict verdict{.id = "killed", .severity = Severity::warning, .pid = main.pid};
   if (info.end_unseen)
     tell_unseen_end(info, verdict);

@@ -17,10 +17,10 @@ constexpr std::size_t kNamed = 3;
 
 }  // namespace
 
-LastMinute last_minute(const View& view, double end_s) {
+LastMinute last_minute(const View& view, double end_s, double seen_s) {
   LastMinute minute;
   minute.from_s = std::max(0.0, end_s - kMinuteS);
-  minute.to_s = std::max(0.0, end_s);
+  minute.to_s = std::max(0.0, std::clamp(seen_s, end_s, end_s + kApartS));
   const View then = build_view(*view.recording, {.from_s = minute.from_s, .to_s = minute.to_s});
   minute.held = holders_at_end(then);
   minute.grown = holders_by_growth(then);

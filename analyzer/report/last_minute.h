@@ -19,8 +19,9 @@ struct LastMinute {
   std::int64_t lazy_free_bytes = 0;       // of its anonymous memory: given up with MADV_FREE
 };
 
-// The minute before `end_s`, or all of a shorter run.
-LastMinute last_minute(const View& view, double end_s);
+// The minute before `end_s`, or all of a shorter run. `seen_s`: when the end was noticed, up to which processes are
+// told.
+LastMinute last_minute(const View& view, double end_s, double seen_s);
 
 // Sentences, each with a blank before it; "" where nothing is known.
 std::string held_sentence(const LastMinute& minute);

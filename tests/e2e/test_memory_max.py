@@ -36,6 +36,13 @@ for _ in range(int(sys.argv[1])):
 print("kept", flush=True)
 """
 
+# Takes all at once.
+FILL = r"""
+kept = []
+while True:
+    kept.append(bytearray(b"x") * (1 << 20))  # fills
+"""
+
 # Reads a file through mmap that is not in the page cache.
 SCAN = r"""
 import mmap, os, sys
@@ -187,6 +194,19 @@ def test_killed_at_the_limit(whyrss, recording, start, tmp_path):
     assert group["limit"] == 96 * MIB
     assert group["oom_kills"] == 1
     assert not verdicts(report, "limit-reclaimed")
+
+
+def test_killed_before_anybody_could_look(whyrss, recording, start):
+    """The kernel's log says how large it was, and its own events what it had allocated."""
+    status, _, _ = start("96MiB", FILL).end()
+    assert status == -signal.SIGKILL
+    report = whyrss.finished_report(recording)
+    if not kernel_log_is_readable(report):
+        pytest.skip("the kernel's log cannot be read here")
+    verdict = report["verdicts"][0]
+    assert f"live heap (<string>:{line_of(FILL, 'fills')}" in verdict["headline"]
+    assert verdict["evidence"]["held_by"][0]["bytes"] >= 80 * MIB
+    assert report["processes"][0]["rss"]["last"] >= 88 * MIB
 
 
 @pytest.fixture
