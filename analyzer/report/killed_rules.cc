@@ -224,7 +224,7 @@ void oom_killed(const View& view, std::vector<Verdict>& verdicts) {
     verdict.headline += fmt::format(", held most by {}", holder_text(*most));
   }
   const std::int64_t unseen = unseen_bytes(view, death);
-  if (unseen > 0) verdict.headline += fmt::format("; {} of it came too fast to be looked at", size_text(unseen));
+  if (unseen > 0) verdict.headline += fmt::format("; {} of it was not looked at", size_text(unseen));
   verdict.why = kernel_sentence(info) + held_sentence(minute) + (unseen > 0 ? "" : grown_sentence(minute));
   if (info.cgroup && info.cgroup->kills_all) verdict.why += " The group is killed as a whole (memory.oom.group).";
   verdict.evidence["at_limit"] = death.at_limit;

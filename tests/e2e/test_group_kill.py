@@ -128,8 +128,10 @@ def check_who_held_what(verdict):
     assert evidence["grown_in_last_minute"][0]["bytes"] > 0
     for text in ("held most by", "limit", "256 MiB"):
         assert text in verdict["headline"]
-    for text in (" the group held ", " the group grew by "):
-        assert text in verdict["why"]
+    assert " the group held " in verdict["why"]
+    # How it grew until its end is told only where that was seen.
+    assert (" the group grew by " in verdict["why"]) == (verdict["evidence"].get("unseen_bytes", 0) == 0)
+    assert ("was not looked at" in verdict["headline"]) == (verdict["evidence"].get("unseen_bytes", 0) > 0)
 
 
 def test_with_the_collector_beside(whyrss, recording, start, shared_group):

@@ -166,7 +166,7 @@ TEST(LimitVerdict, BeganAndTookAllAtOnce) {
   recording.processes[0].ended_s = 0.07;
   recording.info.oom_kills = oom_kills({{1'060'000'000, kKilled}}, 1'000'000'000);
   EXPECT_EQ(verdicts_of(recording).front().headline,
-            "killed by the kernel at the memory limit of 128 MiB; 70 MiB of it came too fast to be looked at");
+            "killed by the kernel at the memory limit of 128 MiB; 70 MiB of it was not looked at");
 }
 
 // Next to nothing of the limit did not fill it.
