@@ -49,7 +49,7 @@ void Replay::leave_out_cut_off_look(Process& process) const {
       tells_live_pages(process.liveness_frames, last.time_ns))
     return;
   const auto header = read_walk_header(last.payload);
-  if (header && !process.polls.empty()) {  // its size is known
+  if (header && !process.polls.empty() && process.polls.back().time_ns < last.time_ns) {  // its size is known
     trace::Poll poll = process.polls.back();
     poll.time_ns = last.time_ns;
     poll.rss_pages = header->statm_after_pages;

@@ -48,6 +48,11 @@ void Replay::add(ProcessInput& input, ProcessAccount& account, const std::option
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
   std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
   std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
+  std::ranges::stable_sort(process->live_polls, {}, &trace::LivePoll::time_ns);
+  load_records(*process);
+  find_teardown(*process);
+  leave_out_teardown(*process);
+  leave_out_cut_off_look(*process);
   if (at_kill && (process->polls.empty() || process->polls.back().time_ns < at_kill->time_ns)) {
     trace::Poll last = process->polls.empty() ? trace::Poll{} : process->polls.back();
     last.time_ns = at_kill->time_ns;
@@ -56,11 +61,6 @@ void Replay::add(ProcessInput& input, ProcessAccount& account, const std::option
     process->polls.push_back(last);
     process->killed_ns = last.time_ns;
   }
-  std::ranges::stable_sort(process->live_polls, {}, &trace::LivePoll::time_ns);
-  load_records(*process);
-  find_teardown(*process);
-  leave_out_teardown(*process);
-  leave_out_cut_off_look(*process);
   if (const auto time_ns = teardown_ns(*process)) account.teardown_s = seconds_since(settings_.origin_ns, *time_ns);
   find_moments(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
