@@ -220,10 +220,8 @@ WHYRSS_ENTRY int sigaltstack(const stack_t* next, stack_t* previous) noexcept {
   ThreadState& thread = thread_state();
   TouchThread* touch = thread.touch;
   if (touch == nullptr) return real.sigaltstack(next, previous);
-  const int errno_before = errno;
   const bool changes = next != nullptr && !is_borrowed_image();
   if (changes) touch_pause(thread);
-  errno = errno_before;
   const int result = real.sigaltstack(next, previous);
   const int saved_errno = errno;
   if (result == 0 && previous != nullptr && is_own_stack(touch->signal_stack, previous->ss_sp))

@@ -309,11 +309,11 @@ SinceWalk TouchedPages::since_walk() const {
     });
     if (left.start < left.end) since.left.push_back(left);
   }
+  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
   RangeCursor left(since.left);
-  samples_.visit_within(0, std::numeric_limits<std::uint64_t>::max(), [&](const TouchSample& sample) {
+  samples_.visit_within(0, kEver, [&](const TouchSample& sample) {
     if (sample.extent == TouchExtent::unsettled && left.at(sample.page) == nullptr) since.touched.push_back(sample);
   });
-  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
   since.written = copy_candidates(0, kEver, last_begin_ns_, kEver);
   for (const auto& [start, interval] : kernel_.intervals()) {
     if (interval.value.part >= 0) continue;

@@ -156,15 +156,10 @@ ArenaPages find_arena_pages(std::vector<LivenessPages>& ranges) {
   return found;
 }
 
-Liveness nothing_of(const PageWalk& walk) {
+Liveness nothing_of(const PageWalk& walk, std::uint32_t flags) {
   Liveness liveness;
   liveness.header.walk_end_ns = walk.header.end_ns;
-  return liveness;
-}
-
-Liveness not_readable(const PageWalk& walk) {
-  Liveness liveness = nothing_of(walk);
-  liveness.header.flags = LivenessFlags::not_readable;
+  liveness.header.flags = flags;
   return liveness;
 }
 
@@ -173,12 +168,9 @@ Liveness not_readable(const PageWalk& walk) {
 Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk,
                        PoolReader& pool_reader, PoolReader::Extent extent) {
   const auto table = memory.read<trace::LivenessTable>(table_address);
-  if (!table) return not_readable(walk);
-  Liveness liveness = nothing_of(walk);
-  if (table->magic != trace::kLivenessMagic) {
-    liveness.header.flags = LivenessFlags::no_table;
-    return liveness;
-  }
+  if (!table) return nothing_of(walk, LivenessFlags::not_readable);
+  if (table->magic != trace::kLivenessMagic) return nothing_of(walk, LivenessFlags::no_table);
+  Liveness liveness = nothing_of(walk, 0);
   const std::vector<Span> resident = resident_anonymous(walk);
   for (const Counters& counters : TableReader(memory, resident).read(table->directory)) {
     sum_up(counters.values, liveness.header);
@@ -194,7 +186,7 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
     liveness.pools = std::move(pools.used);
   }
   // Of a process that was killed meanwhile some part was read, nobody knows which.
-  if (!memory.read<trace::LivenessTable>(table_address)) return not_readable(walk);
+  if (!memory.read<trace::LivenessTable>(table_address)) return nothing_of(walk, LivenessFlags::not_readable);
   return liveness;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "report/format.h"
@@ -43,29 +44,26 @@ std::int64_t risen(const MemorySeries& series, Span span) {
   return series.lowest(span.at(2. / 3), span.to_s) - series.lowest(span.from_s, span.at(1. / 3));
 }
 
-// The first of the looks from which on it has not grown; for a moment it may have been more (a table that was copied to
-// a larger one).
-std::optional<double> flat_since(const Looks& looks, std::int64_t growth) {
-  constexpr double kMomentShare = 0.25;
-  const auto share = [&](double part) { return static_cast<std::int64_t>(part * static_cast<double>(growth)); };
-  const std::int64_t last = looks.back().bytes, least = last - share(kFlatShare), most = last + share(kMomentShare);
-  std::size_t first = looks.size() - 1;
+// The first of the looks from which on all lie between the two.
+std::optional<double> within_since(const Looks& looks, std::int64_t least, std::int64_t most) {
+  std::size_t first = looks.size();
   while (first > 0 && looks[first - 1].bytes >= least && looks[first - 1].bytes <= most) --first;
   return looks.size() - first < 2 ? std::nullopt : std::optional(looks[first].time_s);
 }
 
-// A sum may be flat while one line takes the place of another: the line that has most of it must have been there.
-std::optional<double> flat_with_largest_line(const CauseSeries& series, std::int64_t growth) {
-  auto since_s = flat_since(series.whole.looks(), growth);
+// From when on it has not grown; for a moment it may have been more (a table that was copied to a larger one). A sum
+// may be flat while one line takes the place of another: the line that has most of it must have been there.
+std::optional<double> flat_since(const CauseSeries& series, std::int64_t growth) {
+  constexpr double kMomentShare = 0.25;
+  const auto share = [&](double part) { return static_cast<std::int64_t>(part * static_cast<double>(growth)); };
+  const std::int64_t last = series.whole.last();
+  auto since_s = within_since(series.whole.looks(), last - share(kFlatShare), last + share(kMomentShare));
   for (const LineSeries& line : series.lines) {
-    const std::int64_t last = line.series.last();
-    if (!since_s || 2 * last < growth) continue;
-    const auto least = last - static_cast<std::int64_t>(kFlatShare * static_cast<double>(growth));
-    const Looks& looks = line.series.looks();
-    std::size_t first = looks.size();
-    while (first > 0 && looks[first - 1].bytes >= least) --first;
-    if (looks.size() - first < 2) return std::nullopt;
-    since_s = std::max(*since_s, looks[first].time_s);
+    const std::int64_t kept = line.series.last();
+    if (!since_s || 2 * kept < growth) continue;
+    const auto line_since_s =
+        within_since(line.series.looks(), kept - share(kFlatShare), std::numeric_limits<std::int64_t>::max());
+    since_s = line_since_s ? std::optional(std::max(*since_s, *line_since_s)) : std::nullopt;
   }
   return since_s;
 }
@@ -165,7 +163,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   const std::int64_t growth = cause.rss.growth();
   if (growth <= 0) return trend;
   const bool long_enough = trend.span_s >= kTrendSpanS;
-  const auto flat_s = flat_with_largest_line(series, growth);
+  const auto flat_s = flat_since(series, growth);
   const auto climb = climb_of(series.whole, span, flat_s);
   trend.falls = count_falls(looks, growth / 2);
   if (trend.falls >= 2 && risen(series.whole, span) < growth / 2) {
