@@ -28,7 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr trace::SessionId kSession{.high = 0x1122334455667788, .low = 0x99aabbccddeeff00};
 constexpr std::int64_t kPatienceNs = 20'000'000'000;
 
 bool eventually(const std::function<bool()>& condition) {
@@ -52,7 +51,7 @@ class Collect : public testing::Test {
   void SetUp() override {
     progress_ = static_cast<Progress*>(
         mmap(nullptr, sizeof(Progress), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
-    auto pool = PoolFile::create(kSession, root_);
+    auto pool = PoolFile::create(session_, root_);
     ASSERT_TRUE(pool.ok()) << pool.error();
     pool_ = std::move(*pool);
   }
@@ -109,7 +108,7 @@ class Collect : public testing::Test {
     {
       Collector::Setup setup;
       setup.directory = std::move(*directory);
-      setup.session = kSession;
+      setup.session = session_;
       setup.pool = std::move(pool_);
       setup.manifest.host = "host";
       setup.manifest.state = "recording";
@@ -241,6 +240,8 @@ class Collect : public testing::Test {
   FileTree tree_;
   const std::string& root_ = tree_.path();
   Progress* progress_ = nullptr;
+  // Pools are named after it, and tests run side by side.
+  const trace::SessionId session_{.high = 0x1122334455667788, .low = static_cast<std::uint64_t>(getpid())};
   PoolFile pool_;
   pid_t writer_ = 0, collector_ = 0;
 };
