@@ -26,6 +26,22 @@ std::uint64_t next_arena_boundary(std::uint64_t at) {
              : below + kGlibcArenaBytes;
 }
 
+// Of blocks and of the program's own mappings, by who asked for them: what lies in private memory without a file.
+std::map<std::pair<Owner, StackId>, std::int64_t> asked_for(const Evidence& evidence) {
+  std::map<std::pair<Owner, StackId>, std::int64_t> bytes;
+  auto vma = evidence.vmas.begin();
+  for (const OwnedRange& range : evidence.owned) {
+    if (range.owner != Owner::block && range.owner != Owner::program) continue;
+    while (vma != evidence.vmas.end() && vma->end <= range.start) ++vma;
+    std::int64_t mapped_bytes = 0;
+    for (auto part = vma; part != evidence.vmas.end() && part->start < range.end; ++part)
+      if (part->writable && is_private_anonymous(*part))
+        mapped_bytes += length(std::max(part->start, range.start), std::min(part->end, range.end));
+    if (mapped_bytes > 0) bytes[{range.owner, range.stack}] += mapped_bytes;
+  }
+  return bytes;
+}
+
 bool is_copied(const ForkRange& range) { return range.fork_class == ForkClass::copied; }
 
 void cut_at_data(const Range& data, Fragment& fragment) {
@@ -104,10 +120,14 @@ Ledger::Ledger(const Evidence& evidence)
       unclaimed_(cut_into_fragments(evidence)),
       resident_bytes_(evidence.vmas.size()),
       claimed_bytes_(evidence.vmas.size()),
+      untouched_(asked_for(evidence)),
       touch_(evidence.touched) {
   for (const Fragment& fragment : unclaimed_) {
     resident_bytes_[fragment.vma_index] += length(fragment.start, fragment.end);
     rss_bytes_ += length(fragment.start, fragment.end);
+    if (fragment.owned == nullptr || !fragment.vma->writable || !is_private_anonymous(*fragment.vma)) continue;
+    const auto asked = untouched_.find({fragment.owned->owner, fragment.owned->stack});
+    if (asked != untouched_.end()) asked->second -= length(fragment.start, fragment.end);
   }
   std::int64_t run_bytes = 0;
   for (const ResidentRun& run : evidence.runs) run_bytes += length(run.start, run.end);
@@ -209,6 +229,12 @@ std::vector<AdviceShare> Ledger::advice_shares(std::uint32_t site) const {
   return shares;
 }
 
+std::int64_t Ledger::take_untouched(Cause cause, StackId stack) {
+  if (cause != Cause::heap_live && cause != Cause::anonymous) return 0;
+  const auto found = untouched_.find({cause == Cause::heap_live ? Owner::block : Owner::program, stack});
+  return found == untouched_.end() ? 0 : std::exchange(found->second, 0);
+}
+
 Account Ledger::close() {
   claim(Cause::unknown, [](const Fragment& fragment) { return std::optional(Claim{kEmptyStack, fragment.vma->path}); });
   require(owed_bytes_ == 0 && owed_exclusive_bytes_ == 0, "not all that was taken from the ledger is booked");
@@ -231,6 +257,7 @@ Account Ledger::close() {
                               .exclusive_bytes = sum.exclusive_bytes,
                               .variance = sum.variance,
                               .huge_bytes = std::min(sum.huge_bytes, sum.bytes),
+                              .untouched_bytes = take_untouched(key.cause, key.stack),
                               .touched = std::move(touched[sum.number]),
                               .advised = advice_shares(sum.number)});
   }

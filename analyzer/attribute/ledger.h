@@ -144,12 +144,16 @@ class Ledger {
   [[nodiscard]] std::vector<AdviceShare> advice_shares(std::uint32_t site) const;
   // By the sites' numbers.
   [[nodiscard]] std::vector<std::vector<TouchShare>> touch_shares() const;
+  // Of all that the site's call allocated or mapped, once for each call; 0 for other causes.
+  std::int64_t take_untouched(Cause cause, StackId stack);
 
   const Evidence& evidence_;
   std::vector<Fragment> unclaimed_;
   std::vector<std::int64_t> resident_bytes_, claimed_bytes_, open_bytes_;  // per VMA
   std::int64_t rss_bytes_ = 0;
   std::int64_t owed_bytes_ = 0, owed_exclusive_bytes_ = 0;  // taken and not yet booked
+  // By whose call: of blocks and of the program's mappings, what is not resident.
+  std::map<std::pair<Owner, StackId>, std::int64_t> untouched_;
   std::unordered_map<SiteKey, Sum, SiteHash> sums_;
   SiteKey last_key_{};  // neighbours are often of one site
   Sum* last_sum_ = nullptr;

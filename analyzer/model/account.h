@@ -47,6 +47,9 @@ struct Slice {
   std::int64_t exclusive_bytes = 0;    // of them mapped by this process alone (USS)
   double variance = 0;                 // of `bytes`, in bytes squared, where it is an estimate from samples
   std::int64_t huge_bytes = 0;         // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
+  // heap_live, anonymous: what of the line's large blocks and mappings is not resident, as it was not touched yet or
+  // went again. They may grow by so much without another call.
+  std::int64_t untouched_bytes = 0;
   std::vector<TouchShare> touched{};   // largest first; together at most `bytes`, whoever touched the rest is not known
   std::vector<AdviceShare> advised{};  // lazy_free only: largest first, sums to `bytes`
 };

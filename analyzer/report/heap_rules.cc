@@ -85,6 +85,7 @@ std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
 
 // Whether it is a leak nobody but the program's author knows; what the recording says for and against it.
 std::string growth_advice(const Trend& trend) {
+  if (trend.filling) return filling_text(trend);
   const LineGrowth* line = growing_line(trend);
   const std::string from = line == nullptr ? "that line" : line->line;
   if (trend.kind == Trend::Kind::growing && trend.evenly)

@@ -50,6 +50,11 @@ double MemorySeries::variance_at(double time_s) const {
   return after == looks_.begin() ? 0 : std::prev(after)->variance;
 }
 
+std::int64_t MemorySeries::untouched_from(double time_s) const {
+  const auto look = std::ranges::lower_bound(looks_, time_s, {}, &Look::time_s);
+  return look == looks_.end() ? looks_.back().untouched_bytes : look->untouched_bytes;
+}
+
 std::int64_t MemorySeries::lowest(double from_s, double to_s) const {
   std::optional<std::int64_t> least;
   for (const Look& look : looks_)
@@ -86,6 +91,7 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
     const auto add = [](MemorySeries::Look& look, const Slice& slice) {
       look.bytes += slice.bytes;
       look.variance += slice.variance;
+      look.untouched_bytes += slice.untouched_bytes;
     };
     for (const Slice& slice : state->slices) {
       if (slice.site.cause != cause.cause) continue;

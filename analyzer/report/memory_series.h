@@ -16,6 +16,7 @@ class MemorySeries {
     std::int64_t bytes = 0;
     std::int64_t rss_bytes = 0;  // of the whole process
     double variance = 0;         // of `bytes`
+    std::int64_t untouched_bytes = 0;
   };
 
   explicit MemorySeries(const std::vector<RssPoint>& polls) : polls_(&polls) {}
@@ -28,6 +29,8 @@ class MemorySeries {
   [[nodiscard]] std::int64_t kept_from(double time_s) const;
   // Of the look at or before it.
   [[nodiscard]] double variance_at(double time_s) const;
+  // Of the first look at or after it.
+  [[nodiscard]] std::int64_t untouched_from(double time_s) const;
   [[nodiscard]] std::int64_t lowest(double from_s, double to_s) const;
 
  private:

@@ -113,6 +113,23 @@ double rate_of(const MemorySeries& series, Span span) {
   return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
 }
 
+// Whether what it grew by since then is memory that had been asked for before and was touched for the first time. The
+// moment is then that of the look from which on this is so: blocks may have been allocated just after `since_s`.
+std::optional<Trend::Filling> filling_of(const MemorySeries& series, double since_s) {
+  constexpr double kFilledPart = 0.8;
+  constexpr double kLatestStart = 0.25;  // of the growth
+  const auto& looks = series.looks();
+  const std::int64_t growth = grown_since(series, since_s), left = looks.back().untouched_bytes;
+  for (auto look = std::ranges::lower_bound(looks, since_s, {}, &MemorySeries::Look::time_s); look != looks.end();
+       ++look) {
+    const std::int64_t rest = series.last() - look->bytes;
+    if (static_cast<double>(rest) < (1 - kLatestStart) * static_cast<double>(growth)) break;
+    if (static_cast<double>(look->untouched_bytes - left) >= kFilledPart * static_cast<double>(rest))
+      return Trend::Filling{look->time_s, left};
+  }
+  return std::nullopt;
+}
+
 // What a line grew by since then, with the error of that.
 LineGrowth grown_line(const LineSeries& line, double since_s) {
   LineGrowth grown = line.line;
@@ -144,6 +161,7 @@ void find_climbing_lines(const CauseSeries& series, Span span, Trend& trend) {
   // What takes the place of other memory is no leak.
   const Span most{span.at(kLatestEvenStart), span.to_s};
   trend.evenly = climb->evenly && 2 * risen(series.whole, most) >= risen(largest->series, most);
+  trend.filling = filling_of(largest->series, climb->since_s);
   largest_first(trend.lines);
 }
 
@@ -179,13 +197,14 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
       trend.evenly = climb && climb->evenly;
       trend.bytes_per_s = rate_of(series.whole, span);
       trend.bytes = grown_since(series.whole, trend.since_s);
+      trend.filling = filling_of(series.whole, trend.since_s);
       for (const LineSeries& line : series.lines) trend.lines.push_back(grown_line(line, trend.since_s));
       std::erase_if(trend.lines, [](const LineGrowth& line) { return line.bytes <= 0; });
       largest_first(trend.lines);
     }
   }
   if (long_enough && trend.kind != Trend::Kind::growing) find_climbing_lines(series, span, trend);
-  trend.leak_like = trend.evenly && trend.span_s >= kLeakSpanS && trend.bytes >= kNamedGrowthBytes;
+  trend.leak_like = trend.evenly && !trend.filling && trend.span_s >= kLeakSpanS && trend.bytes >= kNamedGrowthBytes;
   return trend;
 }
 
@@ -202,13 +221,24 @@ std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& told) 
   if (trend.bytes_per_s <= 0) return text;
   text += fmt::format("{} still growing at the end by {}/s", text.empty() ? "," : ", but",
                       size_text(std::llround(trend.bytes_per_s)));
+  const std::string end =
+      trend.filling ? fmt::format(", by at most {} more", size_text(trend.filling->left_bytes)) : "";
   const LineGrowth* line = growing_line(trend);
   const LineGrowth* top = top_named(told);
-  if (line == nullptr) return text;
+  if (line == nullptr) return text + end;
   const bool is_told = top != nullptr && top->line == line->line && top->file == line->file;
-  if (is_told && trend.kind == Trend::Kind::growing) return text;
+  if (is_told && trend.kind == Trend::Kind::growing) return text + end;
   const bool most = trend.kind == Trend::Kind::growing && !dominates(line->bytes, trend.bytes);
-  return text + fmt::format("{} {} {}", most ? ", mostly" : "", line->number > 0 ? "at" : "in", line->line);
+  return text + fmt::format("{} {} {}{}", most ? ", mostly" : "", line->number > 0 ? "at" : "in", line->line, end);
+}
+
+std::string filling_text(const Trend& trend) {
+  if (!trend.filling) return "";
+  return fmt::format(
+      "It fills memory that it has had since {}: what a program asks for counts in RSS when it is first touched. This "
+      "ends by itself once the {} that it has not touched are used too. If the job does not need so much, ask for less "
+      "at that line.",
+      seconds_text(trend.filling->since_s), size_text(trend.filling->left_bytes));
 }
 
 nlohmann::ordered_json trend_evidence(const Trend& trend) {
@@ -228,6 +258,7 @@ nlohmann::ordered_json trend_evidence(const Trend& trend) {
   if (trend.bytes_per_s <= 0) return json;
   json["bytes_per_s"] = std::llround(trend.bytes_per_s);
   json["growing_lines"] = line_evidence(trend.lines);
+  if (trend.filling) json["fills"] = {{"since_s", trend.filling->since_s}, {"left_bytes", trend.filling->left_bytes}};
   return json;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,7 +31,13 @@ struct Trend {
   double bytes_per_s = 0;  // at the end; 0: nothing grew to the end
   std::int64_t bytes = 0;  // in all
   bool evenly = false;     // through most of the interval
-  bool leak_like = false;  // evenly, for longer than loading data takes, and much
+  bool leak_like = false;  // evenly, for longer than loading data takes, and much, into new memory
+  // It only fills blocks or mappings that were there since then, of which so much is not touched yet: it ends there.
+  struct Filling {
+    double since_s = 0;
+    std::int64_t left_bytes = 0;
+  };
+  std::optional<Filling> filling{};
 };
 
 // In the process's own interval.
@@ -38,6 +45,8 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
 
 // ", flat since 3.2 s", for the end of a headline about `told` lines; "" for unknown.
 std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& told);
+// Where growth ends by itself, as advice; "" where it does not.
+std::string filling_text(const Trend& trend);
 nlohmann::ordered_json trend_evidence(const Trend& trend);
 
 // The line to blame for what still grows, where one stands out.

@@ -85,7 +85,9 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       } else if (cause.cause == Cause::anonymous) {
         verdict.why =
             "The program maps this memory itself (mmap, sbrk), past any allocator: it stays until it is unmapped.";
-        verdict.advice = "Unmap it as soon as it is done with (munmap, close), or map less at the line.";
+        verdict.advice = trend.filling
+                             ? filling_text(trend)
+                             : "Unmap it as soon as it is done with (munmap, close), or map less at the line.";
       }
       if (cause.cause == Cause::fork_cow) {
         const std::int64_t left = left_to_copy(process);

@@ -60,6 +60,23 @@ TEST(Ledger, TheFirstClaimWins) {
   EXPECT_EQ(account.slices[1].exclusive_bytes, 0);
 }
 
+TEST(Ledger, TellsOnceWhatOfBlocksAndMappingsIsNotResident) {
+  Evidence evidence = two_mappings();
+  evidence.vmas[1].writable = true;
+  evidence.owned = {{16 * kPage, 17 * kPage, Owner::block, kStack},     // of a file: not asked for
+                    {60 * kPage, 66 * kPage, Owner::block, kStack},     // 64 to 66 is mapped, and resident
+                    {66 * kPage, 72 * kPage, Owner::block, kStack},     // 66 to 70 is resident
+                    {72 * kPage, 90 * kPage, Owner::program, kStack}};  // 72 to 80 is mapped
+  Ledger ledger(evidence);
+  ledger.claim(Cause::heap_live, [](const Fragment& fragment) {
+    return fragment.owned_by(Owner::block) ? std::optional(Claim{kStack, fragment.end <= 66 * kPage ? "a" : "b"})
+                                           : std::nullopt;
+  });
+  std::int64_t untouched = 0;
+  for (const Slice& slice : ledger.close().slices) untouched += slice.untouched_bytes;
+  EXPECT_EQ(untouched, 2 * 4096);
+}
+
 TEST(Ledger, CutsRunsWhereOwnersChangeInsideAPage) {
   Evidence evidence = two_mappings();
   evidence.owned = {{64 * kPage + 100, 64 * kPage + 200, Owner::block, kStack},

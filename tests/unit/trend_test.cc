@@ -27,6 +27,7 @@ struct Program {
   double look_s = 2;
   double standard_error_mib = 0;  // of each line at each look
   Course other = [](double) { return 0; };
+  Course untouched = [](double) { return 0; };  // of the blocks of `leak`
 };
 
 RecordingAccount seen(const Lines& lines, const Program& program) {
@@ -45,6 +46,8 @@ RecordingAccount seen(const Lines& lines, const Program& program) {
     };
     add(Cause::heap_live, lines.load, program.load(time_s));
     add(Cause::heap_live, lines.leak, program.leak(time_s));
+    if (!look.slices.empty())
+      look.slices.back().untouched_bytes = std::llround(program.untouched(time_s) * static_cast<double>(kMiB));
     add(Cause::anonymous, kEmptyStack, program.other(time_s));
     process.accounts.push_back(look);
   }
@@ -100,6 +103,29 @@ TEST(SlowGrowth, ForOverAMinuteItIsAWarning) {
             "1.3 MiB/s at a.py:5 in leak");
   // 5 MiB in a minute may be anything.
   EXPECT_TRUE(told(lines, {.duration_s = 74, .load = loads(284), .leak = grows(0.07)}).starts_with("info: "));
+}
+
+TEST(SlowGrowth, OfOneBlockThatFillsEndsWithIt) {
+  const Lines lines;
+  const auto filling =
+      seen(lines, {.duration_s = 74, .load = nothing, .leak = grows(2), .untouched = [](double time_s) {
+                     return 200 - grows(2)(time_s);
+                   }});
+  const Verdict verdict = heap_verdict(filling);
+  EXPECT_EQ(verdict.headline,
+            "144 MiB live Python objects (kept at a.py:5 in leak), still growing at the end by 2.0 MiB/s, by at most "
+            "56 MiB more");
+  EXPECT_EQ(verdict.severity, Severity::info);
+  EXPECT_TRUE(contains(verdict.advice, "ends by itself once the 56 MiB")) << verdict.advice;
+  EXPECT_EQ(verdict.evidence["trend"]["fills"]["left_bytes"], 56 * kMiB);
+  // Block after block, each filled at once or little by little, is a leak as any other.
+  for (const double rest : {0.0, 30.0}) {
+    const auto leak =
+        seen(lines, {.duration_s = 74, .load = nothing, .leak = grows(2), .untouched = [=](double time_s) {
+                       return rest - std::fmod(grows(2)(time_s), std::max(rest, 1.0));
+                     }});
+    EXPECT_EQ(heap_verdict(leak).severity, Severity::warning) << rest;
+  }
 }
 
 TEST(SlowGrowth, OfTheLineThatLoadedIsToldWithoutASecondName) {
