@@ -481,6 +481,9 @@ void Collector::finish_ended() {
 void Collector::tell_living() {
   if (!owes_living_ || followed_.empty() || by_pid_.contains(setup_.target)) return;
   owes_living_ = false;
+  drain_.store_all_next();  // record reads it now
+  drain(monotonic_ns(), {}, false);
+  for (auto& [_, followed] : followed_) followed.process->flush_polls();
   setup_.manifest.state = "incomplete: still running";
   write_manifest();
   send_faults();

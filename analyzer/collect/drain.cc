@@ -229,7 +229,7 @@ void Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool e
   for (auto stream = streams_.begin(); stream != streams_.end();) {
     auto& [key, of_process] = *stream;
     const bool last_chance = everything || ended.contains(key);
-    const bool due = of_process.due && now_ns >= of_process.retry_ns;
+    const bool due = (of_process.due || store_all_) && now_ns >= of_process.retry_ns;
     if (!of_process.pending.empty() && (crowded || last_chance || due))
       store(now_ns, key, of_process, target, crowded || last_chance ? OnError::give_up : OnError::keep);
     of_process.pending.clear();
@@ -237,6 +237,7 @@ void Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool e
     const bool is_over = last_chance && of_process.columns.empty() && of_process.payloads.empty();
     stream = is_over ? streams_.erase(stream) : std::next(stream);
   }
+  store_all_ = false;
 }
 
 }  // namespace whyrss

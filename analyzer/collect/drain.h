@@ -43,6 +43,8 @@ class Drain {
   void round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything, const Target& target,
              const ThreadGone& thread_gone);
 
+  // The next round stores what it can of all processes, however young: somebody is about to read the recording.
+  void store_all_next() { store_all_ = true; }
   // What the last round saw.
   std::vector<Happening> take_happenings() { return std::exchange(happenings_, {}); }
   // Published, and not stored.
@@ -99,6 +101,7 @@ class Drain {
   std::uint64_t compact_records_ = 0;
   std::uint32_t free_chunks_ = 0, bare_chunks_ = 0;
   bool can_grow_ = true;
+  bool store_all_ = false;
   ClockReading begun_;
   std::optional<ProcessKey> full_;  // a frame's worth of its columns is there
 };

@@ -304,4 +304,29 @@ void fork_cow_write(const View& view, std::vector<Verdict>& verdicts) {
   for (const auto& [parent, writers] : by_parent) verdicts.push_back(write_verdict(view, parent, writers));
 }
 
+// Its unshared memory grows by this without a write or an allocation, when others end.
+void fork_left_alone(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* inherited = process.find(Cause::fork_shared);
+    if (inherited == nullptr || !is_worth_naming(inherited->sole_owner.value_or(0), process)) continue;
+    const std::int64_t alone = *inherited->sole_owner;
+    if (2 * process.left_by_relatives < alone) continue;  // others copied theirs, and that is told
+    std::vector<SiteView> sites = inherited->sites;
+    for (SiteView& site : sites) site.growth = site.exclusive;
+    const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
+    Verdict verdict{.id = "fork-left-alone", .severity = Severity::info, .pid = process.account->pid, .bytes = alone};
+    verdict.headline = fmt::format("{} that it inherited at fork{} is its own now: no other process has it any more",
+                                   size_text(alone), kept_where(lines, alone, "allocated"));
+    verdict.why =
+        "The processes that it shared these pages with have ended or given them up. Its RSS had them all the time, its "
+        "PSS and USS rise as the others go: no call of it made them.";
+    verdict.advice = "It stays until the process ends. One that does not need it frees it, or begins with an exec.";
+    verdict.evidence["alone_bytes"] = alone;
+    verdict.evidence["left_by_relatives_bytes"] = process.left_by_relatives;
+    verdict.evidence["reused_bytes"] = process.reused;
+    verdict.evidence["lines"] = line_evidence(lines);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
 }  // namespace whyrss

@@ -237,6 +237,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"heap-fragmented", heap_fragmented},
       {"fork-cow-refcount", fork_cow_refcount},
       {"fork-cow-write", fork_cow_write},
+      {"fork-left-alone", fork_left_alone},
       {"rss-double-counted", rss_double_counted},
       {"retained-view", retained_view},
       {"huge-page-padding", huge_page_padding},

@@ -24,6 +24,22 @@ JOBS = {
     "storm-root": {"root": 16, "writer": 32},
 }
 
+ORPHAN = """
+import os, time
+def load():
+    return bytearray(b"x") * (80 << 20)
+data = load()
+if os.fork():
+    time.sleep(0.3)
+    os._exit(0)
+os.close(1)
+os.close(2)
+time.sleep(1)
+for at in range(0, 60 << 20, 4096):
+    data[at] = 1
+time.sleep(0.5)
+"""
+
 
 def copies_of(whyrss, recording, program, job, wait_ms, *options):
     """What each process copied, by its name, and the report."""
@@ -54,3 +70,26 @@ def test_without_tracking_it_is_likely_only(whyrss, recording, tmp_path):
     verdict, = [verdict for verdict in report["verdicts"] if verdict["id"] == "fork-cow-write"]
     assert verdict["evidence"]["estimate"] is True
     assert "Who copied is likely, not certain" in verdict["why"]
+
+
+def test_a_child_that_outlives_its_parent(whyrss, recording, tmp_path):
+    """What it inherited is its own when the parent has gone, by no call of its own; a report that is made meanwhile
+    knows whose memory it is."""
+    script = tmp_path / "orphan.py"
+    script.write_text(ORPHAN)
+    result = whyrss.record(recording, ["/usr/bin/python3", "-E", script])
+    assert result.returncode == 0
+    meanwhile = whyrss.report(recording)
+    assert not meanwhile["recording"]["complete"]
+    for process in meanwhile["processes"]:
+        unknown = sum(cause["rss"]["last"] for cause in process["causes"] if cause["cause"] == "unknown")
+        assert unknown < MIB, (process["born"], unknown)
+    report = whyrss.finished_report(recording)
+    child, = [process for process in report["processes"] if process["born"] == "fork"]
+    verdict, = [verdict for verdict in report["verdicts"] if verdict["id"] == "fork-left-alone"]
+    assert verdict["pid"] == child["pid"]
+    assert abs(verdict["bytes"] - 80 * MIB) < 4 * MIB
+    assert verdict["evidence"]["lines"][0]["line"] == "orphan.py:4 in load"
+    assert child["cow"]["copied"] < MIB
+    if report["recording"]["capabilities"]["write_tracking"]:
+        assert abs(child["cow"]["reused"] - 60 * MIB) < MIB
