@@ -1,10 +1,12 @@
 // How much of a process's end nobody looked at.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 
 #include "ingest/page_frames.h"
 #include "ingest/replay_process.h"
+#include "ingest/touch_records.h"
 
 namespace whyrss {
 namespace {
@@ -20,6 +22,12 @@ std::int64_t faults_of(const trace::Poll& poll) {
 }
 
 std::int64_t pages_of(const trace::Poll& poll) { return static_cast<std::int64_t>(poll.rss_pages); }
+
+bool gives_back(trace::RecordKind kind) {
+  using Kind = trace::RecordKind;
+  constexpr std::array kKinds{Kind::release, Kind::unmap, Kind::remap, Kind::advise, Kind::break_moved, Kind::exec};
+  return std::ranges::find(kKinds, kind) != kKinds.end();
+}
 
 // Whether what is live in the heap was read with that walk.
 bool tells_live_pages(const std::vector<Bytes>& liveness_frames, std::uint64_t walk_ns) {
@@ -57,6 +65,55 @@ void Replay::leave_out_cut_off_look(Process& process) const {
     if (poll.rss_pages > 0) process.polls.push_back(poll);
   }
   process.walks.pop_back();
+}
+
+// A process that was ended in the middle of its work was polled up to 20 ms before that. What it took since is told by
+// its sampled page faults, unless those before brought more than a page each, or brought again what it had given back.
+void Replay::add_poll_by_faults(Process& process) {
+  constexpr std::uint64_t kLongestNs = 300'000'000, kRatioNs = 200'000'000;
+  constexpr double kOnePageLeast = 0.85, kOnePageMost = 1.1;
+  if (!process.account->ended_s || process.torn_down || process.polls.empty()) return;
+  const trace::Poll& last = process.polls.back();
+  trace::Poll told = last;
+  if (!process.walks.empty() && process.walks.back().time_ns > last.time_ns) {
+    const auto header = read_walk_header(process.walks.back().payload);
+    if (!header) return;
+    told.time_ns = process.walks.back().time_ns;
+    told.rss_pages = header->statm_after_pages;
+  }
+  const std::uint64_t from_ns = told.time_ns;
+  double faults = 0;
+  for (const EventRecord& record : process.records) {
+    if (record.time_ns <= from_ns) continue;
+    if (record.time_ns - from_ns > kLongestNs || gives_back(record.kind)) return;
+    const auto sample = touch_sample(record);
+    if (!sample) continue;
+    faults += sample->weight;
+    told.time_ns = record.time_ns;
+  }
+  if (faults < static_cast<double>(kMovedPages)) return;
+  const auto& first = *std::ranges::lower_bound(process.polls, last.time_ns - std::min(last.time_ns, kRatioNs), {},
+                                                &trace::Poll::time_ns);
+  const std::int64_t before = faults_of(last) - faults_of(first);
+  const double pages_per_fault =
+      static_cast<double>(pages_of(last) - pages_of(first)) / static_cast<double>(std::max<std::int64_t>(before, 1));
+  const bool copies = may_share_pages(process);
+  if (before < kMovedPages ? !copies : pages_per_fault > kOnePageMost || (!copies && pages_per_fault < kOnePageLeast))
+    return;
+  told.minor_faults += static_cast<std::uint64_t>(faults);
+  process.polls.push_back(told);
+  process.killed_ns = told.time_ns;
+  process.grows_from_ns = from_ns;
+}
+
+// Of a process whose size at its end is told by faults: which of them copied a page instead of bringing one is known as
+// they are replayed.
+void Replay::grow_by_fault(Process& process, const EventRecord& record) {
+  constexpr std::uint64_t kMostPages = std::uint64_t{1} << 30;  // what says more is damaged
+  if (process.grows_from_ns == 0 || record.time_ns <= process.grows_from_ns) return;
+  const auto sample = touch_sample(record);
+  if (!sample || process.space.may_copy(*sample)) return;
+  process.grown_pages = std::min(process.grown_pages + static_cast<std::uint64_t>(sample->weight), kMostPages);
 }
 
 // By polls: from the one of the last look to one right before its end.

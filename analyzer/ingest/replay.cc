@@ -60,6 +60,8 @@ void Replay::add(ProcessInput& input, ProcessAccount& account, const std::option
     last.shared_pages = at_kill->shared_pages;
     process->polls.push_back(last);
     process->killed_ns = last.time_ns;
+  } else {
+    add_poll_by_faults(*process);
   }
   if (const auto time_ns = teardown_ns(*process)) account.teardown_s = seconds_since(settings_.origin_ns, *time_ns);
   find_moments(*process);
@@ -113,7 +115,13 @@ void Replay::begin_look(Process& process, std::uint64_t time_ns) {
 void Replay::play_next(Process& process) {
   if (process.next_moment < process.moments.size() &&
       process.moments[process.next_moment].time_ns == process.next_ns()) {
-    const trace::Poll& poll = process.moments[process.next_moment++];
+    trace::Poll poll = process.moments[process.next_moment++];
+    if (poll.time_ns == process.killed_ns) {
+      poll.rss_pages += process.grown_pages;
+      process.account->polls.push_back({seconds_since(settings_.origin_ns, poll.time_ns),
+                                        static_cast<std::int64_t>(poll.rss_pages * process.page_bytes),
+                                        static_cast<std::int64_t>(poll.shared_pages * process.page_bytes)});
+    }
     if (process.merge) play_blocks(process, clock_.ticks_at(poll.time_ns));
     return estimate(process, poll);
   }
@@ -323,6 +331,8 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       on_text(process, record);
       break;
     case RecordKind::touch:
+      grow_by_fault(process, record);
+      [[fallthrough]];
     case RecordKind::kernel_faults:
     case RecordKind::touch_state:
       count_touch(record, process.account->touch);

@@ -64,6 +64,10 @@ class Replay {
   static void find_teardown(Process& process);
   static void leave_out_teardown(Process& process);
   void leave_out_cut_off_look(Process& process) const;
+  // It was forked, or forks.
+  [[nodiscard]] static bool may_share_pages(const Process& process);
+  static void add_poll_by_faults(Process& process);
+  static void grow_by_fault(Process& process, const EventRecord& record);
   static std::optional<std::uint64_t> teardown_ns(const Process& process);
   static void find_moments(Process& process);
   static Evidence unwalked(Process& process, SinceWalk& since);

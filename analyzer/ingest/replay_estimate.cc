@@ -102,6 +102,12 @@ void count_blocks(Evidence& evidence) {
 
 }  // namespace
 
+bool Replay::may_share_pages(const Process& process) {
+  const auto forked = [](const auto& image) { return image->attach().born == trace::Born::fork; };
+  return std::ranges::any_of(process.images, forked) ||
+         std::ranges::find(process.records, trace::RecordKind::fork, &EventRecord::kind) != process.records.end();
+}
+
 // What a program that takes itself down frees says nothing about what it held.
 void Replay::find_moments(Process& process) {
   std::vector<trace::Poll> polls = process.polls;
@@ -112,10 +118,11 @@ void Replay::find_moments(Process& process) {
   for (const Walk& walk : process.walks)
     if (const auto header = read_walk_header(walk.payload))
       walks.push_back({header->begin_ns, header->end_ns, header->statm_after_pages});
-  const bool has_relatives =
-      process.account->born_by_fork ||
-      std::ranges::find(process.records, trace::RecordKind::fork, &EventRecord::kind) != process.records.end();
-  process.moments = moments_between_walks(polls, walks, has_relatives ? Copies::possible : Copies::impossible);
+  process.moments =
+      moments_between_walks(polls, walks, may_share_pages(process) ? Copies::possible : Copies::impossible);
+  // Its growth is not known yet.
+  if (process.grows_from_ns != 0 && (process.moments.empty() || process.moments.back().time_ns < process.killed_ns))
+    process.moments.push_back(process.polls.back());
 }
 
 void Replay::note_mapping(Process& process, const trace::MapRecord& map) {
