@@ -103,6 +103,8 @@ class Replay {
   static std::uint64_t most_copies(Process& process, const Walk& walk, const WalkedPages& seen);
   static std::uint64_t counted_faults(const Process& process, std::uint64_t before_ns);
   [[nodiscard]] double when_faulted_s(const Process& process, std::uint64_t until_ns) const;
+  [[nodiscard]] static std::uint64_t sampled_copies(const Process& process);
+  [[nodiscard]] static std::optional<std::uint64_t> estimated_copies(const Process& process);
   static std::uint64_t most_sampled_copies(Process& process, std::uint64_t until_ns, std::uint64_t faults);
   static std::uint64_t counted_faults(const TouchFigures& touch);
   static std::uint64_t faults_before(const Process& process, const WalkedPages& pages);

@@ -100,8 +100,8 @@ std::uint64_t Replay::copies_after_last_look(Process& process) const {
   const trace::Poll& before = after == process.polls.begin() ? process.polls.front() : *std::prev(after);
   const std::uint64_t faults = last.minor_faults - std::min(last.minor_faults, process.last_faults);
   const std::uint64_t grown = last.rss_pages - std::min(last.rss_pages, before.rss_pages);
-  const std::uint64_t end_ns = std::numeric_limits<std::uint64_t>::max();
-  const std::uint64_t copies = std::min(faults - std::min(faults, grown), most_sampled_copies(process, end_ns, faults));
+  const std::uint64_t copies =
+      estimated_copies(process).value_or(std::min(faults - std::min(faults, grown), sampled_copies(process)));
   return copies < kFewPages ? 0 : copies;
 }
 
@@ -184,6 +184,35 @@ std::uint64_t Replay::most_copies(Process& process, const Walk& walk, const Walk
   const std::uint64_t grown =
       std::min(growth(own.small, process.last_own.small), growth(own.all, process.last_own.all));
   return std::min(faults - std::min(faults, grown), most_sampled_copies(process, walk.time_ns, faults));
+}
+
+// Since its last look, as the faults that were replayed since say.
+std::uint64_t Replay::sampled_copies(const Process& process) {
+  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
+  double copies = 0;
+  for (const TouchSample& sample : process.space.touched().copy_candidates(0, kEver, process.last_look_ns, kEver))
+    copies += sample.weight;
+  return static_cast<std::uint64_t>(copies);
+}
+
+// What a child has copied at its end beyond what the looks told, where that state was estimated; else nothing.
+std::optional<std::uint64_t> Replay::estimated_copies(const Process& process) {
+  const ProcessAccount& account = *process.account;
+  if (!account.born_by_fork || account.accounts.empty() || !account.accounts.back().estimated_from_s)
+    return std::nullopt;
+  const auto held = [](const Account& state) {
+    std::int64_t bytes = 0;
+    for (const Slice& slice : state.slices)
+      if (slice.site.cause == Cause::fork_cow) bytes += slice.bytes;
+    return bytes;
+  };
+  std::int64_t seen = 0, told = 0;
+  for (const Account& state : account.accounts)
+    if (!state.estimated_from_s) seen = held(state);
+  for (const SharingChange& change : account.sharing) told += change.copied_bytes;
+  // Copies that it gave back are among those that were told.
+  const std::int64_t more = held(account.accounts.back()) - std::min(seen, told);
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(more, 0)) / process.page_bytes;
 }
 
 // The same by faults sampled `until_ns`, on pages that were there and shared; those that no sample stands for may be
