@@ -271,11 +271,14 @@ WHYRSS_ENTRY int shmdt(const void* address) noexcept {
   return real.shmdt(address);
 }
 
+constexpr std::size_t kAllBytes = std::size_t{1} << 47;
+
 WHYRSS_ENTRY int mlock(const void* address, std::size_t size) noexcept {
   resolve_real();
   KernelFaults faults(populating_weight());
   const int result = real.mlock(address, size);
   faults.end();
+  observe_locked(size);
   faults.tell(caller_here(), address, size);
   return result;
 }
@@ -285,6 +288,7 @@ WHYRSS_ENTRY int mlock2(const void* address, std::size_t size, unsigned flags) n
   KernelFaults faults(populating_weight());
   const int result = real.mlock2(address, size, flags);
   faults.end();
+  observe_locked(size);
   faults.tell(caller_here(), address, size);
   return result;
 }
@@ -294,7 +298,8 @@ WHYRSS_ENTRY int mlockall(int flags) noexcept {
   KernelFaults faults(populating_weight());
   const int result = real.mlockall(flags);
   faults.end();
+  observe_locked(kAllBytes);
   if (result == 0 && (flags & MCL_FUTURE) != 0) g_kernel_faults.future_locked.store(true, std::memory_order_relaxed);
-  faults.tell(caller_here(), nullptr, std::size_t{1} << 47);
+  faults.tell(caller_here(), nullptr, kAllBytes);
   return result;
 }

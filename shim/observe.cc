@@ -83,10 +83,10 @@ constexpr std::uint32_t kScriptGapMs = 1000;
 // A program that ends later than that has outlived its interpreter.
 constexpr std::uint32_t kOutlivesMs = 2000;
 
-// What was given up with MADV_FREE since the last look began: it moves neither RSS nor faults. Threads may miscount
-// each other's.
-constinit std::atomic<std::uint64_t> g_given_up_bytes{0};
-constinit std::atomic<std::uint32_t> g_given_up_ms{0};  // the last time, as walked_ms
+// What was given up with MADV_FREE, or locked, since the last look began: it moves neither RSS nor faults. Threads may
+// miscount each other's.
+constinit std::atomic<std::uint64_t> g_unmoved_bytes{0};
+constinit std::atomic<std::uint32_t> g_unmoved_ms{0};  // the last time, as walked_ms
 
 std::uint32_t now_ms() noexcept { return static_cast<std::uint32_t>(now_ns() / 1'000'000); }
 
@@ -96,16 +96,16 @@ bool is_runtime_down(const ThreadState& thread) noexcept {
          now_ms() - g_runtime_ms.load(std::memory_order_relaxed) < kOutlivesMs;
 }
 
-std::uint64_t given_up_unseen(const trace::ProcessSlot& slot) noexcept {
-  const std::uint32_t since_walk_ms = g_given_up_ms.load(std::memory_order_relaxed) - slot.walked_ms.load();
-  return static_cast<std::int32_t>(since_walk_ms) < 0 ? 0 : g_given_up_bytes.load(std::memory_order_relaxed);
+std::uint64_t unmoved_unseen(const trace::ProcessSlot& slot) noexcept {
+  const std::uint32_t since_walk_ms = g_unmoved_ms.load(std::memory_order_relaxed) - slot.walked_ms.load();
+  return static_cast<std::int32_t>(since_walk_ms) < 0 ? 0 : g_unmoved_bytes.load(std::memory_order_relaxed);
 }
 
-void note_given_up(ThreadState& thread, std::size_t size_bytes) noexcept {
+void note_unmoved(ThreadState& thread, std::size_t size_bytes) noexcept {
   const trace::ProcessSlot* slot = slot_of(thread);
   if (slot == nullptr) return;
-  g_given_up_bytes.store(given_up_unseen(*slot) + size_bytes, std::memory_order_relaxed);
-  g_given_up_ms.store(now_ms(), std::memory_order_relaxed);
+  g_unmoved_bytes.store(unmoved_unseen(*slot) + size_bytes, std::memory_order_relaxed);
+  g_unmoved_ms.store(now_ms(), std::memory_order_relaxed);
 }
 
 // Since the last look.
@@ -121,7 +121,7 @@ bool has_moved(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
   return (pages > walked ? pages - walked : walked - pages) > kWorthLookingPages ||
          faults > static_cast<std::int32_t>(kWorthLookingPages) ||
          std::abs(live_kib) > static_cast<std::int32_t>(kWorthLookingPages * kPageBytes / 1024) ||
-         given_up_unseen(slot) / kPageBytes > kWorthLookingPages;
+         unmoved_unseen(slot) / kPageBytes > kWorthLookingPages;
 }
 
 // Whether a look at a process that is about to leave would show something new.
@@ -217,12 +217,17 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
   change_order();
 }
 
+void observe_locked(std::size_t size_bytes) noexcept {
+  Observation event;
+  if (event) note_unmoved(event.thread(), size_bytes);
+}
+
 void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
                    std::int64_t argument) noexcept {
   Observation event;
   if (!event) return;
   const std::uint32_t stack_id = event.stack(caller);
-  if (kind == trace::RecordKind::advise && argument == MADV_FREE) note_given_up(event.thread(), size_bytes);
+  if (kind == trace::RecordKind::advise && argument == MADV_FREE) note_unmoved(event.thread(), size_bytes);
   emit(event.thread(), kind,
        trace::RangeRecord{.header = {},
                           .address = number_of(address),

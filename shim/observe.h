@@ -39,6 +39,8 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept;
 void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
                    std::int64_t argument) noexcept;
 void observe_remap(const Caller& caller, const Mapping& before, const Mapping& after) noexcept;
+// After mlock and its like; logs nothing, but a look at the end will be worth it.
+void observe_locked(std::size_t size_bytes) noexcept;
 
 // The kernel made `faults` pages of the range resident within a call, and in `weight_calls` calls like it.
 void observe_kernel_faults(const Caller& caller, const void* address, std::size_t size_bytes, std::uint32_t faults,
