@@ -42,6 +42,28 @@ bool tells_live_pages(const std::vector<Bytes>& liveness_frames, std::uint64_t w
 
 }  // namespace
 
+// Of processes that are killed together one may be looked at when the others are gone already: what it shared with them
+// looks like its own then, and nothing tells what it had copied.
+bool Replay::was_killed_with_relatives(const Process& process, const Walk& look) const {
+  constexpr double kTogetherS = 0.2;
+  const auto is_killed = [&](const Process& other) {
+    const double look_s = seconds_since(settings_.origin_ns, look.time_ns);
+    return other.account->end_signal == "SIGKILL" && other.account->ended_s &&
+           std::abs(*other.account->ended_s - look_s) <= kTogetherS;
+  };
+  const auto pid_of = [](const Process& one) { return static_cast<std::uint32_t>(one.input->pid); };
+  const auto parent_of = [](const Process& one) {
+    const bool forked = !one.images.empty() && one.images.front()->attach().born == trace::Born::fork;
+    return forked ? one.images.front()->attach().parent_pid : 0;
+  };
+  if (!is_killed(process)) return false;
+  return std::ranges::any_of(processes_, [&](const auto& other) {
+    const bool are_relatives = parent_of(*other) == pid_of(process) || parent_of(process) == pid_of(*other) ||
+                               (parent_of(process) != 0 && parent_of(process) == parent_of(*other));
+    return other.get() != &process && are_relatives && is_killed(*other);
+  });
+}
+
 // A process that is killed while it is looked at may be gone before its heap is read: the look before, and what events
 // and polls say since, tell more.
 void Replay::leave_out_cut_off_look(Process& process) const {
@@ -53,9 +75,9 @@ void Replay::leave_out_cut_off_look(Process& process) const {
     return record.time_ns > before.time_ns &&
            (record.kind == trace::RecordKind::exec || record.kind == trace::RecordKind::attach);
   });
-  if (!same_image || !tells_live_pages(process.liveness_frames, before.time_ns) ||
-      tells_live_pages(process.liveness_frames, last.time_ns))
-    return;
+  const bool lost_heap = tells_live_pages(process.liveness_frames, before.time_ns) &&
+                         !tells_live_pages(process.liveness_frames, last.time_ns);
+  if (!same_image || !(lost_heap || was_killed_with_relatives(process, last))) return;
   const auto header = read_walk_header(last.payload);
   if (header && !process.polls.empty() && process.polls.back().time_ns < last.time_ns) {  // its size is known
     trace::Poll poll = process.polls.back();

@@ -52,24 +52,30 @@ void Replay::add(ProcessInput& input, ProcessAccount& account, const std::option
   load_records(*process);
   find_teardown(*process);
   leave_out_teardown(*process);
-  leave_out_cut_off_look(*process);
-  if (at_kill && (process->polls.empty() || process->polls.back().time_ns < at_kill->time_ns)) {
-    trace::Poll last = process->polls.empty() ? trace::Poll{} : process->polls.back();
-    last.time_ns = at_kill->time_ns;
-    last.rss_pages = at_kill->rss_pages;
-    last.shared_pages = at_kill->shared_pages;
-    process->polls.push_back(last);
-    process->killed_ns = last.time_ns;
-  } else {
-    add_poll_by_faults(*process);
-  }
+  process->at_kill = at_kill;
   if (const auto time_ns = teardown_ns(*process)) account.teardown_s = seconds_since(settings_.origin_ns, *time_ns);
-  find_moments(*process);
   if (const BlockRuns& runs = input.stream.runs(); !runs.empty()) {
     clock_.add(runs);
     process->merge.emplace(input.events, input.stream, process->records);
   }
   processes_.push_back(std::move(process));
+}
+
+// Once all processes are known.
+void Replay::settle_end(Process& process) const {
+  leave_out_cut_off_look(process);
+  const std::optional<trace::Poll>& at_kill = process.at_kill;
+  if (at_kill && (process.polls.empty() || process.polls.back().time_ns < at_kill->time_ns)) {
+    trace::Poll last = process.polls.empty() ? trace::Poll{} : process.polls.back();
+    last.time_ns = at_kill->time_ns;
+    last.rss_pages = at_kill->rss_pages;
+    last.shared_pages = at_kill->shared_pages;
+    process.polls.push_back(last);
+    process.killed_ns = last.time_ns;
+  } else {
+    add_poll_by_faults(process);
+  }
+  find_moments(process);
 }
 
 void Replay::load_records(Process& process) {
@@ -147,6 +153,7 @@ void Replay::play_next(Process& process) {
 
 void Replay::run() {
   clock_.settle();
+  for (const auto& process : processes_) settle_end(*process);
   using Entry = std::pair<std::uint64_t, std::size_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   for (std::size_t i = 0; i < processes_.size(); ++i)

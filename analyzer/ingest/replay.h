@@ -63,7 +63,9 @@ class Replay {
   void load_records(Process& process);
   static void find_teardown(Process& process);
   static void leave_out_teardown(Process& process);
+  void settle_end(Process& process) const;
   void leave_out_cut_off_look(Process& process) const;
+  [[nodiscard]] bool was_killed_with_relatives(const Process& process, const Walk& look) const;
   // It was forked, or forks.
   [[nodiscard]] static bool may_share_pages(const Process& process);
   static void add_poll_by_faults(Process& process);

@@ -58,8 +58,9 @@ struct Replay::Process {
   // What it shares with those that it was forked from, and that were forked from it.
   std::shared_ptr<Family> family;  // nullptr: none
   PageSharing::Member member = 0;
-  std::vector<trace::Poll> polls;  // by time
-  std::uint64_t killed_ns = 0;     // of the last one, where the kernel's log or page faults tell it instead of a poll
+  std::vector<trace::Poll> polls;      // by time
+  std::optional<trace::Poll> at_kill;  // its size by the kernel's log
+  std::uint64_t killed_ns = 0;  // of the last one, where the kernel's log or page faults tell it instead of a poll
   // Where they tell its size at its end: since the last poll, and what its faults brought in since; 0: they do not.
   std::uint64_t grows_from_ns = 0, grown_pages = 0;
   std::vector<trace::LivePoll> live_polls;  // by time
