@@ -183,9 +183,12 @@ int main(int argc, char** argv) {
   for (int i = 4; i < argc; ++i) {
     play(argv[i], wait_ms);
     meet();
+    // Who lives now: whoever comes through the last turn first may fork in the next step.
+    int live[kMostProcesses];
+    for (int turn = 0; turn < kMostProcesses; ++turn) live[turn] = atomic_load(&g_shared->live[turn]);
     for (int turn = 0; turn < kMostProcesses; ++turn) {
       if (turn == g_self) look();
-      if (atomic_load(&g_shared->live[turn]) != 0) meet();
+      if (live[turn] != 0) meet();
     }
   }
   fflush(stdout);
