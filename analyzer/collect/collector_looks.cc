@@ -17,6 +17,7 @@ using trace::WalkTrigger;
 
 // smaps and its rollup hold the target's mmap lock for a whole VMA: 7 ms per GiB.
 constexpr std::uint64_t kRollupPages = 512ULL * 1024 * 1024 / 4096;
+constexpr std::uint64_t kRollupAlonePages = 64ULL * 1024 * 1024 / 4096;
 constexpr std::uint64_t kQuickSmapsPages = 128ULL * 1024 * 1024 / 4096;
 
 // A process that takes itself down is not looked at while it does, so that its last walk shows what the
@@ -104,7 +105,9 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
     if (!process.has_smaps()) spend(process.write_smaps(trigger), trigger);
     return;
   }
-  const bool affordable = process.rss_pages() < kRollupPages && process.wants_rollup(now_ns) &&
+  // One that shares pages with nobody is read where it rests: as it grows, its walks tell what is its own.
+  const std::uint64_t most_pages = has_relatives(followed) ? kRollupPages : kRollupAlonePages;
+  const bool affordable = process.rss_pages() < most_pages && process.wants_rollup(now_ns) &&
                           process.rss_pages() >= kTotalsPages && budget_.allows(now_ns, cost_ns * 2);
   const bool worth = process.rss_pages() >= kTotalsPages || has_relatives(followed);
   if ((of_family(trigger) && !leaving) || (must ? worth : affordable)) spend(process.write_rollup(trigger), payer);
