@@ -44,9 +44,9 @@ struct AdviceShare {
 struct Slice {
   Site site;
   std::int64_t bytes = 0;
-  std::int64_t exclusive_bytes = 0;    // of them mapped by this process alone (USS)
-  double variance = 0;                 // of `bytes`, in bytes squared, where it is an estimate from samples
-  std::int64_t huge_bytes = 0;         // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
+  std::int64_t exclusive_bytes = 0;  // of them mapped by this process alone (USS)
+  double variance = 0;               // of `bytes`, in bytes squared, where it is an estimate from samples
+  std::int64_t huge_bytes = 0;       // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
   // heap_live, anonymous: what of the line's large blocks and mappings is not resident, as it was not touched yet or
   // went again. They may grow by so much without another call.
   std::int64_t untouched_bytes = 0;
