@@ -146,6 +146,23 @@ std::optional<double> freed_on_leaving_from(const ProcessView& process) {
   return before->time_s;
 }
 
+// Two looks one after the other: half of what the allocator has come to keep was live at the first, and no more since.
+struct Freed {
+  double after_s, by_s;
+};
+std::optional<Freed> freed_between(const ProcessView& process, std::int64_t kept_bytes) {
+  const std::int64_t live = last_bytes(process, Cause::heap_live);
+  const Account* after = nullptr;
+  const std::vector<Account>& accounts = process.account->accounts;
+  for (auto look = accounts.rbegin(); look != accounts.rend() && look->time_s > process.interval.from_s; ++look) {
+    if (look->time_s > process.interval.to_s) continue;
+    if (2 * (bytes_of(*look, Cause::heap_live) - live) >= kept_bytes)
+      return after == nullptr ? std::nullopt : std::optional(Freed{look->time_s, after->time_s});
+    after = &*look;
+  }
+  return std::nullopt;
+}
+
 View view_until(const View& view, const ProcessView& process, double to_s) {
   const Interval interval{.from_s = view.interval.from_s, .to_s = to_s, .from_phase = view.interval.from_phase};
   return build_view(*view.recording, interval, process.account->pid);
@@ -239,6 +256,10 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
           " Most of it was freed within the last {}, by the program or by destructors that run when it ends; `whyrss "
           "report --to {:.3f}` shows what it held before.",
           seconds_text(*process.account->ended_s - *live_until_s), *live_until_s + 0.0005);
+    const auto freed = freed_between(process, growth);
+    if (freed && !live_until_s)
+      verdict.why += fmt::format(" Most of it was freed between {} and {}.", seconds_text(freed->after_s),
+                                 seconds_text(freed->by_s));
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     if (keepers.malloc) verdict.advice = keeper_of(process).remedy;
     if (keepers.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
@@ -248,6 +269,8 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
     verdict.evidence["live_bytes"] = live_bytes;
     verdict.evidence["live_until_s"] = live_until_s ? nlohmann::ordered_json(*live_until_s) : nullptr;
+    verdict.evidence["freed_between_s"] =
+        freed ? nlohmann::ordered_json::array({freed->after_s, freed->by_s}) : nlohmann::ordered_json(nullptr);
     verdict.evidence["estimate"] = cause->estimate;
     verdict.evidence["last_allocated_at"] = line_evidence(lines);
     verdicts.push_back(std::move(verdict));

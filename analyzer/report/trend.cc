@@ -236,7 +236,8 @@ std::string filling_text(const Trend& trend) {
   if (!trend.filling) return "";
   return fmt::format(
       "It fills memory that it has had since {}: what a program asks for counts in RSS when it is first touched. This "
-      "ends by itself once the {} that it has not touched are used too, unless it asks for more then. If the job does not "
+      "ends by itself once the {} that it has not touched are used too, unless it asks for more then. If the job does "
+      "not "
       "need so much, ask for less at that line.",
       seconds_text(trend.filling->since_s), size_text(trend.filling->left_bytes));
 }

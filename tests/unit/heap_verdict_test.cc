@@ -47,6 +47,9 @@ TEST(HeapRetained, FreedMemoryThatStaysIsToldAtTheEnd) {
   EXPECT_EQ(verdict.evidence["live_bytes"], 5 * kMiB);
   EXPECT_NE(verdict.advice.find("malloc_trim(0)"), std::string::npos);
   EXPECT_NE(verdict.why.find("5.0 MiB of the heap is still live"), std::string::npos);
+  const auto& looks = recording.processes.front().accounts;
+  EXPECT_EQ(verdict.evidence["freed_between_s"], (std::vector<double>{looks[0].time_s, looks[1].time_s}));
+  EXPECT_NE(verdict.why.find("Most of it was freed between "), std::string::npos);
 }
 
 TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
