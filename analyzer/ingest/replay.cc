@@ -122,7 +122,7 @@ void Replay::play_next(Process& process) {
   if (process.next_moment < process.moments.size() &&
       process.moments[process.next_moment].time_ns == process.next_ns()) {
     trace::Poll poll = process.moments[process.next_moment++];
-    if (poll.time_ns == process.killed_ns) {
+    if (process.killed_ns != 0 && poll.time_ns == process.killed_ns) {
       poll.rss_pages += process.grown_pages;
       process.account->polls.push_back({seconds_since(settings_.origin_ns, poll.time_ns),
                                         static_cast<std::int64_t>(poll.rss_pages * process.page_bytes),

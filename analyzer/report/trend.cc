@@ -222,7 +222,8 @@ std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& told) 
   text += fmt::format("{} still growing at the end by {}/s", text.empty() ? "," : ", but",
                       size_text(std::llround(trend.bytes_per_s)));
   const std::string end =
-      trend.filling ? fmt::format(", by at most {} more", size_text(trend.filling->left_bytes)) : "";
+      trend.filling ? fmt::format("; {} of what it asked for are not touched yet", size_text(trend.filling->left_bytes))
+                    : "";
   const LineGrowth* line = growing_line(trend);
   const LineGrowth* top = top_named(told);
   if (line == nullptr) return text + end;
@@ -236,9 +237,8 @@ std::string filling_text(const Trend& trend) {
   if (!trend.filling) return "";
   return fmt::format(
       "It fills memory that it has had since {}: what a program asks for counts in RSS when it is first touched. This "
-      "ends by itself once the {} that it has not touched are used too, unless it asks for more then. If the job does "
-      "not "
-      "need so much, ask for less at that line.",
+      "ends by itself once the {} that it has not touched are used too, unless it asks for more then. Ask for less at "
+      "that line if the job does not need so much.",
       seconds_text(trend.filling->since_s), size_text(trend.filling->left_bytes));
 }
 

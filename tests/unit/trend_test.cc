@@ -113,8 +113,8 @@ TEST(SlowGrowth, OfOneBlockThatFillsEndsWithIt) {
                    }});
   const Verdict verdict = heap_verdict(filling);
   EXPECT_EQ(verdict.headline,
-            "144 MiB live Python objects (kept at a.py:5 in leak), still growing at the end by 2.0 MiB/s, by at most "
-            "56 MiB more");
+            "144 MiB live Python objects (kept at a.py:5 in leak), still growing at the end by 2.0 MiB/s; "
+            "56 MiB of what it asked for are not touched yet");
   EXPECT_EQ(verdict.severity, Severity::info);
   EXPECT_TRUE(contains(verdict.advice, "ends by itself once the 56 MiB")) << verdict.advice;
   EXPECT_EQ(verdict.evidence["trend"]["fills"]["left_bytes"], 56 * kMiB);
