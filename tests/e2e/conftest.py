@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -19,6 +20,12 @@ sys.path.append(str(ROOT / "shim"))  # tests import constants from programs that
 sys.path.append(str(ROOT / "demos"))  # what reads reports
 from expected.report_reading import contradictions  # noqa: E402
 PATIENCE_S = 120  # for one command, and for a state to be reached
+
+# A suite that is started in the background, or by nohup, ignores these, and so would every program that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+for ignored in (signal.SIGHUP, signal.SIGQUIT, signal.SIGTERM):
+    signal.signal(ignored, signal.SIG_DFL)
+signal.pthread_sigmask(signal.SIG_SETMASK, [])
 
 
 def wait_until(condition, what):

@@ -72,7 +72,8 @@ if child == 0:
     time.sleep(float(sys.argv[1]))
     os._exit(0)
 print("waits", os.getpid(), child, flush=True)
-time.sleep(600)
+while True:  # a signal that comes just before a sleep is handled after it
+    time.sleep(0.1)
 """
 
 # Leaves a child behind that ends when the file is there.
