@@ -90,6 +90,8 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
   if (slot != nullptr) process.note_live_bytes(now_ns, live_bytes);
   const Relatives relatives = has_relatives(followed) ? Relatives::possible : Relatives::none;
+  for (auto& [_, other] : followed_)
+    if (other.family == followed.family) other.process->notice_end();
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track);
   const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
   spend(cost_ns, payer);

@@ -164,6 +164,19 @@ bool ProcessFollow::has_ended() const {
   return stat->start_ticks != key_.start_ticks || stat->state == 'Z' || stat->state == 'X';
 }
 
+void ProcessFollow::notice_end() {
+  if (gone_ns_ != 0 || pid_ == 0) return;
+  const auto stat = read_stat(pid_);
+  bool is_gone = stat ? stat->start_ticks != key_.start_ticks : says_gone(errno);
+  // A main thread that has ended has no memory either, whatever its other threads do.
+  if (stat && !is_gone && stat->thread_count <= 1) {
+    const auto text = read_line_file(proc("statm"));
+    const auto memory = text ? parse_statm(*text) : std::nullopt;
+    is_gone = memory && memory->size == 0;
+  }
+  if (is_gone) gone_ns_ = monotonic_ns();
+}
+
 bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   exec_seen = false;
   const auto stat = read_stat(pid_);
@@ -489,7 +502,7 @@ std::string ProcessFollow::end_signal() const {
 void ProcessFollow::write_ended(const std::string& how, std::optional<int> status, const std::string& signal,
                                 const std::vector<KernelLine>& kernel_lines) {
   if (has_handles_ && counted_ns_ > handles_ns_) write_handles();
-  nlohmann::json json{{"ended_ns", monotonic_ns()}, {"how", how}};
+  nlohmann::json json{{"ended_ns", gone_ns_ != 0 ? gone_ns_ : monotonic_ns()}, {"how", how}};
   if (high_water_kilos_ > 0) json["high_water_kilos"] = high_water_kilos_;
   if (status) json["status"] = *status;
   if (!signal.empty()) json["signal"] = signal;
@@ -499,6 +512,7 @@ void ProcessFollow::write_ended(const std::string& how, std::optional<int> statu
 }
 
 void ProcessFollow::note_live_bytes(std::int64_t now_ns, std::int64_t live_bytes) {
+  if (gone_ns_ != 0) now_ns = std::min(now_ns, gone_ns_);
   if (live_bytes != live_bytes_)
     live_polls_.push_back({.time_ns = static_cast<std::uint64_t>(now_ns), .live_bytes = live_bytes});
   live_bytes_ = live_bytes;

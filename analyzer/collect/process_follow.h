@@ -67,6 +67,9 @@ class ProcessFollow {
   [[nodiscard]] std::int64_t thread_count() const { return thread_count_; }
   [[nodiscard]] WalkPolicy& policy() { return policy_; }
   [[nodiscard]] bool has_ended() const;
+  // Takes the time at which its memory is first seen to be gone for its end: it is a zombie, and that is noticed,
+  // later. What is read of its relatives after that must not count it.
+  void notice_end();
 
   // Reads statm and stat; false when the process is gone. `exec_seen` is set when it runs another image
   // than at the last poll.
@@ -180,6 +183,7 @@ class ProcessFollow {
   std::string comm_;  // at the last poll, like the next
   std::int64_t parent_pid_ = 0;
   std::uint64_t start_code_ = 0, start_stack_ = 0;
+  std::int64_t gone_ns_ = 0;  // 0: it is there, as far as is known
   std::optional<CgroupMemory> cgroup_;
   CgroupFigures cgroup_figures_;  // as written last
   std::int64_t cgroup_ns_ = 0;    // when they were read

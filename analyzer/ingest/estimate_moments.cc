@@ -44,29 +44,30 @@ std::uint64_t faults_without_growth(const trace::Poll& from, const trace::Poll& 
   return faults - std::min(faults, grown);
 }
 
-void add_moments(Polls gap, std::uint64_t walked_pages, bool ends_open, Copies copies,
+// `before`: the poll before the gap.
+void add_moments(Polls gap, const trace::Poll* before, std::uint64_t walked_pages, bool ends_open, Copies copies,
                  std::vector<trace::Poll>& moments) {
   const auto [lowest, highest] = std::ranges::minmax_element(gap, {}, &trace::Poll::rss_pages);
   std::uint64_t told_pages = walked_pages;
-  const trace::Poll* since = &gap.front();
+  const trace::Poll* since = ends_open && before != nullptr ? before : &gap.front();
   const auto tell = [&](const trace::Poll& poll) {
     moments.push_back(poll);
     told_pages = poll.rss_pages;
     since = &poll;
   };
-  const auto may_have_copied = [&](const trace::Poll& poll) {
-    return copies == Copies::possible &&
-           faults_without_growth(*since, poll) > std::max(kMovePages, poll.rss_pages / kMovePart);
+  const auto may_have_copied = [&](const trace::Poll& poll, std::uint64_t least_pages) {
+    return copies == Copies::possible && faults_without_growth(*since, poll) > std::max(kMovePages, least_pages);
   };
   for (const trace::Poll* poll : extremes(gap)) {
     const bool extreme = poll == &*lowest || poll == &*highest;
-    if (is_step(told_pages, poll->rss_pages) || may_have_copied(*poll) ||
+    if (is_step(told_pages, poll->rss_pages) || may_have_copied(*poll, poll->rss_pages / kMovePart) ||
         (extreme && distance(told_pages, poll->rss_pages) > kMovePages))
       tell(*poll);
   }
   const trace::Poll& last = gap.back();
   if (!moments.empty() && moments.back().time_ns == last.time_ns) return;
-  if (may_have_copied(last) || distance(told_pages, last.rss_pages) > (ends_open ? kNoisePages : kMovePages))
+  if (may_have_copied(last, ends_open ? 0 : last.rss_pages / kMovePart) ||
+      distance(told_pages, last.rss_pages) > (ends_open ? kNoisePages : kMovePages))
     tell(last);
 }
 
@@ -75,11 +76,12 @@ void add_moments(Polls gap, std::uint64_t walked_pages, bool ends_open, Copies c
 std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& polls,
                                                const std::vector<WalkMoment>& walks, Copies copies) {
   std::vector<trace::Poll> moments, gap;
+  const trace::Poll* before = nullptr;
   auto poll = polls.begin();
   const auto add_gap = [&](std::size_t next) {
     if (gap.empty()) return;
     if (next > 0 || walks.empty())
-      return add_moments(gap, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), copies, moments);
+      return add_moments(gap, before, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), copies, moments);
     // Before the first walk little is known: only what was larger than that counts.
     const trace::Poll& highest = *std::ranges::max_element(gap, {}, &trace::Poll::rss_pages);
     if (highest.rss_pages > walks.front().rss_pages && is_step(walks.front().rss_pages, highest.rss_pages))
@@ -91,9 +93,11 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
     const std::uint64_t from_ns = next == 0 ? 0 : walks[next - 1].end_ns + near_ns;
     const std::uint64_t to_ns = ends_open ? std::numeric_limits<std::uint64_t>::max() : walks[next].begin_ns;
     gap.clear();
-    for (; poll != polls.end() && poll->time_ns < to_ns; ++poll)
-      if (poll->time_ns >= from_ns && poll->rss_pages > 0 && (ends_open || poll->time_ns + kNearNs < to_ns))
-        gap.push_back(*poll);
+    for (; poll != polls.end() && poll->time_ns < to_ns; ++poll) {
+      if (poll->time_ns < from_ns || poll->rss_pages == 0 || (!ends_open && poll->time_ns + kNearNs >= to_ns)) continue;
+      if (gap.empty()) before = poll == polls.begin() ? nullptr : &*std::prev(poll);
+      gap.push_back(*poll);
+    }
     add_gap(next);
   }
   return moments;

@@ -1,11 +1,13 @@
-// Touches memory fast, page by page, and is killed in the middle of it. Prints how many pages it had touched.
-//   killed_midway grow MS           new memory
-//   killed_midway copy MS           in a child, memory that it inherited
-//   killed_midway both MS           in a child, a page of each in turn
+// Touches memory fast, page by page, and is killed in the middle of it. COUNT is a file that holds how many pages it
+// had touched (8 bytes): it is mapped, so that it is right at whatever instruction the program is killed.
+//   killed_midway COUNT grow MS     new memory
+//   killed_midway COUNT copy MS     in a child, memory that it inherited
+//   killed_midway COUNT both MS     in a child, a page of each in turn
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -14,16 +16,22 @@
 
 enum { kPage = 4096, kWorkPerPage = 100 };
 static const size_t kBytes = 1UL << 30;
-static volatile size_t g_pages;
+static volatile uint64_t* g_pages;
 static int g_after_ms;
 
 static void* kill_later(void* unused) {
   usleep(g_after_ms * 1000);
-  const size_t pages = g_pages;
-  printf("%zu\n", pages);
-  fflush(stdout);
   kill(getpid(), SIGKILL);
   return unused;
+}
+
+static volatile uint64_t* mapped_count(const char* path) {
+  const int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0 || ftruncate(fd, kPage) != 0) abort();
+  void* count = mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (count == MAP_FAILED) abort();
+  close(fd);
+  return count;
 }
 
 static volatile char* new_memory(void) {
@@ -37,7 +45,7 @@ static void touch(volatile char* memory, volatile char* other) {
   for (size_t at = 0; at < kBytes; at += kPage) {
     memory[at] = 1;
     if (other != NULL) other[at] = 1;
-    ++g_pages;
+    ++*g_pages;
     for (volatile int work = 0; work < kWorkPerPage; ++work) continue;
   }
 }
@@ -50,13 +58,14 @@ static void be_killed(volatile char* memory, volatile char* other) {
 }
 
 int main(int count, char** arguments) {
-  if (count != 3) return 2;
-  const char* what = arguments[1];
-  g_after_ms = atoi(arguments[2]);
+  if (count != 4) return 2;
+  const char* what = arguments[2];
+  g_pages = mapped_count(arguments[1]);
+  g_after_ms = atoi(arguments[3]);
   volatile char* memory = new_memory();
   if (strcmp(what, "grow") == 0) be_killed(memory, NULL);
   touch(memory, NULL);
-  g_pages = 0;
+  *g_pages = 0;
   usleep(300000);
   const pid_t child = fork();
   if (child == 0) {

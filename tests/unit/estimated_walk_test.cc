@@ -280,6 +280,18 @@ TEST(MomentsBetweenWalks, OfOneThatMayCopyFaultsCountToo) {
       << "new pages are no copies";
 }
 
+// However large the process is: 1 % of it may be all that it copied.
+TEST(MomentsBetweenWalks, CopiesOfTheLastPollBeforeTheEndCount) {
+  const std::vector<WalkMoment> walks{{.begin_ns = 1, .end_ns = 2, .rss_pages = 1000 * kMiBPages}};
+  std::vector<trace::Poll> polls = polls_of({1000, 1000, 1000});
+  polls.back().minor_faults = 10 * kMiBPages;
+  EXPECT_EQ(moments_between_walks(polls, walks, Copies::possible).size(), 1U);
+  const std::vector<WalkMoment> at_once{{.begin_ns = 1, .end_ns = polls[1].time_ns, .rss_pages = 1000 * kMiBPages}};
+  EXPECT_EQ(moments_between_walks(polls, at_once, Copies::possible).size(), 1U) << "since the poll before";
+  polls.back().minor_faults = kMiBPages / 2;
+  EXPECT_TRUE(moments_between_walks(polls, walks, Copies::possible).empty());
+}
+
 TEST(MomentsBetweenWalks, AreFewHoweverLongNobodyLooks) {
   std::vector<std::uint64_t> sizes;
   for (std::uint64_t i = 0; i < 10'000; ++i) sizes.push_back(100 + i % 7 * 50);
