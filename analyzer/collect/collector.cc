@@ -70,6 +70,7 @@ Collector::Collector(Setup setup)
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
       kernel_log_(open_kernel_log()),
+      names_([this](pid_t pid) { return setup_.pool.is_mapped_by(pid); }),
       control_(setup_.control_fd),
       budget_(monotonic_ns(), setup_.overhead),
       started_(setup_.control_fd < 0) {

@@ -131,18 +131,21 @@ bool PoolFile::is_in_use() const {
   return false;
 }
 
-std::vector<pid_t> PoolFile::users() const {
+bool PoolFile::is_mapped_by(pid_t pid) const {
   struct stat file {};
-  if (!fd_ || fstat(fd_.get(), &file) != 0) return {};
+  if (!fd_ || fstat(fd_.get(), &file) != 0) return false;
   // As a line of maps has it between the offset and the path.
   const std::string mark = fmt::format(" {:02x}:{:02x} {} ", major(file.st_dev), minor(file.st_dev), file.st_ino);
+  const auto maps = read_file(fmt::format("/proc/{}/maps", pid));
+  return maps && maps->find(mark) != std::string::npos;
+}
+
+std::vector<pid_t> PoolFile::users() const {
   std::vector<pid_t> pids;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
     const auto pid = parse_number<pid_t>(entry.path().filename().string());
-    if (!pid || *pid == getpid()) continue;
-    const auto maps = read_file(entry.path().string() + "/maps");
-    if (maps && maps->find(mark) != std::string::npos) pids.push_back(*pid);
+    if (pid && *pid != getpid() && is_mapped_by(*pid)) pids.push_back(*pid);
   }
   return pids;
 }

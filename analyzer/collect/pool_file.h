@@ -34,6 +34,7 @@ class PoolFile {
   [[nodiscard]] std::size_t size_bytes() const { return mapping_.size_bytes(); }
   // Whether another process has it open or mapped; false also where the kernel does not say.
   [[nodiscard]] bool is_in_use() const;
+  [[nodiscard]] bool is_mapped_by(pid_t pid) const;
   // The other processes that map it, as far as they can be seen.
   [[nodiscard]] std::vector<pid_t> users() const;
 

@@ -81,6 +81,15 @@ std::optional<ProcessKey> ProcessNames::youngest_nested(std::uint32_t own_pid) c
   return std::nullopt;
 }
 
+// One that is not nested, and could not read when it was born either: its /proc is out of its reach (chroot), or it has
+// no descriptor left to open it with.
+std::optional<ProcessKey> ProcessNames::traced_here(pid_t pid) const {
+  bool is_nested = false;
+  const auto ticks = start_ticks_of(pid);
+  if (!ticks || !is_traced_ || !innermost_pid(pid, &is_nested) || is_nested || !is_traced_(pid)) return std::nullopt;
+  return ProcessKey{.pid = static_cast<std::uint32_t>(pid), .start_ticks = *ticks};
+}
+
 std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, bool must_know) {
   const ProcessKey own = own_key(key);
   const auto pid = static_cast<pid_t>(own.pid);
@@ -95,9 +104,10 @@ std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, b
     if (searched_ticks_ == 0) return std::nullopt;
   }
   if (key.start_ticks == 0) {
-    if (const auto nested = youngest_nested(key.pid)) {
-      nested_[key] = *nested;
-      return static_cast<pid_t>(nested->pid);
+    const auto nested = youngest_nested(key.pid);
+    if (const auto meant = nested ? nested : traced_here(pid)) {
+      nested_[key] = *meant;
+      return static_cast<pid_t>(meant->pid);
     }
   }
   const auto [first, last] = living_.equal_range(key.start_ticks);

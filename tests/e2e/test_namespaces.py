@@ -24,6 +24,34 @@ def test_numbers_of_a_nested_namespace_are_nobody_elses_here(whyrss, recording, 
     assert max(process["rss"]["peak"] for process in report["processes"]) > 4 * MIB
 
 
+JAILED = """
+import os, sys, time
+os.chroot(sys.argv[1])
+os.chdir("/")
+if os.fork() == 0:
+    kept = [bytearray(b"x" * (1 << 20)) for _ in range(32)]
+    time.sleep(0.5)
+    os._exit(0)
+os.wait()
+"""
+
+
+def test_who_cannot_read_its_start_is_one_process(whyrss, recording, tmp_path):
+    """A worker of a program that changed its root has no /proc: what it tells and what is read of it belong together."""
+    jail = tmp_path / "jail"
+    jail.mkdir()
+    program = tmp_path / "jailed.py"
+    program.write_text(JAILED)
+    result = whyrss.record(recording, ["/usr/bin/python3", program, jail])
+    if "PermissionError" in result.stderr:
+        pytest.skip("needs root to chroot")
+    report = whyrss.finished_report(recording)
+    assert report["recording"]["lost"]["events"] == 0
+    _, worker = report["processes"]
+    assert worker["traced"] == "full"
+    assert cause(worker, "heap_live")["rss"]["last"] >= 32 * MIB
+
+
 GROW = """
 import os, time
 kept = []

@@ -541,6 +541,18 @@ TEST(ProcessNames, OneSearchTellsOfAllThatHaveEnded) {
     EXPECT_EQ(names.pid_of({.pid = 5'000'000 + number, .start_ticks = own_ticks - 1}, kNowNs), 0) << number;
 }
 
+// One whose /proc is out of its reach does not know when it was born.
+TEST(ProcessNames, WhoCouldNotReadItsStartIsWhoMapsThePool) {
+  const pid_t own = getpid(), parent = getppid();
+  ProcessNames names([own](pid_t pid) { return pid == own; });
+  const ProcessKey key{.pid = static_cast<std::uint32_t>(own), .start_ticks = 0};
+  EXPECT_EQ(names.pid_of(key, 1, true), own);
+  EXPECT_EQ(names.own_key(key), (ProcessKey{.pid = key.pid, .start_ticks = *start_ticks_of(own)}));
+  const ProcessKey other{.pid = static_cast<std::uint32_t>(parent), .start_ticks = 0};
+  EXPECT_EQ(names.pid_of(other, 1, true), 0) << "the same number in another namespace";
+  EXPECT_EQ(names.own_key(other), other);
+}
+
 TEST(ProcessNames, WhoWasBornAfterTheSearchIsSoughtLater) {
   ProcessNames names;
   constexpr std::uint64_t kInTheFuture = std::uint64_t{1} << 60;
