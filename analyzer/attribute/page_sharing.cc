@@ -108,13 +108,11 @@ void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint6
   }
 }
 
-std::vector<std::vector<FateRange>> PageSharing::leave_with_copies(Member member, std::uint64_t page_count,
-                                                                   std::uint64_t first, double time_s) {
+std::vector<std::vector<FateRange>> PageSharing::copy(Member member, std::uint64_t page_count, std::uint64_t first) {
   std::vector<std::vector<FateRange>> fates(processes_.size());
   if (member >= processes_.size() || processes_[member].left) return fates;
   copy_some(member, page_count, first, std::numeric_limits<std::uint64_t>::max(), fates);
   copy_some(member, page_count, 0, first, fates);
-  leave(member, time_s);
   for (std::vector<FateRange>& ranges : fates) std::ranges::sort(ranges, {}, &FateRange::start);
   return fates;
 }

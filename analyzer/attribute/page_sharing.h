@@ -52,10 +52,11 @@ class PageSharing {
   void drop(Member member, std::uint64_t start, std::uint64_t end, double time_s);
   // The process ended or ran exec.
   void leave(Member member, double time_s);
-  // The same of a process that copied `page_count` pages after its last look, of what others had too then: from address
-  // `first` on, and then from the lowest one; which ones is a guess. Returns what became of whose pages, by member.
-  std::vector<std::vector<FateRange>> leave_with_copies(Member member, std::uint64_t page_count, std::uint64_t first,
-                                                        double time_s);
+  [[nodiscard]] bool has_left(Member member) const { return member < processes_.size() && processes_[member].left; }
+  // The process, at which no look comes any more, copied `page_count` pages after its last one, of what others have
+  // too: from address `first` on, and then from the lowest one; which ones is a guess. Returns what became of whose
+  // pages, by member.
+  std::vector<std::vector<FateRange>> copy(Member member, std::uint64_t page_count, std::uint64_t first);
   // What a process showed before a fork is no look at what it shares since.
   [[nodiscard]] bool has_forked_since(Member member, double time_s) const;
   // From now on writes of this process to these pages are told by AnonymousRun::marked.

@@ -64,9 +64,15 @@ bool Replay::was_killed_with_relatives(const Process& process, const Walk& look)
   });
 }
 
-// A process that is killed while it is looked at may be gone before its heap is read: the look before, and what events
-// and polls say since, tell more.
+// A process that is killed while it is looked at may be gone before its heap is read, or all of its pages: the look
+// before, and what events and polls say since, tell more.
 void Replay::leave_out_cut_off_look(Process& process) const {
+  const bool has_other = process.walks.size() > 1 || (!process.images.empty() && !process.polls.empty());
+  if (!process.walks.empty() && has_other && process.account->ended_s && !process.torn_down) {
+    const auto header = read_walk_header(process.walks.back().payload);
+    if (header && (header->flags & trace::WalkFlags::partial) != 0 && header->statm_after_pages == 0)
+      process.walks.pop_back();
+  }
   if (process.walks.size() < 2 || !process.account->ended_s || process.torn_down) return;
   const Walk& last = process.walks.back();
   const Walk& before = process.walks[process.walks.size() - 2];
@@ -103,10 +109,18 @@ void Replay::add_poll_by_faults(Process& process) {
     told.time_ns = process.walks.back().time_ns;
     told.rss_pages = header->statm_after_pages;
   }
-  const std::uint64_t from_ns = told.time_ns;
+  // A walk misses copies that were made while it went on, in what it had passed already.
+  const bool copies = may_share_pages(process);
+  const bool by_walk = told.time_ns != last.time_ns;
+  const std::uint64_t from_ns = told.time_ns, copies_from_ns = by_walk ? process.walks.back().begin_ns : from_ns;
   double faults = 0;
+  if (by_walk) ++told.time_ns;
   for (const EventRecord& record : process.records) {
-    if (record.time_ns <= from_ns) continue;
+    if (record.time_ns <= from_ns) {
+      const auto sample = copies && record.time_ns > copies_from_ns ? touch_sample(record) : std::nullopt;
+      if (sample) faults += sample->weight;
+      continue;
+    }
     if (record.time_ns - from_ns > kLongestNs || gives_back(record.kind)) return;
     const auto sample = touch_sample(record);
     if (!sample) continue;
@@ -119,7 +133,6 @@ void Replay::add_poll_by_faults(Process& process) {
   const std::int64_t before = faults_of(last) - faults_of(first);
   const double pages_per_fault =
       static_cast<double>(pages_of(last) - pages_of(first)) / static_cast<double>(std::max<std::int64_t>(before, 1));
-  const bool copies = may_share_pages(process);
   if (before < kMovedPages ? !copies : pages_per_fault > kOnePageMost || (!copies && pages_per_fault < kOnePageLeast))
     return;
   told.minor_faults += static_cast<std::uint64_t>(faults);

@@ -115,7 +115,8 @@ class Replay {
   void finish_families();
   [[nodiscard]] bool has_rested(const Process& process, double look_s, double end_s) const;
   [[nodiscard]] std::optional<double> unseen_s(const Process& process) const;
-  void leave_ended(Process& process);
+  void leave_ended(Family& family, std::vector<Process*> ended);
+  void tell_copies(Process& process, std::uint64_t copies, std::uint64_t until_ns);
   [[nodiscard]] std::uint64_t copies_after_last_look(Process& process) const;
   void add_fates(Process& process, const std::vector<FateRange>& fates, double time_s, bool estimate = false);
   Process* find_parent(const Process& child, std::uint32_t parent_pid);

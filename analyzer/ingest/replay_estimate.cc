@@ -180,7 +180,8 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   const auto rss_bytes = static_cast<std::int64_t>(poll.rss_pages * process.page_bytes);
   if (since.written.empty() && !accounts.empty() && std::abs(rss_bytes - accounts.back().rss_bytes) < kUnmovedBytes)
     return;  // its faults were no copies
-  if (!process.walked) process.walked = unwalked(process, since);
+  if (process.walked_ns == 0) process.walked = unwalked(process, since);
+  if (!process.walked) return;
   const Evidence& walked = *process.walked;
   if (!walked.traced || !is_credible(since.left, process.page_bytes)) return;
   const std::uint64_t page = process.page_bytes;

@@ -77,6 +77,7 @@ struct Replay::Process {
   IntervalMap<Mapped> mapped_since;       // that walk
   std::uint64_t last_faults = 0;          // that it had taken when the last walk began
   std::uint64_t last_counted_faults = 0;  // of them those that samples and watched calls stood for
+  std::uint64_t told_copies = 0;          // pages, of those that no look saw
   std::uint64_t last_look_ns = 0;         // when it began
   OwnPages last_own;
   bool has_last_walk = false;

@@ -105,30 +105,52 @@ std::uint64_t Replay::copies_after_last_look(Process& process) const {
   return copies < kFewPages ? 0 : copies;
 }
 
-void Replay::leave_ended(Process& process) {
-  const double ended_s = process.account->ended_s.value_or(0);
-  Family& family = *process.family;
-  const std::uint64_t copies = process.exec_pending ? 0 : copies_after_last_look(process);
-  if (copies == 0) return family.sharing.leave(process.member, ended_s);
-  const std::uint64_t end_ns = std::numeric_limits<std::uint64_t>::max();
-  std::uint64_t first = end_ns;
-  for (const TouchSample& sample : process.space.touched().copy_candidates(0, end_ns, process.last_look_ns, end_ns))
+// Those of `copies`, which no look saw, that it had made by then.
+void Replay::tell_copies(Process& process, std::uint64_t copies, std::uint64_t until_ns) {
+  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
+  double all = 0, before = 0;
+  std::uint64_t first = kEver;
+  for (const TouchSample& sample : process.space.touched().copy_candidates(0, kEver, process.last_look_ns, kEver)) {
     first = std::min(first, sample.page);
-  const auto fates = family.sharing.leave_with_copies(process.member, copies, first == end_ns ? 0 : first, ended_s);
+    all += sample.weight;
+    if (sample.time_ns < until_ns) before += sample.weight;
+  }
+  if (all > 0) copies = static_cast<std::uint64_t>(static_cast<double>(copies) * before / all);
+  if (copies <= process.told_copies) return;
+  Family& family = *process.family;
+  const auto fates = family.sharing.copy(process.member, copies - process.told_copies, first == kEver ? 0 : first);
+  process.told_copies = copies;
   for (std::size_t i = 0; i < fates.size(); ++i)
-    if (family.members[i] != nullptr) add_fates(*family.members[i], fates[i], ended_s, true);
+    if (family.members[i] != nullptr) add_fates(*family.members[i], fates[i], *process.account->ended_s, true);
+}
+
+// One after another. What is still there when one of them ends has copied before that what the one that ended had too.
+void Replay::leave_ended(Family& family, std::vector<Process*> ended) {
+  std::ranges::stable_sort(ended, {}, [](const Process* member) { return *member->account->ended_s; });
+  std::vector<std::uint64_t> copies;
+  for (Process* member : ended) copies.push_back(member->exec_pending ? 0 : copies_after_last_look(*member));
+  for (std::size_t i = 0; i < ended.size(); ++i) {
+    const double ended_s = *ended[i]->account->ended_s;
+    const std::uint64_t ended_ns = settings_.origin_ns + static_cast<std::uint64_t>(std::max(ended_s, 0.) * 1e9);
+    for (std::size_t other = i + 1; other < ended.size(); ++other)
+      if (copies[other] > 0) tell_copies(*ended[other], copies[other], ended_ns);
+    if (copies[i] > 0) tell_copies(*ended[i], copies[i], std::numeric_limits<std::uint64_t>::max());
+    family.sharing.leave(ended[i]->member, ended_s);
+  }
 }
 
 void Replay::look_at_family(Process& process, const Walk& walk, const WalkedPages& pages) {
   Family& family = *process.family;
   const double time_s = seconds_since(settings_.origin_ns, walk.time_ns);
-  for (Process* member : family.members)
-    if (member != nullptr && member != &process) {
-      if (member->account->ended_s.value_or(time_s) < time_s)
-        leave_ended(*member);
-      else if (member->exec_pending)
-        family.sharing.leave(member->member, time_s);
-    }
+  std::vector<Process*> ended;
+  for (Process* member : family.members) {
+    if (member == nullptr || member == &process || family.sharing.has_left(member->member)) continue;
+    if (member->account->ended_s.value_or(time_s) < time_s)
+      ended.push_back(member);
+    else if (member->exec_pending)
+      family.sharing.leave(member->member, time_s);
+  }
+  leave_ended(family, std::move(ended));
   std::vector<Process*> together = looked_at_with(process, walk);
   std::erase_if(together, [&](Process* member) {
     if (member == &process) return false;
@@ -328,9 +350,9 @@ void Replay::finish_families() {
     family.finished = true;
     std::vector<Process*> gone;
     for (Process* member : family.members)
-      if (member != nullptr && member->account->ended_s) gone.push_back(member);
-    std::ranges::stable_sort(gone, {}, [](const Process* member) { return *member->account->ended_s; });
-    for (Process* member : gone) leave_ended(*member);
+      if (member != nullptr && member->account->ended_s && !family.sharing.has_left(member->member))
+        gone.push_back(member);
+    leave_ended(family, std::move(gone));
     std::vector<bool> ended;
     for (const Process* member : family.members) ended.push_back(member == nullptr || member->account->ended_s);
     const auto fates = family.sharing.finish(ended);

@@ -1,4 +1,5 @@
 """A program that is killed while it grows or copies by a gigabyte a second is told at its end, not at the last poll."""
+import struct
 import sys
 
 import pytest
@@ -8,6 +9,10 @@ from conftest import compiled
 PAGE = 4096
 # The program itself.
 ITSELF = 4 << 20
+
+
+def fork_cow(process):
+    return sum(cause["rss"]["last"] for cause in process["causes"] if cause["cause"] == "fork_cow")
 
 
 @pytest.mark.parametrize("after_ms", [130, 210])
@@ -22,9 +27,26 @@ def test_its_size_at_the_end(whyrss, recording, tmp_path, what, after_ms):
     touched = int.from_bytes(count.read_bytes()[:8], sys.byteorder) * PAGE
     killed = report["processes"][-1]
     told = {cause["cause"]: cause["rss"]["last"] for cause in killed["causes"]}
-    copied, grown = told.get("fork_cow", 0), told.get("anonymous", 0)
+    copied, grown = fork_cow(killed), told.get("anonymous", 0)
     truth = {"grow": (0, touched), "copy": (touched, 0), "both": (touched, touched)}[what]
     for figure, true in zip((copied, grown), truth):
         assert abs(figure - true) <= 0.03 * touched + ITSELF
     if what != "grow":
         assert abs(killed["cow"]["copied"] - touched) <= 0.03 * touched + ITSELF
+
+
+@pytest.mark.parametrize("after_ms", [60, 200])
+def test_several_that_are_killed_together(whyrss, recording, tmp_path, after_ms):
+    """Whichever is seen to end last had copied while the others were there."""
+    program = compiled(tmp_path, "killed_midway")
+    count = tmp_path / "count"
+    whyrss.record(recording, [program, count, "together", after_ms])
+    report = whyrss.finished_report(recording)
+    if report["recording"]["capabilities"]["touch"] == "none":
+        pytest.skip("page faults are not sampled here")
+    counts = struct.unpack("6Q", count.read_bytes()[:48])
+    processes = {process["pid"]: process for process in report["processes"]}
+    for pid, pages in zip(counts[::2], counts[1::2]):
+        touched = pages * PAGE
+        for figure in (processes[pid]["cow"]["copied"], fork_cow(processes[pid])):
+            assert abs(figure - touched) <= 0.03 * touched + ITSELF

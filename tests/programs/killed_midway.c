@@ -3,6 +3,8 @@
 //   killed_midway COUNT grow MS     new memory
 //   killed_midway COUNT copy MS     in a child, memory that it inherited
 //   killed_midway COUNT both MS     in a child, a page of each in turn
+//   killed_midway COUNT together MS three children copy what they inherited, and all are killed at once, as for lack of
+//                                   memory: of each its pid and its pages
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
@@ -14,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { kPage = 4096, kWorkPerPage = 100 };
+enum { kPage = 4096, kWorkPerPage = 100, kChildren = 3 };
 static const size_t kBytes = 1UL << 30;
 static volatile uint64_t* g_pages;
 static int g_after_ms;
@@ -57,6 +59,20 @@ static void be_killed(volatile char* memory, volatile char* other) {
   pause();
 }
 
+static int copy_together(volatile char* memory) {
+  if (setpgid(0, 0) != 0) abort();
+  for (int child = 0; child < kChildren; ++child) {
+    if (fork() != 0) continue;
+    g_pages[2 * child] = (uint64_t)getpid();
+    g_pages += 2 * child + 1;
+    usleep(200000);
+    touch(memory, NULL);
+    pause();
+  }
+  usleep((200 + g_after_ms) * 1000);
+  return kill(0, SIGKILL);
+}
+
 int main(int count, char** arguments) {
   if (count != 4) return 2;
   const char* what = arguments[2];
@@ -67,6 +83,7 @@ int main(int count, char** arguments) {
   touch(memory, NULL);
   *g_pages = 0;
   usleep(300000);
+  if (strcmp(what, "together") == 0) return copy_together(memory);
   const pid_t child = fork();
   if (child == 0) {
     usleep(200000);

@@ -117,9 +117,13 @@ TEST(PageSharing, TheLastLookAtALeaverTellsThatTheOtherCopied) {
 TEST(PageSharing, WhoWasKilledCopiedWhatItsFaultsSay) {
   Family family(2, true);
   EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}, {2, {run('s', 0, 10)}}}), Sums{});
-  EXPECT_EQ(sums(family.sharing.leave_with_copies(1, 6, page(7), 3)), (Sums{{"1 copied", 6}}));  // 7 to 9, 0 to 2
-  EXPECT_EQ(sums(family.sharing.leave_with_copies(2, 4, page(0), 4)), (Sums{{"2 copied", 4}, {"0 by relatives", 4}}));
-  EXPECT_EQ(sums(family.sharing.leave_with_copies(2, 4, page(0), 4)), Sums{});  // once
+  EXPECT_EQ(sums(family.sharing.copy(1, 4, page(7))), (Sums{{"1 copied", 4}}));  // 7 to 9, 0
+  EXPECT_EQ(sums(family.sharing.copy(1, 2, page(7))), (Sums{{"1 copied", 2}}));  // 1, 2: those it has already
+  family.sharing.leave(1, 3);
+  EXPECT_EQ(sums(family.sharing.copy(2, 4, page(0))), (Sums{{"2 copied", 4}, {"0 by relatives", 4}}));
+  family.sharing.leave(2, 4);
+  EXPECT_TRUE(family.sharing.has_left(2));
+  EXPECT_EQ(sums(family.sharing.copy(2, 4, page(0))), Sums{});  // it has left
   EXPECT_EQ(family.look(5, {{0, {run('x', 0, 10)}}}), (Sums{{"0 left", 6}}));
 }
 
@@ -127,7 +131,7 @@ TEST(PageSharing, WhoWasKilledAloneCopiedNothing) {
   Family family(1, true);
   EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
   family.sharing.leave(0, 3);
-  EXPECT_EQ(sums(family.sharing.leave_with_copies(1, 10, 0, 4)), Sums{});
+  EXPECT_EQ(sums(family.sharing.copy(1, 10, 0)), Sums{});
 }
 
 TEST(PageSharing, WithoutMarksChildrenCopyWhatTheirFaultsAllow) {
