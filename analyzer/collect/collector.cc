@@ -397,8 +397,32 @@ void Collector::scan_children(Followed& followed, std::int64_t now_ns) {
   }
 }
 
+// False when it is gone.
+bool Collector::poll_one(Followed& followed, std::int64_t now_ns) {
+  ProcessFollow& process = *followed.process;
+  bool exec = false;
+  if (followed.slot != trace::kNoSlot)
+    process.note_live_bytes(now_ns, setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
+  if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) return false;
+  if (exec) exec_seen(followed);
+  if (process.polled_movement() > WalkPolicy::kMovePages) moved_ns_ = now_ns;
+  return true;
+}
+
+// Looks at a large family take long. What is killed meanwhile is told by its last poll, also if it was born in this
+// time.
+void Collector::poll_between_looks() {
+  const std::int64_t now_ns = beat();
+  if (now_ns - polled_ns_ < kMovingTickNs) return;
+  polled_ns_ = now_ns;
+  drain(now_ns, {}, false);
+  handle_happenings();
+  for (auto& [_, followed] : followed_) poll_one(followed, now_ns);
+}
+
 void Collector::tick(std::int64_t now_ns) {
   const auto count = static_cast<std::int64_t>(followed_.size());
+  polled_ns_ = now_ns;
   const bool flush = now_ns >= next_flush_ns_;
   const bool counters = now_ns >= next_counters_ns_;
   if (flush) next_flush_ns_ = now_ns + kFlushNs;
@@ -408,13 +432,7 @@ void Collector::tick(std::int64_t now_ns) {
   for (const ProcessKey key : keys) {
     Followed& followed = followed_.at(key);
     ProcessFollow& process = *followed.process;
-    bool exec = false;
-    if (followed.slot != trace::kNoSlot)
-      process.note_live_bytes(now_ns,
-                              setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
-    if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) continue;
-    if (exec) exec_seen(followed);
-    if (process.polled_movement() > WalkPolicy::kMovePages) moved_ns_ = now_ns;
+    if (!poll_one(followed, now_ns)) continue;
     if (std::exchange(followed.owes_process, false)) process.write_process(true);
     const bool young = now_ns - followed.image_seen_ns < kYoungNs;
     if (const auto trigger = process.policy().observe(process.poll_point());

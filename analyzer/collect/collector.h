@@ -92,6 +92,8 @@ class Collector {
   bool has_moved(Followed& followed);
   void scan_children(Followed& followed, std::int64_t now_ns);
   void handle_happenings();
+  bool poll_one(Followed& followed, std::int64_t now_ns);
+  void poll_between_looks();
   void tick(std::int64_t now_ns);
   double busy_cores(std::int64_t now_ns);
   void look_at(Followed& followed, trace::WalkTrigger trigger, std::optional<WriteTracker::Huge> track = std::nullopt);
@@ -179,6 +181,7 @@ class Collector {
   std::string target_signal_;
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
   std::int64_t next_company_ns_ = 0;  // when others are read with one that rests
+  std::int64_t polled_ns_ = 0;
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
   std::int64_t moved_ns_ = 0;       // when memory of any process was seen to move

@@ -269,6 +269,7 @@ std::int64_t Collector::look_at_together(const std::vector<Followed*>& members, 
     const auto track = tracking.find(order[i]);
     look_at(*order[i], trigger, track == tracking.end() ? std::nullopt : std::optional(track->second));
     changed_hands |= process.shared_pages() != shared_pages;
+    poll_between_looks();
     together_ns += process.policy().expected_cpu_ns();
   }
   for (Followed* member : order) member->process->policy().walked_together(together_ns);

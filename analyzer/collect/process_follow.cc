@@ -184,7 +184,7 @@ bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
   if (!stat || !statm_text || stat->start_ticks != key_.start_ticks || stat->state == 'Z' || stat->state == 'X')
     return false;
   const auto memory = parse_statm(*statm_text);
-  if (!memory) return false;
+  if (!memory || memory->size == 0) return false;
   if (start_stack_ != 0 && stat->start_stack == 0) return false;  // leaving: its memory is gone already
   exec_seen = start_stack_ != 0 && (stat->start_stack != start_stack_ || stat->start_code != start_code_);
   start_code_ = stat->start_code;

@@ -89,6 +89,7 @@ void Replay::leave_out_cut_off_look(Process& process) const {
     trace::Poll poll = process.polls.back();
     poll.time_ns = last.time_ns;
     poll.rss_pages = header->statm_after_pages;
+    poll.minor_faults = std::max(poll.minor_faults, header->minor_faults);
     poll.shared_pages = std::min(poll.shared_pages, poll.rss_pages);
     if (poll.rss_pages > 0) process.polls.push_back(poll);
   }

@@ -63,6 +63,7 @@ void Replay::add(ProcessInput& input, ProcessAccount& account, const std::option
 
 // Once all processes are known.
 void Replay::settle_end(Process& process) const {
+  while (!process.polls.empty() && process.polls.back().rss_pages == 0) process.polls.pop_back();  // it was gone
   leave_out_cut_off_look(process);
   const std::optional<trace::Poll>& at_kill = process.at_kill;
   if (at_kill && (process.polls.empty() || process.polls.back().time_ns < at_kill->time_ns)) {
