@@ -295,6 +295,13 @@ void Collector::walk_families() {
     std::map<Followed*, WriteTracker::Huge> tracking;
     if (allowed) tracking = take_due_tracking(members, now_ns);
     const std::int64_t next_tracking_ns = next_tracking(members);
+    // What must happen waits for its turn; all else comes up again at the next poll.
+    if (!allowed && !members.empty() && must_happen(trigger)) {
+      due++->second.at_ns = now_ns + kAskAgainNs;
+      continue;
+    }
+    const int family = due->first;
+    due = due_families_.erase(due);  // before the looks: what comes while they go on is owed anew
     if (allowed) {
       // A fork changes nothing in older children, and younger ones have their turn.
       if (trigger == WalkTrigger::fork && (!tracking.empty() || next_tracking_ns != 0))
@@ -304,15 +311,11 @@ void Collector::walk_families() {
       const std::int64_t together_ns = look_at_together(members, trigger, tracking);
       if (paid) next_phase_ns_ = now_ns + kPhaseCosts * together_ns;
     }
-    // What must happen waits for its turn; all else comes up again at the next poll.
-    if (allowed || members.empty() || !must_happen(trigger)) {
-      const int family = due->first;
-      due = due_families_.erase(due);
-      if (next_tracking_ns != 0)
-        due_families_[family] = {.trigger = WalkTrigger::fork, .at_ns = next_tracking_ns, .since_ns = next_tracking_ns};
-    } else {
-      due++->second.at_ns = now_ns + kAskAgainNs;
-    }
+    if (next_tracking_ns == 0) continue;
+    Due& next =
+        due_families_.try_emplace(family, Due{WalkTrigger::fork, next_tracking_ns, next_tracking_ns}).first->second;
+    next.trigger = WalkTrigger::fork;
+    next.at_ns = std::min(next.at_ns, next_tracking_ns);
   }
 }
 
