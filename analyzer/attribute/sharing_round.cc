@@ -133,9 +133,10 @@ bool SharingRound::part_from_copier(const Group& group, Parts& parts, Outcome& o
   others.insert(others.end(), parts.not_looked.begin(), parts.not_looked.end());
   std::ranges::sort(others);
   const Member copier = others.front();  // numbered by birth
-  if (others.size() < 2 || sight_of(copier).seen != Seen::with_others || sight_of(copier).wrote == Wrote::no ||
-      sight_of(copier).whole)
-    return false;
+  const Sight sight = sight_of(copier);
+  const bool may_be =
+      sight.seen == Seen::with_others || (sight.seen == Seen::not_looked && sight_of(alone).wrote == Wrote::no);
+  if (others.size() < 2 || !may_be || sight.wrote == Wrote::no || sight.whole) return false;
   const bool all_follow = std::all_of(others.begin() + 1, others.end(), [&](Member member) {
     const PageSharing::Process& process = sharing_.processes_[member];
     return process.parent == copier && process.born_s > sharing_.processes_[copier].last_look_s;
@@ -348,6 +349,8 @@ void SharingRound::take(Outcome outcome, std::uint64_t start, std::uint64_t end,
       ranges.back().end = end;
     else
       ranges.push_back({start, end, fate});
+    // What it wrote unseen its next look must not tell once more.
+    if (fate == PageFate::copied && by_member_[member] == nullptr) sharing_.processes_[member].marked.erase(start, end);
   }
   for (const Member member : outcome.guessed) by_member_[member]->copies_left -= (end - start) / sharing_.page_bytes_;
   for (const auto& watcher : watchers_)

@@ -227,6 +227,21 @@ TEST(PageSharing, AParentThatCopiedSharesWithItsNextChildUnderMarksMadeSince) {
 }
 
 // The same, and the parent has copied once more since: all three have a page of their own, two of them the parent's.
+// It forks whenever it is looked at, and what it showed then is no look.
+TEST(PageSharing, WhatWasCopiedUnseenIsNotCopiedAgain) {
+  Family family(1, true);
+  EXPECT_EQ(family.look(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
+  const PageSharing::Member second = family.fork(0, 2.5);  // after it wrote 0 to 3
+  EXPECT_EQ(family.look(3, {{1, {run('x', 0, 4), run('s', 4, 10)}}, {second, {run('S', 0, 10)}}}),
+            (Sums{{"0 copied", 4}, {"1 by relatives", 4}}));
+  family.sharing.leave(second, 3.1);
+  const PageSharing::Member third = family.fork(0, 3.5);
+  EXPECT_EQ(family.look(4, {{0, {run('S', 0, 4), run('s', 4, 10)}},
+                            {1, {run('x', 0, 4), run('s', 4, 10)}},
+                            {third, {run('S', 0, 10)}}}),
+            Sums{});
+}
+
 TEST(PageSharing, AParentMayCopyBeforeAForkAndAfterIt) {
   Family family;
   EXPECT_EQ(family.fork(0, 2), 2U);
