@@ -120,18 +120,20 @@ std::set<double> moments_in(const RecordingAccount& recording, Interval interval
   return moments;
 }
 
-// Of those with so much RSS the one that `more(it, best so far)`; one that was read comes before one that is an
+enum class Rank { read_first, alike };
+
+// Of those with so much RSS the one that `more(it, best so far)`; by rank one that was read comes before one that is an
 // estimate. Where there is none of the state between two ends of processes, what comes nearest to that.
 template <typename More>
 std::optional<AccountingMoment> best_moment(const RecordingAccount& recording, const std::set<double>& moments,
-                                            std::int64_t least_rss, More more) {
+                                            std::int64_t least_rss, More more, Rank rank = Rank::read_first) {
   std::optional<AccountingMoment> best;
   for (const bool same_state : {true, false}) {
     for (const double time_s : moments) {
       auto moment = moment_at(recording, time_s, same_state);
       if (!moment || moment->rss < least_rss) continue;
-      if (!best || (moment->estimate == best->estimate ? more(*moment, *best) : best->estimate))
-        best = std::move(moment);
+      const bool alike = rank == Rank::alike || (best && moment->estimate == best->estimate);
+      if (!best || (alike ? more(*moment, *best) : best->estimate)) best = std::move(moment);
     }
     if (best) return best;
   }
@@ -209,17 +211,23 @@ std::optional<double> memory_percent(const View& view, std::int64_t rss_bytes) {
 void rss_double_counted(const View& view, std::vector<Verdict>& verdicts) {
   const AccountingView& accounting = view.family.accounting;
   if (view.recording->processes.size() < 2) return;
-  const auto widest = best_moment(
-      *view.recording, moments_in(*view.recording, view.interval), 0,
-      [](const AccountingMoment& a, const AccountingMoment& b) { return counted_again(a) > counted_again(b); });
-  if (!widest) return;
+  const auto is_far_apart = [](const AccountingMoment& moment) {
+    return counted_again(moment) >= kDoubleCountedBytes &&
+           static_cast<double>(moment.rss) >= kDoubleCountedRatio * static_cast<double>(*moment.pss);
+  };
+  const auto more = [](const AccountingMoment& a, const AccountingMoment& b) {
+    return counted_again(a) > counted_again(b);
+  };
+  const std::set<double> moments = moments_in(*view.recording, view.interval);
+  auto widest = best_moment(*view.recording, moments, 0, more);
+  // When they had most nobody may have read all of them.
+  if (widest && !is_far_apart(*widest)) widest = best_moment(*view.recording, moments, 0, more, Rank::alike);
+  if (!widest || !is_far_apart(*widest)) return;
   const std::int64_t rss = widest->rss, pss = *widest->pss;
-  if (rss - pss < kDoubleCountedBytes || static_cast<double>(rss) < kDoubleCountedRatio * static_cast<double>(pss))
-    return;
   Verdict verdict{.id = "rss-double-counted", .severity = Severity::info, .bytes = rss - pss};
-  verdict.headline =
-      fmt::format("RSS summed over the processes ({}) counts shared memory several times: together they have {} (PSS)",
-                  size_text(rss), size_text(pss));
+  verdict.headline = fmt::format(
+      "RSS summed over the processes ({}) counts shared memory several times: together they have {} (PSS{})",
+      size_text(rss), size_text(pss), widest->estimate ? ", an estimate" : "");
   verdict.why = fmt::format(
       "A page that several processes map counts in the RSS of each; the two sums lay furthest apart at {}. At their "
       "peaks "

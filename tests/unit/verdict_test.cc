@@ -390,6 +390,23 @@ TEST(DoubleCounted, DoesNotCompareAPeakWithAnOlderReading) {
   for (const Verdict& verdict : verdicts_of(recording)) EXPECT_NE(verdict.id, "rss-double-counted");
 }
 
+// What was read early says nothing of what they share later.
+TEST(DoubleCounted, WhereNobodyReadThemAtTheirPeakPageWalksTell) {
+  RecordingAccount recording = readers(3, 300, 290, 100);
+  for (ProcessAccount& process : recording.processes) {
+    Account peak = literal::walk(1, {{Cause::file_cache, 290, kEmptyStack, "/data"}, {Cause::anonymous, 10}});
+    peak.slices[0].exclusive_bytes = 0;
+    process.accounts = {literal::walk(0.5, {{Cause::anonymous, 10}}), peak};
+    process.totals = {literal::totals(0.5, 10, 9, 8)};
+    process.polls.insert(process.polls.begin(), {0.5, 10 * kMiB, kMiB});
+  }
+  const auto verdicts = verdicts_of(recording);
+  const auto found = std::ranges::find(verdicts, "rss-double-counted", &Verdict::id);
+  ASSERT_NE(found, verdicts.end());
+  EXPECT_NE(found->headline.find("(900 MiB) counts shared memory several times"), std::string::npos) << found->headline;
+  EXPECT_NE(found->headline.find("(PSS, an estimate)"), std::string::npos) << found->headline;
+}
+
 TEST(DoubleCounted, SilentWhereLittleIsShared) {
   for (const auto& recording : {readers(4, 100, 90, 70), readers(2, 100, 90, 50), readers(1, 400, 90, 100)})
     for (const Verdict& verdict : verdicts_of(recording)) EXPECT_NE(verdict.id, "rss-double-counted");
