@@ -33,6 +33,8 @@ namespace {
 constexpr std::uint64_t kLookNs = 500'000'000;
 constexpr std::uint64_t kLookNsPerPage = 64;
 constexpr std::uint64_t kLongestLookNs = 2'000'000'000;
+// A process that waits asks this often whether the reader has died.
+constexpr std::uint64_t kSeesDeathNs = 20'000'000;
 // Moves of the resident set below this are not worth a last look: 1 MiB.
 constexpr std::uint64_t kWorthLookingPages = 256;
 // Of a process of 16 MiB and more that was not looked at for a while, the last look is always taken.
@@ -50,6 +52,7 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
   const std::uint64_t beat_ns = header->reader_beat_ns.load(std::memory_order_relaxed);
   const bool has_begun = header->reader_pid.load(std::memory_order_relaxed) != 0 && beat_ns != 0;
   if (has_begun ? now_ns() - beat_ns > trace::kReaderGoneNs : !also_before_reader) return false;
+  if (trace::is_reader_dead(*header)) return false;
   const std::uint32_t wanted = slot->look_request.fetch_add(1, std::memory_order_release) + 1;
   trace::ring_doorbell(thread.writer.pool);
   const std::uint64_t begun_ns = now_ns();
@@ -59,15 +62,14 @@ bool look_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
     const std::uint64_t now = now_ns();
     const std::uint64_t alive_ns = std::max(begun_ns, header->reader_beat_ns.load(std::memory_order_relaxed));
     const std::uint64_t deadline = std::min(alive_ns + limit_ns, begun_ns + longest_ns);
-    if (now >= deadline) {
+    if (now >= deadline || trace::is_reader_dead(*header)) {
       // Taken back: a look that comes later is not the one that was asked for. Not while another thread waits for an
       // earlier one, which would be taken back too.
       std::uint32_t seen = wanted - 1;
       slot->look_done.compare_exchange_strong(seen, wanted);
       return static_cast<std::int32_t>(seen - wanted) >= 0;
     }
-    const timespec wait{.tv_sec = static_cast<time_t>((deadline - now) / 1'000'000'000),
-                        .tv_nsec = static_cast<long>((deadline - now) % 1'000'000'000)};
+    const timespec wait{.tv_sec = 0, .tv_nsec = static_cast<long>(std::min(deadline - now, kSeesDeathNs))};
     own_syscall(SYS_futex, as_long(&slot->look_done), FUTEX_WAIT, done, as_long(&wait));
   }
 }

@@ -146,9 +146,7 @@ int run_collect(const CollectOptions& options) {
   if (!pool) return refuse(options.ready_fd, pool.error(), directory->path);
   setup.directory = std::move(*directory);
   setup.pool = std::move(*pool);
-  setup.pool.view().header->reader_pid.store(static_cast<std::uint32_t>(getpid()));
-  // Whoever starts before our first round must not take us for dead.
-  setup.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(monotonic_ns()));
+  setup.pool.become_reader();
   setup.manifest = describe_recording(options, setup.session, option_text);
   setup.manifest.pool_path = setup.pool.path();
   setup.manifest.overhead_percent = overhead_of(setup.manifest);

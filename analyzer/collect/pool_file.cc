@@ -2,9 +2,11 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "support/clock.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -53,6 +56,19 @@ bool reserve_all(int fd, std::uint64_t size_bytes) {
 Fd make_anonymous_file() {
   const Fd made(memfd_create("whyrss:pool", MFD_CLOEXEC));
   return Fd(made ? open(fmt::format("/proc/self/fd/{}", made.get()).c_str(), O_RDWR | O_CLOEXEC) : -1);
+}
+
+// The kernel marks the word when the calling thread dies. In place of the list of the C library, whose robust mutexes
+// nothing here uses.
+void mark_at_death(std::atomic<std::uint32_t>& word) {
+  static robust_list entry{};
+  static robust_list_head head{};
+  head = {.list = {.next = &entry},
+          .futex_offset = reinterpret_cast<char*>(&word) - reinterpret_cast<char*>(&entry),
+          .list_op_pending = nullptr};
+  entry.next = &head.list;
+  word.store(static_cast<std::uint32_t>(gettid()));
+  syscall(SYS_set_robust_list, &head, sizeof(head));
 }
 
 }  // namespace
@@ -120,6 +136,14 @@ PoolFile& PoolFile::operator=(PoolFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(unlink_, other.unlink_);
   return *this;
+}
+
+void PoolFile::become_reader() const {
+  trace::PoolHeader& header = *view_.header;
+  mark_at_death(header.reader_life);
+  // Whoever starts before our first round must not take us for dead.
+  header.reader_beat_ns.store(static_cast<std::uint64_t>(monotonic_ns()));
+  header.reader_pid.store(static_cast<std::uint32_t>(getpid()));
 }
 
 // A lease for writing is given only to who alone has a file open: fcntl(2). Whoever opens it in that moment waits for

@@ -120,7 +120,8 @@ bool take_chunk(const Writer& writer, Lease& lease) noexcept {
 
 bool reader_lives(const PoolHeader& header, std::uint64_t now) noexcept {
   const std::uint64_t beat_ns = header.reader_beat_ns.load(std::memory_order_relaxed);
-  return header.reader_pid.load(std::memory_order_relaxed) != 0 && (beat_ns >= now || now - beat_ns <= kReaderGoneNs);
+  return header.reader_pid.load(std::memory_order_relaxed) != 0 && !is_reader_dead(header) &&
+         (beat_ns >= now || now - beat_ns <= kReaderGoneNs);
 }
 
 // Exact mode, and no chunk is free. The reader is rung for again and again: it may have been about to sleep. Where no
@@ -266,6 +267,10 @@ void ring_doorbell(PoolView pool) noexcept {
   if (!pool) return;
   pool.header->doorbell.fetch_add(1, std::memory_order_release);
   own_syscall(SYS_futex, as_long(&pool.header->doorbell), FUTEX_WAKE, INT_MAX);
+}
+
+bool is_reader_dead(const PoolHeader& header) noexcept {
+  return (header.reader_life.load(std::memory_order_relaxed) & FUTEX_OWNER_DIED) != 0;
 }
 
 std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) noexcept {

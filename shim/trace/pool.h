@@ -78,6 +78,9 @@ struct alignas(4096) PoolHeader {
   std::array<char, 108> handover_path;
   std::uint32_t seccomp_filters;  // of the collector, which may do what is asked of the processes there
   TimeOffsets reader_offsets;     // all times of the recording are those of its time namespace
+  // (reader) A robust futex that it holds while it lives: when it dies, however, the kernel sets FUTEX_OWNER_DIED
+  // (set_robust_list(2)).
+  std::atomic<std::uint32_t> reader_life;
 };
 
 enum class SlotState : std::uint32_t { free = 0, claimed = 1, live = 2 };
@@ -160,6 +163,9 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
 
 // Wakes the reader. Async-signal-safe.
 void ring_doorbell(PoolView pool) noexcept;
+
+// True where the kernel has said so; a reader that an OOM kill took apart may only fall silent (reader_beat_ns).
+bool is_reader_dead(const PoolHeader& header) noexcept;
 
 // What a thread holds: plain data, zero-initialised is "no chunk yet".
 struct Lease {

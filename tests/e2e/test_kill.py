@@ -3,6 +3,7 @@
 The target works on command, so each test knows what its last event was: a fork just before the kill.
 The forked child's first record says that the child exists; a report that lists its pid holds that event.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -343,6 +344,15 @@ def reports_at_once(whyrss, recording, count=2):
     return [json.loads(text) for text in texts]
 
 
+def is_mapped(pool):
+    """By a process that lives on: children of the storm may outlive it for a moment."""
+    for maps in pathlib.Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(pool) in maps.read_text():
+                return True
+    return False
+
+
 def assert_holds(report, children):
     """All that was said before the kill; and nothing is complete of which a part is missing."""
     assert set(children) <= {process["pid"] for process in report["processes"]}
@@ -370,6 +380,7 @@ def test_killed_at_a_random_moment(whyrss, recording, tmp_path, number):
         storm.record.wait(PATIENCE_S)
         if "collector" not in victims:
             whyrss.wait_until_complete(recording)
+        wait_until(lambda: not is_mapped(pool), "all have left")
         first, second = reports_at_once(whyrss, recording)
         for report in (first, second, whyrss.report(recording)):
             assert report["recording"]["complete"] == ("collector" not in victims)

@@ -3,6 +3,7 @@
 #include "shim/trace/pool.h"
 
 #include <gtest/gtest.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -152,6 +153,18 @@ TEST_F(Pool, ExactModeDoesNotWaitForNobodyNorForLong) {
   for (int number = 0; number < 100; ++number) EXPECT_FALSE(write_number(writer, lease, 0));
   EXPECT_LT(pool_.slots[slot].waits.load(), 100U);
   EXPECT_EQ(pool_.slots[slot].dropped_records.load(), 103U);
+}
+
+TEST_F(Pool, ExactModeDoesNotWaitForADeadReader) {
+  const std::uint32_t slot = claim_slot(pool_, 1, 5);
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11, .slot = slot, .start_ticks = 5, .is_exact = true};
+  pool_.header->reader_pid.store(1);
+  pool_.header->reader_beat_ns.store(UINT64_MAX);
+  pool_.header->reader_life.store(FUTEX_OWNER_DIED);
+  Lease lease;
+  while (write_number(writer, lease, 0)) {
+  }
+  EXPECT_EQ(pool_.slots[slot].waits.load(), 0U);
 }
 
 TEST_F(Pool, RefusesARecordLargerThanAChunk) {

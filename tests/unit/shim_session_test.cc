@@ -1,4 +1,7 @@
 // The env-only way: the library starts the collector itself, and nobody notices.
+#include <linux/futex.h>
+
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -115,6 +118,27 @@ TEST(OwnCollector, MayBeNamed) {
       prefix.run(preloaded, {"return", "4"}, {std::string("WHYRSS_COLLECTOR=") + WHYRSS_FAKE_COLLECTOR});
   EXPECT_EQ(outcome.status, 4);
   EXPECT_EQ(outcome.of(RecordKind::attach).size(), 1U);
+}
+
+// A shell that holds 8 MB when it ends: worth a last look, which nobody takes here.
+std::uint32_t looks_asked_for(std::uint32_t reader_life) {
+  Preloaded preloaded;
+  trace::PoolHeader& header = *preloaded.pool().header;
+  header.reader_pid.store(1);
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  header.reader_beat_ns.store(static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000);
+  header.reader_life.store(reader_life);
+  const Outcome outcome = preloaded.run({"/bin/sh", "-c", "held=$(head -c 8000000 /dev/zero | tr '\\0' x); exit 4"});
+  EXPECT_EQ(outcome.status, 4) << outcome.output;
+  std::uint32_t requests = 0;
+  for (const trace::ProcessSlot* slot : outcome.slots) requests += slot->look_request.load();
+  return requests;
+}
+
+TEST(LastLook, IsNotAskedOfADeadCollector) {
+  EXPECT_GT(looks_asked_for(1), 0U);
+  EXPECT_EQ(looks_asked_for(FUTEX_OWNER_DIED), 0U);
 }
 
 class AddressSpaceLimit : public ::testing::TestWithParam<int> {};
