@@ -229,7 +229,7 @@ bool Collector::is_fork_of(const ProcessFollow& child, Followed& parent) {
   };
   if (same()) return true;
   bool exec = false;
-  if (parent.process->poll(monotonic_ns(), exec) && exec) exec_seen(parent);
+  if (parent.process->poll(exec) && exec) exec_seen(parent);
   return same();
 }
 
@@ -241,7 +241,7 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
   ProcessFollow& fresh = *followed.process;
   bool exec = false;
   followed.image_seen_ns = monotonic_ns();
-  fresh.poll(followed.image_seen_ns, exec);
+  fresh.poll(exec);
   if (parent == nullptr) parent = parent_of(pid);
   const bool forked = parent != nullptr && is_fork_of(fresh, *parent);
   if (forked) parent->process->forget_what_is_own();
@@ -331,7 +331,7 @@ void Collector::handle_happenings() {
     switch (happening.kind) {
       case RecordKind::attach: {
         bool exec = false;
-        followed.process->poll(monotonic_ns(), exec);
+        followed.process->poll(exec);
         if (exec) exec_seen(followed);
         break;
       }
@@ -402,8 +402,8 @@ bool Collector::poll_one(Followed& followed, std::int64_t now_ns) {
   ProcessFollow& process = *followed.process;
   bool exec = false;
   if (followed.slot != trace::kNoSlot)
-    process.note_live_bytes(now_ns, setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
-  if (followed.has_ended || process.pid() == 0 || !process.poll(now_ns, exec)) return false;
+    process.note_live_bytes(setup_.pool.view().slots[followed.slot].live_bytes.load(std::memory_order_relaxed));
+  if (followed.has_ended || process.pid() == 0 || !process.poll(exec)) return false;
   if (exec) exec_seen(followed);
   if (process.polled_movement() > WalkPolicy::kMovePages) moved_ns_ = now_ns;
   return true;
@@ -514,7 +514,7 @@ void Collector::finish(Followed& followed) {
   if (followed.owes_process) process.write_process(true);
   if (followed.slot != trace::kNoSlot) {
     trace::ProcessSlot& slot = setup_.pool.view().slots[followed.slot];
-    process.note_live_bytes(monotonic_ns(), slot.live_bytes.load(std::memory_order_relaxed));
+    process.note_live_bytes(slot.live_bytes.load(std::memory_order_relaxed));
     process.write_counters(slot);
     if (names_.names_of(process.key()).contains({.pid = slot.pid, .start_ticks = slot.start_ticks}))
       slot.state.store(trace::SlotState::free, std::memory_order_release);

@@ -88,10 +88,10 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
   if (first && !is_target && !budget_.allows_overdraft(now_ns)) return;
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
-  if (slot != nullptr) process.note_live_bytes(now_ns, live_bytes);
+  if (slot != nullptr) process.note_live_bytes(live_bytes);
   const Relatives relatives = has_relatives(followed) ? Relatives::possible : Relatives::none;
   for (auto& [_, other] : followed_)
-    if (other.family == followed.family) other.process->notice_end();
+    if (&other != &followed && other.family == followed.family) other.process->notice_end();
   const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track);
   const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
   spend(cost_ns, payer);
@@ -108,10 +108,10 @@ void Collector::look_at(Followed& followed, WalkTrigger trigger, std::optional<W
     return;
   }
   // One that shares pages with nobody is read where it rests: as it grows, its walks tell what is its own.
-  const std::uint64_t most_pages = has_relatives(followed) ? kRollupPages : kRollupAlonePages;
+  const std::uint64_t most_pages = relatives == Relatives::possible ? kRollupPages : kRollupAlonePages;
   const bool affordable = process.rss_pages() < most_pages && process.wants_rollup(now_ns) &&
                           process.rss_pages() >= kTotalsPages && budget_.allows(now_ns, cost_ns * 2);
-  const bool worth = process.rss_pages() >= kTotalsPages || has_relatives(followed);
+  const bool worth = process.rss_pages() >= kTotalsPages || relatives == Relatives::possible;
   if ((of_family(trigger) && !leaving) || (must ? worth : affordable)) spend(process.write_rollup(trigger), payer);
 }
 
@@ -166,7 +166,8 @@ void Collector::serve_looks() {
     if (!in_time && is_leaving(followed)) continue;
     ProcessFollow& process = *followed.process;
     bool exec = false;
-    process.poll(beat(), exec);
+    beat();
+    process.poll(exec);
     const WalkTrigger trigger = is_leaving(followed) ? WalkTrigger::exit
                                 : in_time            ? WalkTrigger::request
                                                      : WalkTrigger::growth;
@@ -196,7 +197,8 @@ void Collector::serve_looks() {
 bool Collector::has_moved(Followed& followed) {
   bool exec = false;
   ProcessFollow& process = *followed.process;
-  if (!process.poll(beat(), exec)) return false;
+  beat();
+  if (!process.poll(exec)) return false;
   if (exec) exec_seen(followed);
   return process.policy().has_moved(process.poll_point());
 }

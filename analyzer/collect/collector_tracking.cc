@@ -44,7 +44,7 @@ std::map<Collector::Followed*, WriteTracker::Huge> Collector::take_due_tracking(
   for (Followed* child : members) {
     if (child->track_at_ns == 0 || child->track_at_ns > now_ns) continue;
     bool exec = false;
-    if (!child->process->poll(now_ns, exec)) continue;
+    if (!child->process->poll(exec)) continue;
     if (exec) {
       exec_seen(*child);
       continue;

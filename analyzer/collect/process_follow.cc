@@ -20,7 +20,6 @@
 #include "collect/descriptor_count.h"
 #include "collect/huge_pages.h"
 #include "collect/retaining_views.h"
-#include "procfs/process_stat.h"
 #include "recording/block_payload.h"
 #include "support/clock.h"
 #include "support/text.h"
@@ -34,6 +33,8 @@ constexpr std::int64_t kSmapsGapNs = 30'000'000'000;
 constexpr std::int64_t kLockedKilos = 8 * 1024;
 constexpr std::int64_t kKnownNs = 10'000'000'000;
 constexpr std::int64_t kRollupGapNs = 1'000'000'000;
+constexpr std::int64_t kAtOnceNs = 1'000'000;  // readings of one moment
+constexpr int kReadingTries = 3;
 constexpr std::int64_t kHandlesGapNs = 1'000'000'000;
 constexpr std::int64_t kHandlesGapCosts = 1000;  // of what a count took: a thousandth of a core at most
 // A reading of a memory cgroup is due after so long, or when its usage has moved by this part.
@@ -170,40 +171,49 @@ void ProcessFollow::notice_end() {
   bool is_gone = stat ? stat->start_ticks != key_.start_ticks : says_gone(errno);
   // A main thread that has ended has no memory either, whatever its other threads do.
   if (stat && !is_gone && stat->thread_count <= 1) {
-    const auto text = read_line_file(proc("statm"));
-    const auto memory = text ? parse_statm(*text) : std::nullopt;
+    const auto memory = read_memory();
     is_gone = memory && memory->size == 0;
   }
   if (is_gone) gone_ns_ = monotonic_ns();
 }
 
-bool ProcessFollow::poll(std::int64_t now_ns, bool& exec_seen) {
+// Again where it took long: on a busy machine this process may have been held, and the other one not.
+std::optional<ProcessFollow::Reading> ProcessFollow::read_now() const {
+  for (int tries_left = kReadingTries;; --tries_left) {
+    const std::int64_t begin_ns = monotonic_ns();
+    const auto stat = read_stat(pid_);
+    const auto memory = read_memory();
+    const std::int64_t end_ns = monotonic_ns();
+    if (!stat || !memory) return std::nullopt;
+    if (end_ns - begin_ns < kAtOnceNs || tries_left == 1) return Reading{*stat, *memory, end_ns};
+  }
+}
+
+bool ProcessFollow::poll(bool& exec_seen) {
   exec_seen = false;
-  const auto stat = read_stat(pid_);
-  const auto statm_text = read_line_file(proc("statm"));
-  if (!stat || !statm_text || stat->start_ticks != key_.start_ticks || stat->state == 'Z' || stat->state == 'X')
-    return false;
-  const auto memory = parse_statm(*statm_text);
-  if (!memory || memory->size == 0) return false;
-  if (start_stack_ != 0 && stat->start_stack == 0) return false;  // leaving: its memory is gone already
-  exec_seen = start_stack_ != 0 && (stat->start_stack != start_stack_ || stat->start_code != start_code_);
-  start_code_ = stat->start_code;
-  start_stack_ = stat->start_stack;
-  thread_count_ = stat->thread_count;
-  comm_ = stat->comm;
-  parent_pid_ = stat->parent_pid;
+  const auto reading = read_now();
+  if (!reading) return false;
+  const auto& [stat, memory, now_ns] = *reading;
+  if (memory.size == 0 || stat.start_ticks != key_.start_ticks || stat.state == 'Z' || stat.state == 'X') return false;
+  if (start_stack_ != 0 && stat.start_stack == 0) return false;  // leaving: its memory is gone already
+  exec_seen = start_stack_ != 0 && (stat.start_stack != start_stack_ || stat.start_code != start_code_);
+  start_code_ = stat.start_code;
+  start_stack_ = stat.start_stack;
+  thread_count_ = stat.thread_count;
+  comm_ = stat.comm;
+  parent_pid_ = stat.parent_pid;
   polls_.push_back({.time_ns = static_cast<std::uint64_t>(now_ns),
-                    .rss_pages = memory->resident,
-                    .shared_pages = memory->shared,
-                    .minor_faults = stat->minor_faults,
-                    .major_faults = stat->major_faults});
+                    .rss_pages = memory.resident,
+                    .shared_pages = memory.shared,
+                    .minor_faults = stat.minor_faults,
+                    .major_faults = stat.major_faults});
   const PollPoint point{.time_ns = now_ns,
-                        .rss_pages = memory->resident,
-                        .faults = stat->minor_faults + stat->major_faults,
+                        .rss_pages = memory.resident,
+                        .faults = stat.minor_faults + stat.major_faults,
                         .live_bytes = live_bytes_};
   if (may_have_peaked(last_poll_, point)) read_high_water();
   polled_movement_ = movement(point, last_poll_);
-  cpu_ticks_ = stat->cpu_ticks;
+  cpu_ticks_ = stat.cpu_ticks;
   last_poll_ = point;
   count_handles(now_ns);
   return true;
@@ -314,9 +324,13 @@ void ProcessFollow::write_lazy_free(const LazyFreeReading& reading) {
 }
 
 // False from the moment on at which a leaving process has given it up.
-bool ProcessFollow::has_memory() const {
+std::optional<MemoryPages> ProcessFollow::read_memory() const {
   const auto text = read_line_file(proc("statm"));
-  const auto memory = text ? parse_statm(*text) : std::nullopt;
+  return text ? parse_statm(*text) : std::nullopt;
+}
+
+bool ProcessFollow::has_memory() const {
+  const auto memory = read_memory();
   return memory && memory->size > 0;
 }
 
@@ -511,8 +525,8 @@ void ProcessFollow::write_ended(const std::string& how, std::optional<int> statu
   append_json(FrameKind::ended, dump(json));
 }
 
-void ProcessFollow::note_live_bytes(std::int64_t now_ns, std::int64_t live_bytes) {
-  if (gone_ns_ != 0) now_ns = std::min(now_ns, gone_ns_);
+void ProcessFollow::note_live_bytes(std::int64_t live_bytes) {
+  const std::int64_t now_ns = gone_ns_ != 0 ? gone_ns_ : monotonic_ns();
   if (live_bytes != live_bytes_)
     live_polls_.push_back({.time_ns = static_cast<std::uint64_t>(now_ns), .live_bytes = live_bytes});
   live_bytes_ = live_bytes;

@@ -20,6 +20,7 @@
 #include "collect/walk_policy.h"
 #include "collect/write_faults.h"
 #include "collect/write_tracker.h"
+#include "procfs/process_stat.h"
 #include "recording/manifest.h"
 #include "shim/trace/pool.h"
 #include "support/file.h"
@@ -67,13 +68,13 @@ class ProcessFollow {
   [[nodiscard]] std::int64_t thread_count() const { return thread_count_; }
   [[nodiscard]] WalkPolicy& policy() { return policy_; }
   [[nodiscard]] bool has_ended() const;
-  // Takes the time at which its memory is first seen to be gone for its end: it is a zombie, and that is noticed,
+  // Notes when its memory is first seen to be gone, which write_ended() tells as its end: that it has ended is noticed
   // later. What is read of its relatives after that must not count it.
   void notice_end();
 
   // Reads statm and stat; false when the process is gone. `exec_seen` is set when it runs another image
   // than at the last poll.
-  bool poll(std::int64_t now_ns, bool& exec_seen);
+  bool poll(bool& exec_seen);
   [[nodiscard]] PollPoint poll_point() const { return last_poll_; }
   // Between the last two polls, in pages.
   [[nodiscard]] std::uint64_t polled_movement() const { return polled_movement_; }
@@ -119,7 +120,7 @@ class ProcessFollow {
                    const std::vector<KernelLine>& kernel_lines);
   void flush_polls();
   // What its slot says: counts from the next poll or walk on, and is written where it has changed.
-  void note_live_bytes(std::int64_t now_ns, std::int64_t live_bytes);
+  void note_live_bytes(std::int64_t live_bytes);
 
   [[nodiscard]] bool has_smaps() const { return smaps_rss_pages_ > 0; }
   // True for the moment of a peak: RSS is a tenth above the last smaps, and that, or our first sight of the
@@ -142,6 +143,13 @@ class ProcessFollow {
   void write_liveness(const PageWalk& walk, std::uint64_t table);
   void write_huge_pages(const PageWalk& walk, const TargetMemory& memory);
   void write_lazy_free(const LazyFreeReading& reading);
+  [[nodiscard]] std::optional<MemoryPages> read_memory() const;
+  struct Reading {
+    ProcessStat stat;
+    MemoryPages memory;
+    std::int64_t time_ns;
+  };
+  [[nodiscard]] std::optional<Reading> read_now() const;
   [[nodiscard]] bool has_memory() const;
   void write_views(const PageWalk& walk, const TargetMemory& memory, const Liveness& liveness);
   void read_high_water();

@@ -105,6 +105,7 @@ class Replay {
   static std::uint64_t most_copies(Process& process, const Walk& walk, const WalkedPages& seen);
   static std::uint64_t counted_faults(const Process& process, std::uint64_t before_ns);
   [[nodiscard]] double when_faulted_s(const Process& process, std::uint64_t until_ns) const;
+  [[nodiscard]] static std::vector<TouchSample> copies_since_look(const Process& process);
   [[nodiscard]] static std::uint64_t sampled_copies(const Process& process);
   [[nodiscard]] static std::optional<std::uint64_t> estimated_copies(const Process& process);
   static std::uint64_t most_sampled_copies(Process& process, std::uint64_t until_ns, std::uint64_t faults);

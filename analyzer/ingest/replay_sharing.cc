@@ -107,18 +107,17 @@ std::uint64_t Replay::copies_after_last_look(Process& process) const {
 
 // Those of `copies`, which no look saw, that it had made by then.
 void Replay::tell_copies(Process& process, std::uint64_t copies, std::uint64_t until_ns) {
-  constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
   double all = 0, before = 0;
-  std::uint64_t first = kEver;
-  for (const TouchSample& sample : process.space.touched().copy_candidates(0, kEver, process.last_look_ns, kEver)) {
-    first = std::min(first, sample.page);
+  std::optional<std::uint64_t> first;
+  for (const TouchSample& sample : copies_since_look(process)) {
+    first = std::min(first.value_or(sample.page), sample.page);
     all += sample.weight;
     if (sample.time_ns < until_ns) before += sample.weight;
   }
   if (all > 0) copies = static_cast<std::uint64_t>(static_cast<double>(copies) * before / all);
   if (copies <= process.told_copies) return;
   Family& family = *process.family;
-  const auto fates = family.sharing.copy(process.member, copies - process.told_copies, first == kEver ? 0 : first);
+  const auto fates = family.sharing.copy(process.member, copies - process.told_copies, first.value_or(0));
   process.told_copies = copies;
   for (std::size_t i = 0; i < fates.size(); ++i)
     if (family.members[i] != nullptr) add_fates(*family.members[i], fates[i], *process.account->ended_s, true);
@@ -208,12 +207,15 @@ std::uint64_t Replay::most_copies(Process& process, const Walk& walk, const Walk
   return std::min(faults - std::min(faults, grown), most_sampled_copies(process, walk.time_ns, faults));
 }
 
-// Since its last look, as the faults that were replayed since say.
-std::uint64_t Replay::sampled_copies(const Process& process) {
+// Since its last look, of the faults that are replayed: those that may have copied a page.
+std::vector<TouchSample> Replay::copies_since_look(const Process& process) {
   constexpr std::uint64_t kEver = std::numeric_limits<std::uint64_t>::max();
+  return process.space.touched().copy_candidates(0, kEver, process.last_look_ns, kEver);
+}
+
+std::uint64_t Replay::sampled_copies(const Process& process) {
   double copies = 0;
-  for (const TouchSample& sample : process.space.touched().copy_candidates(0, kEver, process.last_look_ns, kEver))
-    copies += sample.weight;
+  for (const TouchSample& sample : copies_since_look(process)) copies += sample.weight;
   return static_cast<std::uint64_t>(copies);
 }
 
@@ -253,8 +255,7 @@ std::uint64_t Replay::most_sampled_copies(Process& process, std::uint64_t until_
   const std::uint64_t sampled = counted_faults(touch) - std::min(counted_faults(touch), process.last_counted_faults);
   const double usual_weight = static_cast<double>(touch.faults) / static_cast<double>(touch.samples);
   double copies = 0, variance = usual_weight * usual_weight;
-  std::vector<TouchSample> samples = process.space.touched().copy_candidates(
-      0, std::numeric_limits<std::uint64_t>::max(), process.last_look_ns, std::numeric_limits<std::uint64_t>::max());
+  std::vector<TouchSample> samples = copies_since_look(process);
   samples.insert(samples.end(), ahead.begin(), ahead.end());
   for (const TouchSample& sample : samples) {
     copies += sample.weight;

@@ -12,6 +12,7 @@
 #include "file_tree.h"
 #include "recording/frame_file.h"
 #include "stopped_child.h"
+#include "support/clock.h"
 
 namespace whyrss {
 namespace {
@@ -48,10 +49,12 @@ std::int64_t told_kilos(bool pulses) {
   ProcessFollow process(context, key, pid);
   bool exec = false;
   wait_until_stopped(pid);
-  EXPECT_TRUE(process.poll(1, exec));
+  const std::int64_t begin_ns = monotonic_ns();
+  EXPECT_TRUE(process.poll(exec));
+  EXPECT_GE(process.poll_point().time_ns, begin_ns);
   kill(pid, SIGCONT);
   wait_until_stopped(pid);
-  EXPECT_TRUE(process.poll(2, exec));
+  EXPECT_TRUE(process.poll(exec));
   kill(pid, SIGKILL);
   waitpid(pid, nullptr, 0);
   process.write_ended("gone", std::nullopt, "SIGKILL", {});
