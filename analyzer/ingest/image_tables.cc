@@ -226,34 +226,10 @@ bool ImageTables::is_interpreter(const NativeFrame& frame) const {
   return found != nullptr && frame.address >= found->runtime_start && frame.address < found->runtime_end;
 }
 
-// For each native frame the Python frames that replace it, innermost first. Frames that do not say where
-// they run go to the calls of the eval loop, one C call per `entry` flag, counted from the outermost.
-std::vector<std::vector<PythonFrame>> ImageTables::place(const std::vector<NativeFrame>& native,
-                                                         const PythonFrames& python_frames,
-                                                         PythonFrames& unplaced) const {
-  std::vector<std::vector<PythonFrame>> placed(native.size());
-  std::vector<std::vector<PythonFrame>> calls;
-  bool call_ended = true;
-  for (const PythonFrame& frame : python_frames) {
-    if (frame.native_index < native.size()) {
-      placed[frame.native_index].push_back(frame);
-      continue;
-    }
-    if (call_ended) calls.emplace_back();
-    calls.back().push_back(frame);
-    call_ended = (frame.flags & trace::PythonFrameFlags::entry) != 0;
-  }
+// Of the eval loop, where it is known.
+bool ImageTables::is_eval(const NativeFrame& frame) const {
   const trace::PythonRecord* found = python();
-  std::size_t at = native.size();
-  while (!calls.empty() && found != nullptr && found->eval_start < found->eval_end && at > 0) {
-    --at;
-    if (native[at].address < found->eval_start || native[at].address >= found->eval_end || !placed[at].empty())
-      continue;
-    placed[at] = std::move(calls.back());
-    calls.pop_back();
-  }
-  for (const auto& call : calls) unplaced.insert(unplaced.end(), call.begin(), call.end());
-  return placed;
+  return found != nullptr && frame.address >= found->eval_start && frame.address < found->eval_end;
 }
 
 FrameId ImageTables::python_frame(const Code& code, std::uint32_t version_hex, std::int32_t last_instruction_bytes) {
@@ -293,11 +269,14 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
   PythonFrames python_frames(record.python_count);
   for (PythonFrame& frame : python_frames) reader.take(frame);
 
-  PythonFrames unplaced;
-  const auto placed = place(native, python_frames, unplaced);
+  std::vector<bool> evals(native.size());
+  for (std::size_t i = 0; i < native.size(); ++i) evals[i] = is_eval(native[i]);
+  const bool is_cut =
+      native.size() >= trace::kMaxNativeFrames || (record.flags & trace::StackFlags::native_incomplete) != 0;
+  const PlacedFrames placed = place_python_frames(evals, python_frames, is_cut);
   ResolvedStack result;
   std::vector<FrameId> frames;
-  push_python(unplaced, frames);
+  push_python(placed.before, frames);
   bool innermost = true;
   for (std::size_t i = 0; i < native.size(); ++i) {
     const NativeFrame& frame = native[i];
@@ -306,13 +285,14 @@ ResolvedStack ImageTables::resolve(const Stack& stack) {
     if (own) continue;
     if (innermost) result.from_allocator = frame.module != nullptr && frame.module->allocator;
     innermost = false;
-    if (!placed[i].empty()) {
-      push_python(placed[i], frames);
+    if (!placed.instead[i].empty()) {
+      push_python(placed.instead[i], frames);
       continue;
     }
     if (record.python_count > 0 && is_interpreter(frame)) continue;
     frames.push_back(frame_of(frame));
   }
+  push_python(placed.after, frames);
   result.id = table_->intern(frames);
   return result;
 }

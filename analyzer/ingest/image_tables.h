@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ingest/event_stream.h"
+#include "ingest/frame_placing.h"
 #include "model/stack_table.h"
 #include "shim/trace/trace_format.h"
 
@@ -72,7 +73,6 @@ class ImageTables {
     std::uint64_t address;  // of the call: return address - 1
     Place* place;           // nullptr where several modules were there
   };
-  using PythonFrames = std::vector<trace::PythonFrame>;
 
   [[nodiscard]] bool serves_malloc(const std::string& path) const;
   bool define_attach(const EventRecord& record);
@@ -92,12 +92,10 @@ class ImageTables {
   [[nodiscard]] const trace::PythonRecord* python() const;
 
   ResolvedStack resolve(const Stack& stack);
-  [[nodiscard]] std::vector<std::vector<trace::PythonFrame>> place(const std::vector<NativeFrame>& native,
-                                                                   const PythonFrames& python_frames,
-                                                                   PythonFrames& unplaced) const;
   void push_python(const PythonFrames& frames, std::vector<FrameId>& out);
   FrameId python_frame(const Code& code, std::uint32_t version_hex, std::int32_t last_instruction_bytes);
   [[nodiscard]] bool is_interpreter(const NativeFrame& frame) const;
+  [[nodiscard]] bool is_eval(const NativeFrame& frame) const;
 
   StackTable* table_;
   ImageTables* parent_ = nullptr;
