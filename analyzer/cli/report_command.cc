@@ -83,15 +83,15 @@ void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLi
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.
 constexpr std::size_t kJsonSites = 1000;
 
-std::string rendered(const ReportOptions& options, const View& view) {
+void render(const ReportOptions& options, const View& view, const TextSink& write) {
   const std::vector<Verdict> verdicts = find_verdicts(view);
-  if (options.format == "json") return render_json(view, verdicts, options.top.value_or(kJsonSites));
+  if (options.format == "json") return write_json(view, verdicts, options.top.value_or(kJsonSites), write);
   TextStyle style;
   if (options.top) style.top = *options.top;
   style.by_touch = options.by == "touch";
-  if (options.format == "markdown") return render_markdown(view, verdicts, style);
+  if (options.format == "markdown") return write(render_markdown(view, verdicts, style));
   style.colour = (options.output.empty() || options.output == "-") && wants_colour(STDOUT_FILENO);
-  return render_text(view, verdicts, style);
+  write(render_text(view, verdicts, style));
 }
 
 bool has_pid(const RecordingAccount& recording, int pid) {
@@ -128,7 +128,8 @@ int run_report(const ReportOptions& options) {
 
   name_frames(*recording, *folder, ReadLimits{});
   const View view = build_view(*recording, *interval, options.pid);
-  const int written = write_output(rendered(options, view), options.output, "the report");
+  const int written =
+      write_output([&](const TextSink& write) { render(options, view, write); }, options.output, "the report");
   if (written != kDone || options.fail_if.empty()) return written;
   const Result<bool> held = holds(condition, view);
   if (!held) return complain(held.error(), kUnreadable);

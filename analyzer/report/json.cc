@@ -110,7 +110,7 @@ Json recording_json(const RecordingAccount& recording) {
 std::int64_t rounded_error(double variance) { return static_cast<std::int64_t>(std::llround(std::sqrt(variance))); }
 
 // A site may have thousands of touching stacks: the smaller ones are summed as those that are not known.
-constexpr std::size_t kMostTouchers = 50;
+constexpr std::size_t kMostTouchers = 10;
 
 Json touched_json(const StackTable& stacks, const SiteView& site) {
   Json list = Json::array();
@@ -318,9 +318,16 @@ Json verdict_json(const Verdict& verdict) {
           {"advice", verdict.advice}, {"evidence", verdict.evidence}};
 }
 
+constexpr int kIndent = 2, kOnOneLine = -1;
+
+std::string text_of(const Json& json, int indent) {
+  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace
 
-std::string render_json(const View& view, const std::vector<Verdict>& verdicts, std::size_t top) {
+void write_json(const View& view, const std::vector<Verdict>& verdicts, std::size_t top,
+                const std::function<void(std::string_view)>& write) {
   const RecordingAccount& recording = *view.recording;
   Json report{{"schema", "whyrss.report/1"},
               {"recording", recording_json(recording)},
@@ -330,9 +337,8 @@ std::string render_json(const View& view, const std::vector<Verdict>& verdicts, 
                 {"rss_sum", figure_json(view.family.rss_sum, true)},
                 {"accounting", accounting_json(view)},
                 {"cgroup", cgroup_json(recording.info)}}}};
-  report["processes"] = Json::array();
-  for (const ProcessView& process : view.processes)
-    report["processes"].push_back(process_json(recording.stacks, process, top));
+  const std::string before = text_of(report, kIndent);
+  report = Json::object();
   report["phases"] = Json::array();
   for (const Phase& phase : recording.phases)
     report["phases"].push_back({{"name", phase.name}, {"from_s", phase.from_s}, {"to_s", phase.to_s}});
@@ -340,7 +346,24 @@ std::string render_json(const View& view, const std::vector<Verdict>& verdicts, 
   for (const Mark& mark : recording.marks) report["marks"].push_back({{"name", mark.name}, {"at_s", mark.at_s}});
   report["verdicts"] = Json::array();
   for (const Verdict& verdict : verdicts) report["verdicts"].push_back(verdict_json(verdict));
-  return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  const std::string after = text_of(report, kIndent);
+
+  constexpr std::string_view kEnd = "\n}";  // of an object
+  write(std::string_view(before).substr(0, before.size() - kEnd.size()));
+  write(",\n  \"processes\": [");
+  for (const ProcessView& process : view.processes) {
+    write(&process == view.processes.data() ? "\n    " : ",\n    ");
+    write(text_of(process_json(recording.stacks, process, top), kOnOneLine));
+  }
+  write(view.processes.empty() ? "]," : "\n  ],");
+  write(std::string_view(after).substr(1));
+  write("\n");
+}
+
+std::string render_json(const View& view, const std::vector<Verdict>& verdicts, std::size_t top) {
+  std::string text;
+  write_json(view, verdicts, top, [&](std::string_view piece) { text += piece; });
+  return text;
 }
 
 }  // namespace whyrss
