@@ -38,13 +38,16 @@ inline void start_countdown(ThreadState& thread, std::uint64_t seed) noexcept {
   thread.small_releases = thread.small_released_bytes = 0;
   thread.random = seed;
   thread.gap = next_gap(thread.random, heap().sample_bytes);
+  thread.object_left = next_gap(thread.random, heap().sample_bytes);
+  thread.object_paced_ns = 0;  // as if it had rested
+  thread.objects_sampled = thread.object_credit = thread.object_coarseness = 0;
   arm_countdown(thread);
 }
 
 // Every block passes unseen.
 inline void stop_counting(ThreadState& thread) noexcept {
   thread.left = 0;
-  thread.armed = thread.request_left = UINT64_MAX;
+  thread.armed = thread.request_left = thread.object_left = UINT64_MAX;
 }
 
 // What the countdown takes for a request where usable sizes are not counted: not 0, or it would never be sampled.

@@ -16,6 +16,7 @@ struct HeapSettings {
   std::atomic<std::atomic<std::uint64_t>*> directory{nullptr};  // of the liveness table (liveness.h); nullptr: off
   bool glibc_header = false;                                    // the word before a block says its size
   bool exact = false;                                           // every block is logged
+  bool sample_objects = false;                                  // CPython's too, in sampled mode
   bool learning = false;                                        // sizes will be known: see learn_sizes
   UsableSize usable_size = nullptr;                             // of the library that serves malloc
   std::uint64_t sample_bytes = 0;                               // mean distance; 0: nothing is sampled

@@ -1,7 +1,7 @@
 // The blocks that were logged and are not released yet, so that free can tell in one bit test that a
 // block was not (the common case), and exactly when it may have been.
-//   filter  2^18 bits, by address hash, and a counter of one byte for each; one that saturated (255) stays so. With
-//           16,000 blocks, the samples of 1 GiB, one address of 17 is looked up in vain.
+//   filter  2^18 bits, by address modulo 4 MiB, and a counter of one byte for each; one that saturated (255) stays so.
+//           With 16,000 blocks, the samples of 1 GiB, one address of 17 is looked up in vain.
 //   set     three tables of 8-slot buckets, two candidate buckets per address each: 32 KiB, 512 KiB,
 //           8 MiB, used in this order, so that a program with few large blocks touches few pages.
 // Lock-free, async-signal-safe; fork copies it. An address belongs to one thread between its malloc
@@ -49,7 +49,10 @@ class LiveBlocks {
     return reinterpret_cast<std::uintptr_t>(block) * 0x9e3779b97f4a7c15ULL;
   }
   static constexpr unsigned kFilterBits = 18;
-  static std::size_t filter_index(const void* block) noexcept { return hash(block) >> (64 - kFilterBits); }
+  // No hash: neighbours share a cache line, so that a program which frees them keeps its own data in the cache.
+  static std::size_t filter_index(const void* block) noexcept {
+    return reinterpret_cast<std::uintptr_t>(block) / 16 % (1U << kFilterBits);
+  }
   void set_filter(std::size_t index) noexcept {
     filter_[index / 64].fetch_or(std::uint64_t{1} << index % 64, std::memory_order_seq_cst);
   }

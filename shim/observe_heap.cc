@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "shim/allocator_stats.h"
+#include "shim/block_event.h"
 #include "shim/emit.h"
 #include "shim/event_order.h"
 #include "shim/exact_events.h"
@@ -27,26 +28,6 @@ std::uint32_t stack_of(Observation& event, const Caller& caller) noexcept {
   return event.stack(outermost(event.thread(), caller, outer));
 }
 
-void emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_t stack_id, const void* block,
-                std::size_t usable, std::uint64_t sampled_bytes) noexcept {
-  emit(thread, kind,
-       trace::BlockRecord{.header = {},
-                          .address = number_of(block),
-                          .size_bytes = usable,
-                          .sampled_bytes = sampled_bytes,
-                          .stack_id = stack_id,
-                          .tid = thread.writer.tid});
-}
-
-// False: its release could not be told: a false leak is worse than a gap.
-bool follow(ThreadState& thread, const void* block) noexcept {
-  if (live_blocks().insert(block)) return true;
-  static constinit std::atomic<bool> told{false};
-  if (!told.exchange(true))
-    emit_text(thread, trace::RecordKind::note, 0, "some blocks are not followed: the table of live blocks is full");
-  return false;
-}
-
 // Also while our own code runs, or where nothing can be written: its release will be counted.
 void count_live(Observation& event, const void* block, std::size_t usable) noexcept {
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
@@ -69,19 +50,19 @@ void count_large(const ThreadState& thread, std::size_t usable, int more) noexce
 
 void log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
   ThreadState& thread = event.thread();
-  if (!follow(thread, block)) return;
+  if (!follow_block(thread, block)) return;
   if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
     slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
   count_large(thread, usable, 1);
-  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), block, usable, 0);
+  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), number_of(block), usable, 0);
   change_order();
 }
 
 void log_sampled(Observation& event, const Caller& caller, const void* block, std::size_t usable,
                  std::uint64_t sampled_bytes) noexcept {
   ThreadState& thread = event.thread();
-  if (!follow(thread, block)) return;
-  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), block, usable, sampled_bytes);
+  if (!follow_block(thread, block)) return;
+  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), number_of(block), usable, sampled_bytes);
 }
 
 void count_small(Observation& event, const Caller& caller, const void* block, std::size_t usable,
@@ -102,11 +83,19 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
 }
 
 void log_logged_release(trace::RecordKind kind, const void* block) noexcept {
-  if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, block, 0, 0);
+  if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, number_of(block), 0, 0);
   change_order();
 }
 
 }  // namespace
+
+bool follow_block(ThreadState& thread, const void* block) noexcept {
+  if (live_blocks().insert(block)) return true;
+  static constinit std::atomic<bool> told{false};
+  if (!told.exchange(true))
+    emit_text(thread, trace::RecordKind::note, 0, "some blocks are not followed: the table of live blocks is full");
+  return false;
+}
 
 void observe_allocate(const Caller& caller, const void* block, std::size_t requested) noexcept {
   Observation event;  // a thread is entered here: only now it is known what is counted

@@ -5,6 +5,7 @@
 
 #include "shim/guard.h"
 #include "shim/heap_settings.h"
+#include "shim/live_blocks.h"
 #include "shim/observe_object.h"
 #include "shim/pymalloc_pages.h"
 #include "shim/python_interpreter.h"
@@ -49,44 +50,104 @@ const ObjectAllocator& real_of(void* context) noexcept { return *static_cast<con
 [[gnu::always_inline]] inline void* logged(const Caller& caller, void* object) noexcept {
   if (object == nullptr) return object;
   // What does not fit into a pool comes from malloc, which has logged it.
-  if (const PymallocBlock block = pymalloc_block_at(object); block.start != 0)
-    observe_object(caller, block.start, block.size_bytes);
+  if (const PymallocBlock block = pymalloc_block_at(object); block.start != 0) observe_object(caller, block);
   return object;
 }
 
-void* allocate_object(void* context, std::size_t size) {
+void* allocate_logged(void* context, std::size_t size) {
   return logged(caller_here(), real_of(context).allocate(real_of(context).context, size));
 }
 
-void* allocate_zeroed_object(void* context, std::size_t count, std::size_t size) {
+void* allocate_zeroed_logged(void* context, std::size_t count, std::size_t size) {
   return logged(caller_here(), real_of(context).allocate_zeroed(real_of(context).context, count, size));
 }
 
-void* resize_object(void* context, void* object, std::size_t size) {
+void* resize_logged(void* context, void* object, std::size_t size) {
   const PymallocBlock before = object != nullptr ? pymalloc_block_at(object) : PymallocBlock{};
-  if (before.start != 0) observe_object_release(before.start);
+  if (before.start != 0) observe_object_release(before);
   void* moved = real_of(context).resize(real_of(context).context, object, size);
-  if (moved == nullptr && before.start != 0) observe_object_release_undone(before.start);
+  if (moved == nullptr && before.start != 0) observe_object_release_undone(before);
   return logged(caller_here(), moved);
 }
 
-void release_object(void* context, void* object) {
+void release_logged(void* context, void* object) {
   if (object != nullptr)
-    if (const PymallocBlock block = pymalloc_block_at(object); block.start != 0) observe_object_release(block.start);
+    if (const PymallocBlock block = pymalloc_block_at(object); block.start != 0) observe_object_release(block);
   real_of(context).release(real_of(context).context, object);
 }
+
+constexpr ObjectAllocator kLogging{.context = nullptr,
+                                   .allocate = allocate_logged,
+                                   .allocate_zeroed = allocate_zeroed_logged,
+                                   .resize = resize_logged,
+                                   .release = release_logged};
+
+// Sampled mode. The fast paths end in the real call; what is left is reached by sibling call, so that the caller is
+// the program's there too.
+[[gnu::always_inline]] inline void* sampled(const Caller& caller, void* object, std::size_t size) noexcept {
+  if (object != nullptr) observe_sampled_object(caller, object, size);
+  return object;
+}
+
+[[gnu::noinline]] void* allocate_sampled_slowly(void* context, std::size_t size) {
+  return sampled(caller_here(), real_of(context).allocate(real_of(context).context, size), size);
+}
+
+void* allocate_sampled(void* context, std::size_t size) {
+  if (passes_unsampled(thread_state(), size)) [[likely]]
+    return real_of(context).allocate(real_of(context).context, size);
+  return allocate_sampled_slowly(context, size);
+}
+
+[[gnu::noinline]] void* allocate_zeroed_slowly(void* context, std::size_t count, std::size_t size) {
+  return sampled(caller_here(), real_of(context).allocate_zeroed(real_of(context).context, count, size), count * size);
+}
+
+void* allocate_zeroed_sampled(void* context, std::size_t count, std::size_t size) {
+  if (passes_unsampled(thread_state(), count * size)) [[likely]]  // of a product that overflows nothing is allocated
+    return real_of(context).allocate_zeroed(real_of(context).context, count, size);
+  return allocate_zeroed_slowly(context, count, size);
+}
+
+[[gnu::noinline]] void* resize_sampled_slowly(void* context, void* object, std::size_t size) {
+  const bool was_sampled = live_blocks().may_contain(object) && observe_sampled_release(object);
+  void* moved = real_of(context).resize(real_of(context).context, object, size);
+  if (moved == nullptr && was_sampled) observe_sampled_release_undone(object);
+  return sampled(caller_here(), moved, size);
+}
+
+void* resize_sampled(void* context, void* object, std::size_t size) {
+  if (!live_blocks().may_contain(object) && passes_unsampled(thread_state(), size)) [[likely]]
+    return real_of(context).resize(real_of(context).context, object, size);
+  return resize_sampled_slowly(context, object, size);
+}
+
+[[gnu::noinline]] void release_sampled_slowly(void* context, void* object) {
+  observe_sampled_release(object);
+  real_of(context).release(real_of(context).context, object);
+}
+
+void release_sampled(void* context, void* object) {
+  if (live_blocks().may_contain(object)) [[unlikely]]
+    return release_sampled_slowly(context, object);
+  real_of(context).release(real_of(context).context, object);
+}
+
+constexpr ObjectAllocator kSampling{.context = nullptr,
+                                    .allocate = allocate_sampled,
+                                    .allocate_zeroed = allocate_zeroed_sampled,
+                                    .resize = resize_sampled,
+                                    .release = release_sampled};
 
 // Not before the first arena: until then the interpreter sets its allocators itself, as PYTHONMALLOC and its
 // configuration say.
 void wrap_objects() noexcept {
-  if (!heap().exact || g_get_objects == nullptr || g_objects_wrapped.exchange(true)) return;
+  if (!heap().exact && !heap().sample_objects) return;
+  if (g_get_objects == nullptr || g_objects_wrapped.exchange(true)) return;
   for (std::size_t i = 0; i < std::size(kDomains); ++i) {
     g_get_objects(kDomains[i], &g_real_objects[i]);
-    ObjectAllocator wrapped{.context = &g_real_objects[i],
-                            .allocate = allocate_object,
-                            .allocate_zeroed = allocate_zeroed_object,
-                            .resize = resize_object,
-                            .release = release_object};
+    ObjectAllocator wrapped = heap().exact ? kLogging : kSampling;
+    wrapped.context = &g_real_objects[i];
     g_set_objects(kDomains[i], &wrapped);
   }
 }

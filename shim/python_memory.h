@@ -1,7 +1,7 @@
 // CPython's own allocator for small objects (pymalloc, Objects/obmalloc.c): it maps arenas, cuts them into pools of
 // blocks of one size, and tells malloc nothing. Its arenas are marked page by page (pymalloc_pages.h), so that a reader
-// finds how full they are; in exact mode its objects are logged one by one, by the allocators that CPython lets
-// anybody set. Free-threaded builds have mimalloc in its place: nothing is wrapped there.
+// finds how full they are; in exact mode its objects are logged one by one, and with python_objects=on sampled, by the
+// allocators that CPython lets anybody set. Free-threaded builds have mimalloc in its place: nothing is wrapped there.
 #pragma once
 
 #include <cstdint>

@@ -149,6 +149,7 @@ void start_heap() noexcept {
   const Settings& settings = g_session.settings;
   heap().sample_bytes = settings.sample_bytes;
   heap().exact = settings.exact;
+  heap().sample_objects = settings.sample_objects;
   if (settings.exact) start_ticks();
   heap().learning = allocator_tells_sizes();
   if (heap().learning && !settings.liveness_off) start_liveness();

@@ -31,6 +31,7 @@ constexpr std::array kOptions{
     Option{"exe", Value::anything},
     Option{"at_end", Value::at_end},
     Option{"write_tracking", Value::on_off},
+    Option{"python_objects", Value::on_off},
     Option{"allocator_stats", Value::auto_on_off},
     Option{"overhead", Value::anything},  // the collector's
 };
@@ -107,6 +108,7 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
     }
     if (key == "mode") settings.exact = value == "exact";
     if (key == "sample_bytes") settings.sample_bytes = std::min(size_of(value), kMaxSampleBytes);
+    if (key == "python_objects") settings.sample_objects = value == "on";
     if (key == "liveness") settings.liveness_off = value == "off";
     if (key == "allocator_stats")
       settings.allocator_stats = value == "on"    ? AllocatorStats::on

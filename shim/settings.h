@@ -26,6 +26,7 @@ struct Settings {
   AllocatorStats allocator_stats = AllocatorStats::usual;
   bool exact = false;                      // mode=exact: every block; sampled otherwise
   std::uint64_t sample_bytes = 64 * 1024;  // mean distance of sampled small blocks
+  bool sample_objects = false;             // python_objects=on: those of CPython's allocator too (python_memory.h)
   bool liveness_off = false;               // liveness=off: no table of live bytes per page
 };
 

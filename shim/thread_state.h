@@ -23,6 +23,8 @@ struct alignas(64) ThreadState {
   // and both in exact mode.
   std::uint64_t left = 0;
   std::uint64_t request_left = 0;
+  // The same for objects of CPython's allocator (observe_object.h); UINT64_MAX: tracing is off.
+  std::uint64_t object_left = 0;
   // The block that was counted last, so that an entry around the one that counted it does not count it again.
   const void* last_block = nullptr;
   // Counted, and now given to the real release, which may call an entry that must not count it again.
@@ -35,9 +37,11 @@ struct alignas(64) ThreadState {
   std::uint64_t armed = 0;                 // what `left` or `request_left` began with
   std::uint64_t gap = 0;                   // from there to the byte that is sampled next
   std::uint64_t random = 0;                // of sampling.h
-  std::uint64_t read_random = 0;           // of kernel_faults.h, as what follows
-  std::uint64_t told_faults = 0;           // minor faults that a record has told
-  std::uint64_t last_vector_bytes = 0;     // that readv or recvmsg filled
+  std::uint64_t object_paced_ns = 0;       // of observe_object.cc, as what follows
+  std::uint32_t objects_sampled = 0, object_credit = 0, object_coarseness = 0;
+  std::uint64_t read_random = 0;        // of kernel_faults.h, as what follows
+  std::uint64_t told_faults = 0;        // minor faults that a record has told
+  std::uint64_t last_vector_bytes = 0;  // that readv or recvmsg filled
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.
   std::uintptr_t busy_sp = 0;

@@ -101,7 +101,7 @@ void add_overhead(CLI::App& app, double& percent) {
 
 CommandLine parse_record(const Words& words) {
   RecordOptions options;
-  std::string sample_bytes = "64KiB", liveness = "on", write_tracking = "on";
+  std::string sample_bytes = "64KiB", liveness = "on", write_tracking = "on", python_objects = "off";
   CLI::App app("Runs CMD, and says why its memory grew.", "record");
   app.add_option("-o,--output", options.output,
                  "directory of the recording (default whyrss-<program>-<pid>; %p pid, %h host, %j job, %r rank)");
@@ -112,6 +112,9 @@ CommandLine parse_record(const Words& words) {
   app.add_option("--touch", options.touch, "sample each Nth page fault: a number, auto or off");
   app.add_option("--liveness", liveness, "live bytes per page: on or off")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--write-tracking", write_tracking, "writes of fork families to shared pages: on or off")
+      ->check(CLI::IsMember({"on", "off"}));
+  app.add_option("--python-objects", python_objects,
+                 "sample the objects of CPython's own allocator, each with its line: on or off (default off)")
       ->check(CLI::IsMember({"on", "off"}));
   app.add_option(
          "--allocator-stats", options.allocator_stats,
@@ -136,6 +139,7 @@ CommandLine parse_record(const Words& words) {
   options.sample_bytes = static_cast<std::uint64_t>(*distance);
   options.liveness = liveness == "on";
   options.write_tracking = write_tracking == "on";
+  options.python_objects = python_objects == "on";
   const bool number = !options.touch.empty() && options.touch.size() <= 9 &&
                       options.touch.find_first_not_of("0123456789") == std::string::npos &&
                       options.touch.find_first_not_of('0') != std::string::npos;

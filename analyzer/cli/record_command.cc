@@ -49,10 +49,11 @@ std::string shim_library() {
 
 std::string option_text(const RecordOptions& options) {
   std::string text = fmt::format(
-      "mode={},sample_bytes={},touch={},liveness={},unwinder={},write_tracking={},allocator_stats={},"
-      "overhead={}",
+      "mode={},sample_bytes={},touch={},liveness={},unwinder={},write_tracking={},python_objects={},"
+      "allocator_stats={},overhead={}",
       options.mode, options.sample_bytes, options.touch, options.liveness ? "on" : "off", options.unwinder,
-      options.write_tracking ? "on" : "off", options.allocator_stats, options.overhead_percent);
+      options.write_tracking ? "on" : "off", options.python_objects ? "on" : "off", options.allocator_stats,
+      options.overhead_percent);
   if (!options.exe.empty()) text += ",exe=" + options.exe;
   if (!options.at_end.empty()) text += ",at_end=" + options.at_end;
   return text;

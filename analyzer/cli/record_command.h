@@ -16,6 +16,7 @@ struct RecordOptions {
   std::string touch = "auto";  // auto, off, or a number
   bool liveness = true;
   bool write_tracking = true;
+  bool python_objects = false;
   std::string allocator_stats = "auto";  // auto, on, off
   std::string unwinder = "auto";         // auto, libunwind
   std::string preload;                   // an allocator that is loaded behind the shim

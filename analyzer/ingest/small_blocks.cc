@@ -12,6 +12,7 @@ namespace {
 
 // No sensible distance of samples is longer; weights stay such that sums of them fit.
 constexpr std::uint64_t kMostSampleBytes = 1ULL << 30;
+constexpr std::uint64_t kMostCoarse = 8;
 
 // Between the release of a block by one thread and its next use by another lies a hand-over in the allocator: 600 ticks
 // at least were measured. Stamps that are in the wrong order are closer than that.
@@ -47,8 +48,11 @@ bool SmallBlocks::allocate(const trace::BlockRecord& block, StackId stack) {
   if (block.size_bytes > std::numeric_limits<std::uint32_t>::max()) return false;
   float weight = 1;
   if (block.sampled_bytes > 0 && sample_bytes_ > 0) {
-    const double chance = -std::expm1(-static_cast<double>(block.sampled_bytes) / static_cast<double>(sample_bytes_));
-    weight = static_cast<float>(1 / chance);
+    constexpr unsigned kShift = trace::BlockRecord::kCoarsenessShift;
+    const auto coarseness = static_cast<int>(std::min(block.sampled_bytes >> kShift, kMostCoarse));
+    const auto counted = static_cast<double>(block.sampled_bytes & ((std::uint64_t{1} << kShift) - 1));
+    const double chance = -std::expm1(-counted / std::ldexp(static_cast<double>(sample_bytes_), coarseness));
+    weight = chance > 0 ? static_cast<float>(1 / chance) : 1;
   }
   const LiveBlock live{.address = block.address,
                        .size_bytes = static_cast<std::uint32_t>(block.size_bytes),

@@ -193,9 +193,12 @@ struct PythonFrame {
 };
 
 // allocate, release, release_undone. A release repeats no size; the reader knows it by address.
-// A sampled block stands for others: it was chosen with probability 1 - exp(-sampled_bytes / sample_bytes) of the
-// AttachRecord. Blocks with sampled_bytes = 0 are all there.
+// A sampled block stands for others: it was chosen with probability 1 - exp(-sampled_bytes / mean), where the mean is
+// sample_bytes of the AttachRecord, or that times a power of 2 where a thread allocated so fast that samples would have
+// cost it time. Blocks with sampled_bytes = 0 are all there.
 struct BlockRecord {
+  static constexpr unsigned kCoarsenessShift = 56;  // of sampled_bytes: above it the power of 2
+
   RecordHeader header;
   std::uint64_t address;
   std::uint64_t size_bytes;     // usable, as malloc_usable_size says; 0 for release

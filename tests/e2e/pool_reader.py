@@ -2,6 +2,7 @@
 a traced program left in it, and decodes Python's line tables. Layouts: shim/trace/pool.h, trace_format.h.
 """
 import collections
+import math
 import mmap
 import struct
 
@@ -9,6 +10,7 @@ CHUNK_BYTES = 16 * 1024
 SLOT_BYTES, CHUNK_HEADER_BYTES, HEADER_BYTES = 128, 64, 4096
 MAGIC, POOL_VERSION = b"whypool\n", 2
 LARGE_BLOCK_BYTES = 32 * 1024
+COARSENESS_SHIFT = 56  # BlockRecord
 SESSION = 0x1111111111111111
 NO_NATIVE_INDEX = 0xFFFF
 FRAME_ENTRY, FRAME_INCOMPLETE = 1, 2
@@ -149,6 +151,17 @@ def live_blocks(path):
         elif kind == RELEASE_UNDONE:
             raise AssertionError("no program here fails to resize a block")
     return live
+
+
+def live_samples(path, sample_bytes):
+    """Address -> (usable bytes, how many like it each stands for) of sampled blocks, as live_blocks."""
+    weights = {}
+    for _, kind, data in raw_records(path):
+        if kind == ALLOCATE and is_sampled(data):
+            address, size, sampled = struct.unpack_from("<3Q", data, 16)
+            mean = sample_bytes << (sampled >> COARSENESS_SHIFT)
+            weights[address] = size, -1 / math.expm1(-(sampled % (1 << COARSENESS_SHIFT)) / mean)
+    return {address: weights[address] for address in live_blocks(path) if address in weights}
 
 
 def read_pool(path):

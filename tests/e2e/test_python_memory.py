@@ -3,6 +3,7 @@
 The pools are read here as a reader outside does, from the memory of a program that waits, and compared with what the
 interpreter counts itself.
 """
+import math
 import os
 import re
 import struct
@@ -204,17 +205,17 @@ os.read(0, 1)
 """
 
 
-def live_by_log_and_pools(whyrss, tmp_path, python, program, **environment):
-    """(logged blocks that lie in arenas: address -> (bytes, stack), live bytes by the pools, the process's records)."""
+def live_by_log_and_pools(whyrss, tmp_path, python, program, mode="mode=exact", live_in=pool_reader.live_blocks, **environment):
+    """(logged blocks that lie in arenas, as live_in(pool) finds them by address; live bytes by the pools)."""
     pool = tmp_path / "pool"
-    options = {**pool_reader.make_pool(pool, 8192), "WHYRSS_OPTS": "mode=exact,touch=off", "LD_PRELOAD": str(whyrss.shim)}
+    options = {**pool_reader.make_pool(pool, 8192), "WHYRSS_OPTS": mode + ",touch=off", "LD_PRELOAD": str(whyrss.shim)}
     with subprocess.Popen([python, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           env={**os.environ, **options, **environment}) as job:
         assert job.stdout.readline() == b"ready\n"
         with Memory(job.pid) as memory:
             marked = set(memory.marked_pages()[0])
             pools = memory.live_bytes()
-        live = pool_reader.live_blocks(pool)
+        live = live_in(pool)
         job.communicate(b"\n", timeout=PATIENCE_S)
         assert job.returncode == 0
     return {address: said for address, said in live.items() if address // PAGE * PAGE in marked}, pools
@@ -241,6 +242,29 @@ def test_objects_have_their_lines(whyrss, tmp_path):
     in_keep = [size for size, stack_id in live.values()
                if any(names.get(frame.code) == "keep" for frame in process.stacks[stack_id].python)]
     assert sum(in_keep) >= 10000 * 48, "tuples of 40 bytes and their numbers"
+
+
+SAMPLE_BYTES = 256  # so that samples are many
+
+
+def assert_samples_tell(whyrss, tmp_path, python, program, **environment):
+    """Each for those like it, the samples say what the pools say."""
+    live, pools = live_by_log_and_pools(whyrss, tmp_path, python, program, f"python_objects=on,sample_bytes={SAMPLE_BYTES}",
+                                        lambda pool: pool_reader.live_samples(pool, SAMPLE_BYTES), **environment)
+    variance = sum((1 - 1 / weight) * (weight * size) ** 2 for size, weight in live.values())
+    told = sum(size * weight for size, weight in live.values())
+    assert abs(told - pools) <= 4 * math.sqrt(variance)
+    assert math.sqrt(variance) < 0.05 * pools
+
+
+@pytest.mark.parametrize("allocator", ["pymalloc", "pymalloc_debug"])
+@pytest.mark.parametrize("python", CASES)
+def test_samples_stand_for_all_objects(whyrss, tmp_path, python, allocator):
+    assert_samples_tell(whyrss, tmp_path, python, OBJECTS, PYTHONMALLOC=allocator)
+
+
+def test_samples_below_tracemalloc(whyrss, tmp_path):
+    assert_samples_tell(whyrss, tmp_path, DEBIAN, OBJECTS, PYTHONTRACEMALLOC="3")
 
 
 @pytest.mark.parametrize("allocator", ["malloc", "malloc_debug"])

@@ -72,11 +72,12 @@ TEST(CommandLine, RecordValues) {
   const auto options = parsed<RecordOptions>(
       {"record",    "--sample-bytes",   "2MiB", "--touch",   "61",    "--liveness",   "off",  "--unwinder",
        "libunwind", "--write-tracking", "off",  "--preload", "/x.so", "--memory-max", "1GiB", "--exe",
-       "py*",       "--overhead",       "0.5",  "prog"});
+       "py*",       "--overhead",       "0.5",  "--python-objects", "on", "prog"});
   EXPECT_EQ(options.sample_bytes, 2U << 20);
   EXPECT_EQ(options.touch, "61");
   EXPECT_FALSE(options.liveness);
   EXPECT_FALSE(options.write_tracking);
+  EXPECT_TRUE(options.python_objects);
   EXPECT_EQ(options.unwinder, "libunwind");
   EXPECT_EQ(options.preload, "/x.so");
   EXPECT_EQ(options.memory_max, "1GiB");
@@ -87,6 +88,7 @@ TEST(CommandLine, RecordValues) {
   EXPECT_EQ(defaults.touch, "auto");
   EXPECT_TRUE(defaults.liveness);
   EXPECT_TRUE(defaults.write_tracking);
+  EXPECT_FALSE(defaults.python_objects);
   EXPECT_EQ(defaults.overhead_percent, 3);
 }
 

@@ -33,6 +33,8 @@ TEST(SmallBlocks, ASampleStandsForThoseThatWereNotChosen) {
   };
   EXPECT_NEAR(weight(100, 65536), 1 / (1 - std::exp(-100.0 / 65536)), 0.01);
   EXPECT_NEAR(weight(65536, 65536), 1.582, 0.001);
+  constexpr std::uint64_t kTwiceAsRare = std::uint64_t{1} << trace::BlockRecord::kCoarsenessShift;
+  EXPECT_NEAR(weight(65536 | kTwiceAsRare, 32768), 1.582, 0.001);
   EXPECT_EQ(weight(1 << 30, 65536), 1);
   EXPECT_EQ(weight(24, 0), 1);                                          // none is sampled, says the image
   EXPECT_EQ(weight(24, std::numeric_limits<std::uint64_t>::max()), 1);  // nonsense
