@@ -70,9 +70,9 @@ TEST(CommandLine, CompareAllocators) {
 
 TEST(CommandLine, RecordValues) {
   const auto options = parsed<RecordOptions>(
-      {"record",    "--sample-bytes",   "2MiB", "--touch",   "61",    "--liveness",   "off",  "--unwinder",
-       "libunwind", "--write-tracking", "off",  "--preload", "/x.so", "--memory-max", "1GiB", "--exe",
-       "py*",       "--overhead",       "0.5",  "--python-objects", "on", "prog"});
+      {"record",    "--sample-bytes",   "2MiB", "--touch",          "61",    "--liveness",   "off",  "--unwinder",
+       "libunwind", "--write-tracking", "off",  "--preload",        "/x.so", "--memory-max", "1GiB", "--exe",
+       "py*",       "--overhead",       "0.5",  "--python-objects", "on",    "prog"});
   EXPECT_EQ(options.sample_bytes, 2U << 20);
   EXPECT_EQ(options.touch, "61");
   EXPECT_FALSE(options.liveness);
