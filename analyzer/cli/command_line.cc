@@ -170,6 +170,7 @@ CommandLine parse_report(const Words& words) {
                          ->check(CLI::Range(std::size_t{1}, std::numeric_limits<std::size_t>::max()));
   app.add_option("--by", options.by, "lines that allocated (alloc) or touched (touch) the memory")
       ->check(CLI::IsMember({"alloc", "touch"}));
+  app.add_flag("--stacks", options.stacks, "who called the lines with the most growth (text and markdown)");
   app.add_option("--fail-if", options.fail_if,
                  "exit 3 when this grew more, summed over processes: a cause or rss, pss, uss, as 'fork_cow>2GiB'");
   if (auto other = parse_into(app, words)) return *other;

@@ -89,6 +89,7 @@ void render(const ReportOptions& options, const View& view, const TextSink& writ
   TextStyle style;
   if (options.top) style.top = *options.top;
   style.by_touch = options.by == "touch";
+  style.stacks = options.stacks;
   if (options.format == "markdown") return write(render_markdown(view, verdicts, style));
   style.colour = (options.output.empty() || options.output == "-") && wants_colour(STDOUT_FILENO);
   write(render_text(view, verdicts, style));

@@ -18,6 +18,7 @@ struct ReportOptions {
   std::optional<int> pid;
   std::optional<std::size_t> top;  // lines of text, sites per cause in JSON
   std::string by = "alloc";        // alloc, touch
+  bool stacks = false;             // text, markdown: the callers of the lines too
   std::string fail_if;             // empty: never
 };
 

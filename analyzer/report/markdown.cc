@@ -4,6 +4,7 @@
 
 #include "report/accounting_text.h"
 #include "report/allocator_figures.h"
+#include "report/call_chains.h"
 #include "report/cow_text.h"
 #include "report/format.h"
 #include "report/process_text.h"
@@ -38,6 +39,11 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
     out += "\n## Lines that made the most memory resident, MiB\n\n" + touch_table(view, style.top).markdown();
   else
     out += "\n## Lines with the most growth, MiB\n\n" + line_table(view, style.top).markdown();
+  if (style.stacks) {
+    out += "\n## Callers of the lines with the most growth\n\n```\n";
+    for (const std::string& line : call_chain_lines(view, style.top)) out += line + "\n";
+    out += "```\n";
+  }
   out += "\n## Processes, MiB\n\n" + process_table(view).markdown();
   out += list("Memory shared by forks", cow_lines(view, style.top));
   out += list("All processes together", family_lines(view));

@@ -6,6 +6,7 @@
 
 #include "report/accounting_text.h"
 #include "report/allocator_figures.h"
+#include "report/call_chains.h"
 #include "report/cow_text.h"
 #include "report/format.h"
 #include "report/process_text.h"
@@ -135,6 +136,7 @@ std::string render_text(const View& view, const std::vector<Verdict>& verdicts, 
     out += "\nLines that made the most memory resident, MiB\n" + touch_table(view, style.top).text();
   else
     out += "\nLines with the most growth, MiB\n" + line_table(view, style.top).text();
+  if (style.stacks) out += section("Callers of the lines with the most growth", call_chain_lines(view, style.top));
   out += "\nProcesses, MiB\n" + process_table(view).text();
   out += section("Memory shared by forks", cow_lines(view, style.top));
   out += section("All processes together", family_lines(view));

@@ -12,6 +12,7 @@ namespace whyrss {
 struct TextStyle {
   bool colour = false;
   std::size_t top = 10;   // lines of code, and rows of a list, shown at most
+  bool stacks = false;    // also the callers of the lines with the most growth
   bool by_touch = false;  // lines that made the memory resident instead of those that mapped or allocated it
 };
 
