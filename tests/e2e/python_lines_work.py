@@ -237,3 +237,6 @@ if __name__ == "__main__":
     PROGRAMS[sys.argv[1]]()
     if tracemalloc.is_tracing():
         print(json.dumps(bytes_by_line(tracemalloc.take_snapshot())))
+    else:
+        from moments import look
+        look()  # the last one before the end is not worth it where less than 1 MiB has moved

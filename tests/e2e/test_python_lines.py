@@ -17,6 +17,7 @@ from expected.report_reading import cause
 from interpreters import CASES
 
 WORK = pathlib.Path(python_lines_work.__file__)
+SCENARIOS = WORK.parents[2] / "demos/scenarios"  # moments.py
 MIB = 1 << 20
 # Programs differ a little from run to run.
 VARIES = 0.02
@@ -32,7 +33,9 @@ def lines_by_tracemalloc(python, name):
 
 def lines_told(whyrss, recording, python, name, *options):
     """{line: (bytes, standard error)} of what lives at the end."""
-    assert whyrss.record(recording, [python, "-B", WORK, name], *options).returncode == 0
+    path = os.pathsep.join([str(whyrss.shim.parent / "python"), str(SCENARIOS)])
+    result = whyrss.record(recording, [python, "-B", WORK, name], *options, env={**os.environ, "PYTHONPATH": path})
+    assert result.returncode == 0, result.stderr
     whyrss.wait_until_complete(recording)
     # Without those that the report sums up for being small: together they matter.
     report = json.loads(whyrss.run("report", recording, "--format", "json", "--top", "1000000").stdout)
