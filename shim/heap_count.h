@@ -8,7 +8,6 @@
 #include "shim/heap_settings.h"
 #include "shim/sampling.h"
 #include "shim/thread_state.h"
-#include "shim/trace/clock.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss::shim {
@@ -40,7 +39,8 @@ inline void start_countdown(ThreadState& thread, std::uint64_t seed) noexcept {
   thread.random = seed;
   thread.gap = next_gap(thread.random, heap().sample_bytes);
   thread.object_left = next_gap(thread.random, heap().sample_bytes);
-  thread.block_pace = thread.object_pace = {};
+  thread.object_paced_ns = 0;  // as if it had rested
+  thread.objects_sampled = thread.object_credit = thread.object_coarseness = 0;
   arm_countdown(thread);
 }
 
@@ -53,7 +53,7 @@ inline void stop_counting(ThreadState& thread) noexcept {
 // What the countdown takes for a request where usable sizes are not counted: not 0, or it would never be sampled.
 constexpr std::uint64_t counted_request(std::size_t size_bytes) noexcept { return size_bytes | 1; }
 
-// Counts a block of `bytes` (not 0) with the countdown settled. True: it is sampled, as block_pace said before.
+// Counts a block of `bytes` (not 0) with the countdown settled. True: it is sampled.
 inline bool count_down(ThreadState& thread, std::uint64_t bytes) noexcept {
   ++thread.small_allocations;
   thread.small_allocated_bytes += bytes;
@@ -61,8 +61,7 @@ inline bool count_down(ThreadState& thread, std::uint64_t bytes) noexcept {
     thread.gap -= bytes;
     return false;
   }
-  thread.block_pace.count(trace::now_ns);
-  thread.gap = next_gap(thread.random, heap().sample_bytes << thread.block_pace.coarseness());
+  thread.gap = next_gap(thread.random, heap().sample_bytes);
   return true;
 }
 

@@ -78,9 +78,7 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
   const bool by_usable = heap().directory.load(std::memory_order_relaxed) != nullptr;
   const std::uint64_t counted = by_usable ? std::max<std::size_t>(usable, 1) : counted_request(requested);
   settle_countdown(thread);
-  const std::uint64_t coarseness = thread.block_pace.coarseness();
-  if (count_down(thread, counted))
-    log_sampled(event, caller, block, usable, counted | coarseness << trace::BlockRecord::kCoarsenessShift);
+  if (count_down(thread, counted)) log_sampled(event, caller, block, usable, counted);
   arm_countdown(thread);
 }
 

@@ -4,7 +4,6 @@
 // Arithmetic alone: any thread, signal handlers, no libm.
 #pragma once
 
-#include <algorithm>
 #include <bit>
 #include <cstdint>
 
@@ -36,36 +35,5 @@ inline double negative_log(std::uint64_t random) noexcept {
 inline std::uint64_t next_gap(std::uint64_t& state, std::uint64_t mean_bytes) noexcept {
   return static_cast<std::uint64_t>(negative_log(next_random(state)) * static_cast<double>(mean_bytes)) + 1;
 }
-
-// How often a thread takes samples: so many at once, and then so many a millisecond. What is made in one go is known
-// well, and who allocates a gigabyte a second for long spends less than 1 % of its time on samples.
-class SamplePace {
- public:
-  static constexpr std::uint32_t kMostCredit = 4096, kCreditPerMs = 8;
-  static constexpr std::uint32_t kBetweenClocks = 64;  // samples
-  static constexpr unsigned kCoarsest = 4;
-
-  // The power of 2 by which samples are rarer than asked for: while less than half of the credit, a quarter ... is
-  // left.
-  [[nodiscard]] unsigned coarseness() const noexcept { return coarseness_; }
-
-  // One was taken. The clock is read now and then.
-  template <class Clock>
-  void count(Clock now_ns) noexcept {
-    if (++samples_ % kBetweenClocks != 0) return;
-    const std::uint64_t now = now_ns();
-    const std::uint64_t earned = (now - read_ns_) / 1'000'000 * kCreditPerMs;
-    read_ns_ = now;
-    const std::uint64_t credit = std::min<std::uint64_t>(kMostCredit, credit_ + earned);
-    credit_ = static_cast<std::uint32_t>(credit - std::min<std::uint64_t>(credit, kBetweenClocks));
-    const int halvings = std::countl_zero(credit_ | 1) - std::countl_zero(kMostCredit - 1);
-    coarseness_ = std::min(static_cast<unsigned>(std::max(halvings, 0)), kCoarsest);
-  }
-
- private:
-  std::uint64_t read_ns_ = 0;  // long ago: the thread has rested
-  std::uint32_t samples_ = 0, credit_ = 0;
-  unsigned coarseness_ = 0;
-};
 
 }  // namespace whyrss::shim

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "shim/sampling.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 
@@ -38,10 +37,11 @@ struct alignas(64) ThreadState {
   std::uint64_t armed = 0;                 // what `left` or `request_left` began with
   std::uint64_t gap = 0;                   // from there to the byte that is sampled next
   std::uint64_t random = 0;                // of sampling.h
-  SamplePace block_pace{}, object_pace{};  // of blocks of malloc, and of objects of CPython's allocator
-  std::uint64_t read_random = 0;           // of kernel_faults.h, as what follows
-  std::uint64_t told_faults = 0;           // minor faults that a record has told
-  std::uint64_t last_vector_bytes = 0;     // that readv or recvmsg filled
+  std::uint64_t object_paced_ns = 0;       // of observe_object.cc, as what follows
+  std::uint32_t objects_sampled = 0, object_credit = 0, object_coarseness = 0;
+  std::uint64_t read_random = 0;        // of kernel_faults.h, as what follows
+  std::uint64_t told_faults = 0;        // minor faults that a record has told
+  std::uint64_t last_vector_bytes = 0;  // that readv or recvmsg filled
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.
   std::uintptr_t busy_sp = 0;

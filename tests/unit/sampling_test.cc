@@ -51,33 +51,5 @@ TEST(Sampling, ADistanceOfOneByteIsRounded) {
   EXPECT_NEAR(ones / 10'000.0, 1 - std::exp(-1), 0.03);
 }
 
-// Of a thread that takes a sample every `gap_ns`: how coarse they have become after `count`.
-unsigned coarseness_after(int count, std::uint64_t gap_ns) {
-  SamplePace pace;
-  std::uint64_t now = std::uint64_t{1} << 50;
-  for (int sample = 0; sample < count; ++sample) {
-    now += gap_ns;
-    pace.count([&] { return now; });
-  }
-  return pace.coarseness();
-}
-
-TEST(SamplePace, ManyAtOnceAreTakenAndThenFewer) {
-  EXPECT_EQ(coarseness_after(2000, 1000), 0U);
-  EXPECT_GE(coarseness_after(3500, 1000), 2U);
-  EXPECT_EQ(coarseness_after(100'000, 1000), 4U);
-  EXPECT_EQ(coarseness_after(1'000'000, 200'000), 0U);  // five a millisecond
-}
-
-TEST(SamplePace, RestsGiveTheCreditBack) {
-  SamplePace pace;
-  std::uint64_t now = std::uint64_t{1} << 50;
-  for (int sample = 0; sample < 100'000; ++sample) pace.count([&] { return now; });
-  EXPECT_EQ(pace.coarseness(), 4U);
-  now += 1'000'000'000;
-  for (int sample = 0; sample < 64; ++sample) pace.count([&] { return now; });
-  EXPECT_EQ(pace.coarseness(), 0U);
-}
-
 }  // namespace
 }  // namespace whyrss::shim

@@ -159,10 +159,7 @@ TEST_P(Sampled, BlocksStandForAll) {
     EXPECT_GE(block.size_bytes, 1000U);
     EXPECT_GE(block.sampled_bytes, 1000U);
     EXPECT_NE(block.stack_id, trace::kNoStack);
-    const double mean =
-        std::ldexp(kMean, static_cast<int>(block.sampled_bytes >> trace::BlockRecord::kCoarsenessShift));
-    const std::uint64_t counted = block.sampled_bytes % (std::uint64_t{1} << trace::BlockRecord::kCoarsenessShift);
-    const double chance = 1 - std::exp(-static_cast<double>(counted) / mean);
+    const double chance = 1 - std::exp(-static_cast<double>(block.sampled_bytes) / kMean);
     blocks += 1 / chance;
     variance += (1 - chance) / (chance * chance);
     ++sampled;
