@@ -68,7 +68,7 @@ def pool_imap(account):
         held(account, worker, chunk)
         # The parent's thread copies what it writes to while it pickles, two chunks of it. For workers that have ended
         # before their pages were marked it is a guess who did: a worker's own faults bound its part.
-        account.stayed(worker, "fork_cow", 2 * chunk + LITTLE)
+        account.stayed(worker, "fork_cow", chunk)
     account.silent("fork-cow-refcount")
 
 
