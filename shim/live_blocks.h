@@ -45,9 +45,6 @@ class LiveBlocks {
 
  private:
   static constexpr std::uint8_t kSaturated = 255;
-  static std::uint64_t hash(const void* block) noexcept {
-    return reinterpret_cast<std::uintptr_t>(block) * 0x9e3779b97f4a7c15ULL;
-  }
   static constexpr unsigned kFilterBits = 18;
   // No hash: neighbours share a cache line, so that a program which frees them keeps its own data in the cache.
   static std::size_t filter_index(const void* block) noexcept {

@@ -31,10 +31,9 @@ void pace(ThreadState& thread) noexcept {
   thread.object_coarseness = static_cast<std::uint32_t>(std::clamp(halvings, 0, kCoarsest));
 }
 
-void emit_sampled(trace::RecordKind kind, const void* object) noexcept {
-  const PymallocBlock block = pymalloc_block_at(object);
-  if (Observation event; event && block.start != 0)
-    emit_block(event.thread(), kind, trace::kNoStack, block.start, 0, 0);
+// release or release_undone; they bear neither size nor stack.
+void log_release(trace::RecordKind kind, const PymallocBlock& block) noexcept {
+  if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, block.start, 0, 0);
 }
 
 }  // namespace
@@ -49,8 +48,7 @@ void observe_object_release(const PymallocBlock& block) noexcept {
 }
 
 void observe_object_release_undone(const PymallocBlock& block) noexcept {
-  if (Observation event; event)
-    emit_block(event.thread(), trace::RecordKind::release_undone, trace::kNoStack, block.start, 0, 0);
+  log_release(trace::RecordKind::release_undone, block);
 }
 
 void observe_sampled_object(const Caller& caller, const void* object, std::size_t requested) noexcept {
@@ -68,15 +66,16 @@ void observe_sampled_object(const Caller& caller, const void* object, std::size_
 }
 
 bool observe_sampled_release(const void* object) noexcept {
+  const PymallocBlock block = pymalloc_block_at(object);
   // One that malloc has served is malloc's.
-  if (pymalloc_block_at(object).start == 0 || !live_blocks().remove(object)) return false;
-  emit_sampled(trace::RecordKind::release, object);
+  if (block.start == 0 || !live_blocks().remove(object)) return false;
+  log_release(trace::RecordKind::release, block);
   return true;
 }
 
 void observe_sampled_release_undone(const void* object) noexcept {
   live_blocks().insert(object);
-  emit_sampled(trace::RecordKind::release_undone, object);
+  log_release(trace::RecordKind::release_undone, pymalloc_block_at(object));
 }
 
 }  // namespace whyrss::shim

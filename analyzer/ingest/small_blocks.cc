@@ -12,7 +12,7 @@ namespace {
 
 // No sensible distance of samples is longer; weights stay such that sums of them fit.
 constexpr std::uint64_t kMostSampleBytes = 1ULL << 30;
-constexpr std::uint64_t kMostCoarse = 8;
+constexpr std::uint64_t kMostCoarse = 8;  // beyond what any shim does: damaged
 
 // Between the release of a block by one thread and its next use by another lies a hand-over in the allocator: 600 ticks
 // at least were measured. Stamps that are in the wrong order are closer than that.

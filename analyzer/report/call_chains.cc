@@ -14,7 +14,7 @@
 namespace whyrss {
 namespace {
 
-// Callers of less than this part of a line, and those beyond so many at one place, are summed.
+// Callers of less than this part of a line are left out, those beyond so many at one place are counted.
 constexpr double kLeastPart = 0.02;
 constexpr std::size_t kMostCallers = 5;
 constexpr std::size_t kMostDepth = 60;  // lines printed below one another
