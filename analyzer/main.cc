@@ -4,7 +4,9 @@
 
 #include "cli/command_line.h"
 #include "cli/complain.h"
+#include "cli/help_text.h"
 #include "cli/output_file.h"
+#include "cli/terminal.h"
 #include "support/last_words.h"
 #include "support/process_title.h"
 
@@ -14,7 +16,7 @@ namespace {
 constexpr int kFailed = 1, kCannotRecord = 125;
 
 int run(const UsageError& error) { return complain(error.message, error.exit_status); }
-int run(const ShowText& show) { return write_output(show.text, "", "the help"); }
+int run(const ShowText& show) { return write_output(wrapped_help(show.text, output_columns("")), "", "the help"); }
 
 int run(RecordOptions options) {
   options.short_verdict = short_verdict;
@@ -23,6 +25,7 @@ int run(RecordOptions options) {
 }
 
 int run(const ReportOptions& options) { return run_report(options); }
+int run(const HtmlOptions& options) { return run_html(options); }
 int run(const CompareOptions& options) { return run_compare(options); }
 int run(const ProveOptions& options) { return run_prove(options); }
 int run(const DoctorOptions& options) { return run_doctor(options); }
@@ -31,10 +34,17 @@ int run(CollectOptions options) {
   return run_collect(options);
 }
 int run(const EnvOptions& options) { return run_env(options); }
+int run(const ExportOptions& options) { return run_export(options); }
+int run(const DiffOptions& options) { return run_diff(options); }
+int run(const ReduceOptions& options) { return run_reduce(options); }
+int run(const MergeOptions& options) { return run_merge(options); }
+int run(const TopOptions& options) { return run_top(options); }
 
 int run_all(const std::vector<std::string>& arguments) {
   const CommandLine command = parse_command_line(arguments);
-  const bool records = std::holds_alternative<RecordOptions>(command);  // ends as its command did
+  const auto* top = std::get_if<TopOptions>(&command);
+  const bool watches = top != nullptr && top->record;
+  const bool records = watches || std::holds_alternative<RecordOptions>(command);  // ends as its command did
   const int failed = records ? kCannotRecord : kFailed;
   install_last_words(failed);
   try {

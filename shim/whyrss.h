@@ -12,7 +12,7 @@ void whyrss_phase_begin(const char* name) __attribute__((weak));
 void whyrss_phase_end(const char* name) __attribute__((weak));
 /* A moment worth naming. */
 void whyrss_mark(const char* text) __attribute__((weak));
-/* Has the pages of this process looked at now, and waits for it: some ms, on a busy machine until 0.5 s after the
+/* Has the pages of this process walked now, and waits for it: some ms, on a busy machine until 0.5 s after the
  * collector's last sign of life and 2 s at most. Asks the allocator for its own counters first: glibc takes up to 0.1 s
  * where it keeps hundreds of thousands of free blocks. */
 void whyrss_snapshot(void) __attribute__((weak));

@@ -6,7 +6,9 @@
     whyrss.mark("model loaded")
     whyrss.snapshot()
 
-`python3 -m whyrss record python3 train.py` runs the whyrss program that this file was installed with, or the one on PATH.
+`python3 -m whyrss run train.py` records train.py in this Python; record options go before a --:
+`python3 -m whyrss run --mode exact -o DIR -- train.py ARGS`. Other verbs are those of the program whyrss that this file was
+installed with, or of the one on PATH: `python3 -m whyrss report DIR`.
 """
 
 import contextlib
@@ -79,17 +81,42 @@ def snapshot():
         _snapshot()
 
 
-def _program():
-    """The whyrss program: <prefix>/bin/whyrss of <prefix>/lib/python/whyrss.py, else of PATH."""
+def is_loaded():
+    """Whether whyrss's library is in this process, so that marks go into a recording."""
+    return _phase_begin is not None
+
+
+def load_ipython_extension(shell):
+    """%load_ext whyrss: the cell magic %%whyrss of whyrss_ipython.py."""
+    import whyrss_ipython
+    whyrss_ipython.load_ipython_extension(shell)
+
+
+def find_program():
+    """The whyrss program: of the wheel beside this file, <prefix>/bin/whyrss of <prefix>/lib/python/whyrss.py, or of PATH."""
     import shutil
-    prefix = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    beside = os.path.join(prefix, "bin", "whyrss")
-    return beside if os.access(beside, os.X_OK) and os.path.isfile(beside) else shutil.which("whyrss")
+    folder = os.path.dirname(os.path.realpath(__file__))
+    for prefix in (os.path.join(folder, "whyrss_prefix"), os.path.dirname(os.path.dirname(folder))):
+        beside = os.path.join(prefix, "bin", "whyrss")
+        if os.access(beside, os.X_OK) and os.path.isfile(beside):
+            return beside
+    return shutil.which("whyrss")
+
+
+def _program_arguments(arguments):
+    """`run [RECORD OPTIONS --] SCRIPT ARGS...` stands for `record RECORD OPTIONS -- python3 SCRIPT ARGS...`."""
+    if not arguments or arguments[0] != "run":
+        return arguments
+    options, words = [], arguments[1:]
+    if words and words[0].startswith("-") and words[0] not in ("-m", "-c") and "--" in words:
+        end = words.index("--")
+        options, words = words[:end], words[end + 1:]
+    return ["record"] + options + ["--"] + ([sys.executable] + words if words else [])
 
 
 def _main():
     import signal
-    program = _program()
+    program = find_program()
     if program is None:
         sys.stderr.write("whyrss: cannot find the program whyrss, neither in bin/ of the folder that %s was installed "
                          "to nor on PATH\n" % os.path.abspath(__file__))
@@ -97,7 +124,7 @@ def _main():
     for name in ("SIGPIPE", "SIGXFSZ"):  # ignored by Python, and it would be inherited
         signal.signal(getattr(signal, name), signal.SIG_DFL)
     try:
-        os.execv(program, [program] + sys.argv[1:])
+        os.execv(program, [program] + _program_arguments(sys.argv[1:]))
     except OSError as error:
         sys.stderr.write("whyrss: cannot run %s: %s\n" % (program, error.strerror))
         return 126

@@ -24,7 +24,7 @@ const std::vector<OwnedRange> kNothingOwned;
 AddressSpace AddressSpace::forked() const {
   static_cast<void>(owned());
   AddressSpace child = *this;
-  child.end_look();
+  child.final_walk();
   static_cast<void>(child.owned());
   child.ancestor_owned_ = child.owned_;
   child.inheritance_ = Inheritance{};
@@ -117,7 +117,7 @@ void AddressSpace::map(std::uint64_t start, std::uint64_t size_bytes, MappingInf
 
 void AddressSpace::unmap(std::uint64_t start, std::uint64_t size_bytes) {
   const Range pages = pages_around(start, size_bytes);
-  if (in_look_) return postpone({.kind = PendingChange::Kind::unmap, .pages = pages});
+  if (in_walk_) return postpone({.kind = PendingChange::Kind::unmap, .pages = pages});
   forget_pages(pages.start, pages.end);
   mappings_.erase(pages.start, pages.end);
 }
@@ -200,7 +200,7 @@ bool AddressSpace::is_own_mapping_of_glibc(std::uint64_t address, std::uint64_t 
 }
 
 void AddressSpace::release(std::uint64_t address, std::uint32_t tid) {
-  if (!in_look_) return release_block(address, tid);
+  if (!in_walk_) return release_block(address, tid);
   const std::optional<Block> found = find_block(address);
   // Where it is not known its allocation may wait too.
   const bool waits = found ? is_own_mapping_of_glibc(address, found->size_bytes) : gives_back(address, 1);

@@ -67,19 +67,19 @@ class AddressSpace {
   TouchedPages& touched() { return touched_; }
   [[nodiscard]] const TouchedPages& touched() const { return touched_; }
 
-  // Somebody looks at the pages, until end_look(): what is given back meanwhile keeps its owner until then, unless its
+  // Somebody walks the pages, until final_walk(): what is given back meanwhile keeps its owner until then, unless its
   // addresses are taken for something else. Of blocks this goes for those whose pages free() unmaps itself.
-  void begin_look() { in_look_ = true; }
-  void end_look();
-  [[nodiscard]] bool in_look() const { return in_look_; }
-  // Whether something of these addresses was given back since the look began.
+  void begin_walk() { in_walk_ = true; }
+  void final_walk();
+  [[nodiscard]] bool in_walk() const { return in_walk_; }
+  // Whether something of these addresses was given back since the walk began.
   [[nodiscard]] bool gives_back(std::uint64_t start, std::uint64_t size_bytes) const;
-  // Of addresses that were given back since the look began and that it saw before: they are the new owner's when it is
+  // Of addresses that were given back since the walk began and that it saw before: they are the new owner's when it is
   // over.
-  void map_after_look(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info);
-  void allocate_after_look(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
-  // Pages that went while the look was under way.
-  void drop_pages_after_look(std::uint64_t start, std::uint64_t size_bytes);
+  void map_after_walk(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info);
+  void allocate_after_walk(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
+  // Pages that went while the walk was under way.
+  void drop_pages_after_walk(std::uint64_t start, std::uint64_t size_bytes);
 
   // Tells what the last walk saw, so that blocks inside [heap] are not taken for mappings of their own.
   void see_heap(Range heap) { heap_ = heap; }
@@ -144,7 +144,7 @@ class AddressSpace {
   TouchedPages touched_;
   AdvisedPages given_up_;
   std::vector<Range> dropped_;
-  bool follows_dropped_ = false, in_look_ = false;
+  bool follows_dropped_ = false, in_walk_ = false;
   PendingChanges pending_;
   Range heap_;
   std::shared_ptr<const std::vector<OwnedRange>> ancestor_owned_;

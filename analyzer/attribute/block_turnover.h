@@ -28,9 +28,10 @@ constexpr std::uint16_t size_class_of(std::uint32_t bytes) {
 
 class BlockTurnover {
  public:
-  void allocated(BlockKind kind, double weight) {
+  // `usual_weight`: what it would stand for at the usual distance of samples. Rarer ones tell of fewer pages.
+  void allocated(BlockKind kind, double weight, double usual_weight) {
     Sums& sums = sums_[key(kind)];
-    sums.made += weight;
+    sums.made += usual_weight;
     sums.live += weight;
     sums.most_live = std::max(sums.most_live, sums.live);
   }
@@ -39,7 +40,7 @@ class BlockTurnover {
 
   // The most that were live at one time.
   [[nodiscard]] double most_live(BlockKind kind) const { return sums_of(kind).most_live; }
-  // How many were ever made for each one of those; 1 where none is known.
+  // How many were ever made for each one of those, as far as samples could tell of them; 1 where none is known.
   [[nodiscard]] double of(BlockKind kind) const {
     const Sums sums = sums_of(kind);
     return sums.most_live > 0 ? sums.made / sums.most_live : 1;

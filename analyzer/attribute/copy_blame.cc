@@ -7,7 +7,7 @@
 
 #include "attribute/block_data.h"
 #include "attribute/range_cursor.h"
-#include "attribute/small_makers.h"
+#include "attribute/small_block_sites.h"
 
 namespace whyrss {
 namespace {
@@ -25,9 +25,10 @@ struct Written {
 };
 
 // Asked at growing addresses.
-class Makers {
+class AllocationSites {
  public:
-  Makers(const std::vector<Range>& copied, const std::vector<OwnedRange>& owned) : copied_(copied), owners_(owned) {}
+  AllocationSites(const std::vector<Range>& copied, const std::vector<OwnedRange>& owned)
+      : copied_(copied), owners_(owned) {}
 
   // Who made what lies there, and up to where.
   std::pair<Made, std::uint64_t> at(std::uint64_t address) {
@@ -66,12 +67,12 @@ struct Sums {
   std::vector<Range> nobodys;
 };
 
-Sums sums_by_maker(const std::vector<Range>& ranges, const std::vector<OwnedRange>& owned) {
+Sums sums_by_site(const std::vector<Range>& ranges, const std::vector<OwnedRange>& owned) {
   Sums sums;
-  Makers makers(ranges, owned);
+  AllocationSites sites(ranges, owned);
   for (const Range& range : ranges) {
     for (std::uint64_t at = range.start; at < range.end;) {
-      const auto [made, until] = makers.at(at);
+      const auto [made, until] = sites.at(at);
       const std::uint64_t end = std::min(range.end, until);
       sums.bytes[made] += static_cast<std::int64_t>(end - at);
       if (made == Made{}) sums.nobodys.push_back({at, end});
@@ -83,22 +84,22 @@ Sums sums_by_maker(const std::vector<Range>& ranges, const std::vector<OwnedRang
 
 using WrittenBy = std::map<std::pair<Made, StackId>, Written>;  // by who allocated, who wrote
 
-// What is nobody's lies in a heap of small blocks: the makers of those have their parts of it, of each writer alike.
-// Less than a page of one stays nobody's.
-void give_to_small_makers(const std::vector<HeapShares::Share>& makers, std::uint64_t page_bytes, Sums& sums,
+// What is nobody's lies in a heap of small blocks: the allocation sites of those have their parts of it, of each writer
+// alike. Less than a page of one stays nobody's.
+void give_to_small_blocks(const std::vector<HeapShares::Share>& sites, std::uint64_t page_bytes, Sums& sums,
                           WrittenBy& written) {
   const auto least_bytes = static_cast<std::int64_t>(page_bytes);
   const auto nobodys = static_cast<double>(sums.bytes[{}]);
   WrittenBy parts;
-  for (const HeapShares::Share& maker : makers) {
-    if (maker.stack == kEmptyStack || maker.bytes < least_bytes) continue;
-    sums.bytes[{maker.stack, false}] += maker.bytes;
-    sums.bytes[{}] -= maker.bytes;
-    const double share = static_cast<double>(maker.bytes) / nobodys;
+  for (const HeapShares::Share& site : sites) {
+    if (site.stack == kEmptyStack || site.bytes < least_bytes) continue;
+    sums.bytes[{site.stack, false}] += site.bytes;
+    sums.bytes[{}] -= site.bytes;
+    const double share = static_cast<double>(site.bytes) / nobodys;
     for (const auto& [by, sum] : written) {
       const auto part_bytes = static_cast<std::int64_t>(static_cast<double>(sum.bytes) * share);
       if (by.first == Made{} && part_bytes >= least_bytes)
-        parts[{{maker.stack, false}, by.second}] = {part_bytes, sum.variance * share * share};
+        parts[{{site.stack, false}, by.second}] = {part_bytes, sum.variance * share * share};
     }
   }
   for (const auto& [by, part] : parts) {
@@ -116,22 +117,22 @@ void give_to_small_makers(const std::vector<HeapShares::Share>& makers, std::uin
 void blame_copies(const std::vector<Range>& ranges, const std::vector<OwnedRange>& owned, const CopyBlame& blame,
                   std::vector<CowSlice>& slices) {
   WrittenBy written;
-  Makers makers(ranges, owned);
+  AllocationSites sites(ranges, owned);
   const auto page = static_cast<double>(blame.page_bytes);
   for (const Range& range : ranges) {
     const auto samples =
         blame.touched.copy_candidates(range.start, range.end, 0, std::numeric_limits<std::uint64_t>::max());
     for (const TouchSample& sample : samples) {
       if (sample.stack == kEmptyStack) continue;
-      Written& sum = written[{makers.most_of(sample.page, sample.page + blame.page_bytes), sample.stack}];
+      Written& sum = written[{sites.most_of(sample.page, sample.page + blame.page_bytes), sample.stack}];
       const double weight = sample.weight;
       sum.bytes += static_cast<std::int64_t>(sample.weight * blame.page_bytes);
       sum.variance += weight * (weight - 1) * page * page;
     }
   }
-  Sums sums = sums_by_maker(ranges, owned);
+  Sums sums = sums_by_site(ranges, owned);
   if (blame.small_blocks != nullptr)
-    give_to_small_makers(small_makers(sums.nobodys, *blame.small_blocks), blame.page_bytes, sums, written);
+    give_to_small_blocks(small_block_sites(sums.nobodys, *blame.small_blocks), blame.page_bytes, sums, written);
   std::map<Made, std::int64_t>& rest = sums.bytes;
   for (const auto& [by, sum] : written) {
     if (sum.bytes == 0) continue;

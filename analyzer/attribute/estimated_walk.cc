@@ -17,8 +17,11 @@ constexpr double kStandardErrors = 3;
 // How far a stack or [heap] may have grown over addresses where nothing was mapped.
 constexpr std::uint64_t kMostGrowth = 1ULL << 40;
 
+// Of sampled blocks of one heap: many times their mean distance.
+constexpr std::uint64_t kMostBetweenBlocks = 4ULL * 1024 * 1024;
+
 // Pages are listed one by one up to here; a damaged recording may claim a heap of any size.
-constexpr std::int64_t kMostListedBytes = std::int64_t{1} << 37;
+constexpr std::int64_t kMostListedBytes = std::int64_t{1} << 36;
 
 std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
 std::uint64_t page_of(std::uint64_t address) { return address - address % kPage; }
@@ -69,7 +72,7 @@ class WalkEstimate {
     grow(true, anonymous_bytes(), out_.open_anonymous_bytes, out_.lost_anonymous_bytes);
     grow(false, polled_.shared_bytes, out_.open_shared_bytes, out_.lost_shared_bytes);
     put_in_order();
-    tell_live_pages();
+    find_live_pages();
     return std::move(out_);
   }
 
@@ -89,7 +92,7 @@ class WalkEstimate {
     for (const NewMapping& mapping : mapped)
       out_.vmas.push_back({.start = mapping.start,
                            .end = mapping.end,
-                           .path = {},
+                           .path = mapping.path,
                            .backing = mapping.backing,
                            .shared = mapping.shared,
                            .writable = true});
@@ -98,6 +101,7 @@ class WalkEstimate {
     for (const OwnedRange& range : now_.owned) cover(page_of(range.start), page_after(range.end), more);
     out_.vmas.insert(out_.vmas.end(), more.begin(), more.end());
     sort_mappings();
+    cover_blocks();
     for (const TouchSample& sample : since_.touched) cover_touched(sample.page);
     part_mappings();
   }
@@ -133,6 +137,36 @@ class WalkEstimate {
       if (inside) ++vma;
       start = stop;
     }
+  }
+
+  // A heap that the allocator made since the walk, by calls of its own: sampled blocks lie close to each other in it.
+  void cover_blocks() {
+    if (now_.small_blocks == nullptr) return;
+    std::vector<Range> blocks;  // of millions, those alone that are in no mapping
+    const Vma* last = nullptr;  // neighbours in the table are often neighbours in memory
+    const auto is_mapped = [&](std::uint64_t page) {
+      if (last != nullptr && last->start <= page && page < last->end) return true;
+      const auto vma = std::ranges::upper_bound(out_.vmas, page, {}, &Vma::end);
+      if (vma == out_.vmas.end() || vma->start > page) return false;
+      last = &*vma;
+      return true;
+    };
+    now_.small_blocks->for_each([&](const LiveBlock& block) {
+      if (const std::uint64_t page = page_of(block.address); !is_mapped(page))
+        blocks.push_back({page, page_after(block.address + block.size_bytes)});
+    });
+    std::ranges::sort(blocks, {}, &Range::start);
+    RangeCursor vmas(out_.vmas);
+    std::vector<Vma> heaps;
+    for (const Range& block : blocks) {
+      if (vmas.at(block.start) != nullptr) continue;  // moves the cursor as well
+      const bool adjoins = !heaps.empty() && block.start < vmas.boundary(heaps.back().start) &&
+                           block.start - std::min(block.start, heaps.back().end) <= kMostBetweenBlocks;
+      if (!adjoins) heaps.push_back({.start = block.start, .end = block.end, .path = "[heap]", .writable = true});
+      heaps.back().end = std::max(heaps.back().end, block.end);
+    }
+    out_.vmas.insert(out_.vmas.end(), heaps.begin(), heaps.end());
+    part_mappings();
   }
 
   void cover_touched(std::uint64_t page) {
@@ -290,7 +324,8 @@ class WalkEstimate {
     segment.is_new &= owner != nullptr && owner->owner != Owner::whyrss;
     group.segments.push_back(segments_.size());
     group.room += static_cast<double>(segment.end - segment.start);
-    group.huge |= (segment.start + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= segment.end;
+    const bool ours = owner != nullptr && owner->owner == Owner::whyrss;  // of small pages, a few at a time
+    group.huge |= !ours && (segment.start + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= segment.end;
     segments_.push_back(segment);
   }
 
@@ -403,7 +438,7 @@ class WalkEstimate {
 
   // What is live on pages of the heap that came since the walk: the counter of live bytes tells how much, or they are
   // in use, as an allocator asks for more only when it needs it.
-  void tell_live_pages() {
+  void find_live_pages() {
     out_.live_pages = walked_.live_pages;
     std::ranges::sort(new_runs_, {}, &ResidentRun::start);
     std::vector<LivePages> fresh;
@@ -430,6 +465,7 @@ class WalkEstimate {
       }
     }
     set_live_bytes(fresh, fresh_bytes);
+    if (polled_.object_growth) set_object_bytes(fresh, *polled_.object_growth);
     put_in(std::move(fresh));
   }
 
@@ -459,6 +495,28 @@ class WalkEstimate {
     for (LivePages& range : fresh)
       for (PageLife& page : range.pages)
         if (!page.pymalloc) page.live_bytes = static_cast<std::uint16_t>(per_page);
+  }
+
+  static std::int64_t object_bytes_on(const std::vector<LivePages>& ranges) {
+    std::int64_t bytes = 0;
+    for (const LivePages& range : ranges)
+      for (const PageLife& page : range.pages)
+        if (page.pymalloc) bytes += page.live_bytes;
+    return bytes;
+  }
+
+  static void scale_objects(std::vector<LivePages>& ranges, double part) {
+    for (LivePages& range : ranges)
+      for (PageLife& page : range.pages)
+        if (page.pymalloc) page.live_bytes = static_cast<std::uint16_t>(page.live_bytes * std::clamp(part, 0.0, 1.0));
+  }
+
+  // New arenas are as full as that makes them; what is less than at the walk is missing in all of them.
+  void set_object_bytes(std::vector<LivePages>& fresh, double growth) {
+    const auto of_walk = static_cast<double>(object_bytes_on(out_.live_pages));
+    const auto room = static_cast<double>(object_bytes_on(fresh));
+    if (room > 0) scale_objects(fresh, growth / room);
+    if (growth < 0 && of_walk > 0) scale_objects(out_.live_pages, (of_walk + growth) / of_walk);
   }
 
   static double large_bytes(const std::vector<OwnedRange>& owned) {
@@ -514,6 +572,20 @@ class WalkEstimate {
 };
 
 }  // namespace
+
+double object_bytes(const Evidence& evidence) {
+  if (evidence.small_blocks == nullptr) return 0;
+  std::vector<Range> arenas;
+  for (const OwnedRange& range : evidence.owned)
+    if (range.owner == Owner::pymalloc) arenas.push_back({range.start, range.end});
+  double bytes = 0;
+  if (arenas.empty()) return bytes;
+  evidence.small_blocks->for_each([&](const LiveBlock& block) {
+    const auto arena = std::ranges::upper_bound(arenas, block.address, {}, &Range::end);
+    if (arena != arenas.end() && arena->start <= block.address) bytes += double{block.weight} * block.size_bytes;
+  });
+  return bytes;
+}
 
 EstimatedWalk estimate_walk(const Evidence& walked, const Evidence& now, const SinceWalk& since,
                             const std::vector<NewMapping>& mapped, const PolledState& polled) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "attribute/evidence.h"
@@ -18,12 +19,14 @@ struct NewMapping {
   std::uint64_t start = 0, end = 0;
   Backing backing = Backing::anonymous;
   bool shared = false;
+  std::string path{};  // "": not known
 };
 
 struct PolledState {
   std::int64_t rss_bytes = 0;
   std::int64_t shared_bytes = 0;            // of them of files and shmem
   std::optional<std::int64_t> live_growth;  // of blocks of all sizes since the walk
+  std::optional<double> object_growth{};    // of Python's small objects since the walk, by samples
   bool samples_faults = false;              // page faults were sampled since the walk
 };
 
@@ -43,6 +46,9 @@ struct EstimatedWalk {
   // By the call that made it: of what is likely to be in new memory, though no sample tells so, in bytes squared.
   std::map<StackId, double> unsampled_variances{};
 };
+
+// What sampled blocks in CPython's arenas stand for.
+double object_bytes(const Evidence& evidence);
 
 // `walked`: of the last walk. `now`: owned, held_blocks and small_blocks of the moment; nothing else of it is used.
 EstimatedWalk estimate_walk(const Evidence& walked, const Evidence& now, const SinceWalk& since,

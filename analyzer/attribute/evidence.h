@@ -6,10 +6,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "attribute/live_set.h"
+#include "model/name_pool.h"
 #include "model/stack_table.h"
 
 namespace whyrss {
@@ -131,11 +133,12 @@ struct Evidence {
   std::vector<LivePages> live_pages{};       // sorted, disjoint
   std::vector<TouchedRange> touched{};       // sorted by start
   const LiveSet* small_blocks = nullptr;     // nullptr: none are followed
-  bool has_huge = false;                     // pages mapped 2 MiB at a time were looked into, every huge_stride-th
+  bool has_huge = false;                     // pages mapped 2 MiB at a time were inspected, every huge_stride-th
   std::uint32_t huge_stride = 1;
   std::vector<Range> huge_zeros{};     // 4 KiB pages of zeros on those of them that hold other bytes too
   std::vector<LazyRange> lazy_free{};  // as far as the kernel vouches for it (lazy_pages.h)
   bool exact_blocks = false;           // `small_blocks` holds all that were allocated since the shim is there
+  std::shared_ptr<NamePool> names{};   // the account's slices are packed with; nullptr: they are not packed
 };
 
 // glibc's thread arenas start at multiples of HEAP_MAX_SIZE (malloc/arena.c, 64-bit); glibc maps them by

@@ -9,7 +9,7 @@
 #include "attribute/heap_pages.h"
 #include "attribute/heap_shares.h"
 #include "attribute/heap_touch.h"
-#include "attribute/retained_told.h"
+#include "attribute/retained_weights.h"
 
 namespace whyrss {
 namespace {
@@ -21,20 +21,20 @@ constexpr std::uint64_t kPymallocUnitBytes = 16;
 constexpr std::uint64_t kMostPages = std::uint64_t{1} << 25;
 
 // What is on the pages of one stratum, blocks of AddressSpace apart.
-struct StratumBooks {
+struct StratumTotals {
   std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0, unexplained_bytes = 0;
   HeapShares live, slack, retained;
 };
 
-class HeapBooks {
+class HeapAttribution {
  public:
-  HeapBooks(const Evidence& evidence, const HeapPages& pages)
-      : evidence_(evidence), pages_(pages), books_(pages.strata().size()) {
+  HeapAttribution(const Evidence& evidence, const HeapPages& pages)
+      : evidence_(evidence), pages_(pages), totals_(pages.strata().size()) {
     if (evidence.small_blocks != nullptr)
       evidence.small_blocks->for_each([&](const LiveBlock& block) { add_small_block(block); });
     for (const LargePart& part : pages.large_parts()) {
       const HeapPage& page = pages.pages()[part.page];
-      books_[page.stratum].slack.add_known(part.stack, page.pinned_by(part.bytes));
+      totals_[page.stratum].slack.add_known(part.stack, page.pinned_by(part.bytes));
     }
     add_pages();
   }
@@ -42,14 +42,15 @@ class HeapBooks {
   HeapSummary book(Ledger& ledger, const std::vector<Fragment>& heap) const {
     const HeapTouch touch(evidence_, pages_, by_arena_, ledger.touch(), heap);
     HeapSummary summary{.exact = true, .pymalloc = {}};
-    for (std::size_t i = 0; i < books_.size(); ++i) {
+    for (std::size_t i = 0; i < totals_.size(); ++i) {
       const HeapStratum& stratum = pages_.strata()[i];
-      const StratumBooks& books = books_[i];
+      const StratumTotals& totals = totals_[i];
       summary.exact &= pages_.knows(stratum);
       if (stratum.pymalloc) {
-        summary.pymalloc.live += books.live_bytes;
-        summary.pymalloc.slack += books.slack_bytes;
-        summary.pymalloc.retained += books.retained_bytes;
+        summary.pymalloc.live += totals.live_bytes;
+        if (by_arena_[i]) summary.pymalloc.live_by_arena += totals.live_bytes;
+        summary.pymalloc.slack += totals.slack_bytes;
+        summary.pymalloc.retained += totals.retained_bytes;
       }
       Samples samples = evidence_.exact_blocks ? Samples::complete : Samples::scaled;
       if (!pages_.knows(stratum)) samples = Samples::estimated;
@@ -57,11 +58,11 @@ class HeapBooks {
         book(ledger, cause, stratum, shares);
         book_touch(ledger, cause, stratum, shares, touch.parts(static_cast<std::uint32_t>(i), cause));
       };
-      share_out(Cause::heap_live, books.live.share_out(books.live_bytes, samples));
-      share_out(Cause::heap_slack, books.slack.share_out(books.slack_bytes, samples));
-      share_out(Cause::heap_retained, books.retained.share_out(books.retained_bytes, samples));
-      share_out(Cause::heap_metadata, {{kEmptyStack, books.metadata_bytes, 0}});
-      share_out(Cause::unknown, {{kEmptyStack, books.unexplained_bytes, 0}});
+      share_out(Cause::heap_live, totals.live.share_out(totals.live_bytes, samples));
+      share_out(Cause::heap_slack, totals.slack.share_out(totals.slack_bytes, samples));
+      share_out(Cause::heap_retained, totals.retained.share_out(totals.retained_bytes, samples));
+      share_out(Cause::heap_metadata, {{kEmptyStack, totals.metadata_bytes, 0}});
+      share_out(Cause::unknown, {{kEmptyStack, totals.unexplained_bytes, 0}});
     }
     return summary;
   }
@@ -74,8 +75,8 @@ class HeapBooks {
       size_bytes = (size_bytes + kPymallocUnitBytes - 1) / kPymallocUnitBytes * kPymallocUnitBytes;
     double live = 0, slack = 0;
     const auto add = [&] {  // a block seldom lies in two
-      if (live > 0) books_[stratum].live.add_samples(block.stack, live, block.weight);
-      if (slack > 0) books_[stratum].slack.add_samples(block.stack, slack, block.weight);
+      if (live > 0) totals_[stratum].live.add_samples(block.stack, live, block.weight);
+      if (slack > 0) totals_[stratum].slack.add_samples(block.stack, slack, block.weight);
       live = slack = 0;
     };
     visit_pages(block.address, size_bytes, [&](std::uint64_t at, std::int64_t bytes) {
@@ -90,71 +91,72 @@ class HeapBooks {
   }
 
   void add_pages() {
-    std::vector<RetainedTold> told(books_.size());
-    for (std::size_t i = 0; i < books_.size(); ++i)
-      by_arena_.push_back(pages_.strata()[i].pymalloc && !books_[i].live.has_samples());
-    std::vector<std::int64_t> unknown_bytes(books_.size());
+    std::vector<RetainedWeights> retained_weights(totals_.size());
+    for (std::size_t i = 0; i < totals_.size(); ++i)
+      by_arena_.push_back(pages_.strata()[i].pymalloc && !totals_[i].live.has_samples());
+    std::vector<std::int64_t> unknown_bytes(totals_.size());
     for (const HeapPage& page : pages_.pages()) {
       const HeapStratum& stratum = pages_.strata()[page.stratum];
-      StratumBooks& books = books_[page.stratum];
-      books.live_bytes += page.small_bytes;
+      StratumTotals& totals = totals_[page.stratum];
+      totals.live_bytes += page.small_bytes;
       const bool by_arena = by_arena_[page.stratum];
-      if (by_arena) books.live.add_known(page.mapped_stack, page.small_bytes);
+      if (by_arena) totals.live.add_known(page.mapped_stack, page.small_bytes);
       if (!pages_.knows(stratum)) {
         unknown_bytes[page.stratum] += page.free_bytes();
       } else if (page.live_bytes() > 0) {
-        books.slack_bytes += page.free_bytes();
-        if (by_arena) books.slack.add_known(page.mapped_stack, static_cast<double>(page.free_bytes()));
+        totals.slack_bytes += page.free_bytes();
+        if (by_arena) totals.slack.add_known(page.mapped_stack, static_cast<double>(page.free_bytes()));
       } else if (page.ever_held) {
-        books.retained_bytes += page.heap_bytes;
-        tell_retained(page, stratum, books, told[page.stratum]);
+        totals.retained_bytes += page.heap_bytes;
+        find_retained(page, stratum, totals, retained_weights[page.stratum]);
       } else {
-        add_blockless(page, books);
+        add_blockless(page, totals);
       }
     }
     static const BlockTurnover kNone;
     const BlockTurnover& turnover = evidence_.small_blocks == nullptr ? kNone : evidence_.small_blocks->turnover();
-    for (std::size_t i = 0; i < books_.size(); ++i) {
-      told[i].add_to(books_[i].retained, turnover);
-      estimate_live(books_[i], unknown_bytes[i]);
+    for (std::size_t i = 0; i < totals_.size(); ++i) {
+      retained_weights[i].add_to(totals_[i].retained, turnover);
+      estimate_live(totals_[i], unknown_bytes[i]);
     }
   }
 
-  static void add_blockless(const HeapPage& page, StratumBooks& books) {
+  static void add_blockless(const HeapPage& page, StratumTotals& totals) {
     switch (page.blockless) {
       case BlocklessPage::metadata:
-        books.metadata_bytes += page.heap_bytes;
+        totals.metadata_bytes += page.heap_bytes;
         break;
       case BlocklessPage::huge_page:
-        books.retained_bytes += page.heap_bytes;
-        books.retained.add_known(kEmptyStack, page.heap_bytes);
+        totals.retained_bytes += page.heap_bytes;
+        totals.retained.add_known(kEmptyStack, page.heap_bytes);
         break;
       case BlocklessPage::unexplained:
-        books.unexplained_bytes += page.heap_bytes;
+        totals.unexplained_bytes += page.heap_bytes;
         break;
     }
   }
 
-  void tell_retained(const HeapPage& page, const HeapStratum& stratum, StratumBooks& books, RetainedTold& told) const {
+  void find_retained(const HeapPage& page, const HeapStratum& stratum, StratumTotals& totals,
+                     RetainedWeights& retained_weights) const {
     const StackId last = last_holder(evidence_, page, stratum);
     const bool sampled =
         evidence_.small_blocks != nullptr && evidence_.small_blocks->last_on_page(page.start) != kEmptyStack;
     if (evidence_.exact_blocks || (!sampled && (stratum.pymalloc || last != kEmptyStack))) {
-      books.retained.add_known(last, page.heap_bytes);
+      totals.retained.add_known(last, page.heap_bytes);
       return;
     }
     if (sampled)
-      told.add(evidence_.small_blocks->last_kind_on_page(page.start), page.heap_bytes);
+      retained_weights.add(evidence_.small_blocks->last_kind_on_page(page.start), page.heap_bytes);
     else
-      told.add_silent();
+      retained_weights.add_silent();
   }
 
   // Where only samples tell of small blocks: what they do not explain counts as kept by the allocator.
-  static void estimate_live(StratumBooks& books, std::int64_t unknown_bytes) {
-    const double estimate = std::min(books.live.estimated_bytes(), static_cast<double>(unknown_bytes));
+  static void estimate_live(StratumTotals& totals, std::int64_t unknown_bytes) {
+    const double estimate = std::min(totals.live.estimated_bytes(), static_cast<double>(unknown_bytes));
     const auto live_bytes = static_cast<std::int64_t>(estimate);
-    books.live_bytes += live_bytes;
-    books.retained_bytes += unknown_bytes - live_bytes;
+    totals.live_bytes += live_bytes;
+    totals.retained_bytes += unknown_bytes - live_bytes;
   }
 
   static void book(Ledger& ledger, Cause cause, const HeapStratum& stratum,
@@ -167,7 +169,7 @@ class HeapBooks {
                    .variance = share.variance});
   }
 
-  // Sites whose bytes are told by samples alone may be missing: their touch goes to the bytes that nobody explains.
+  // Sites whose bytes are known from samples alone may be missing: their touch goes to the bytes that nobody explains.
   static void book_touch(Ledger& ledger, Cause cause, const HeapStratum& stratum,
                          const std::vector<HeapShares::Share>& shares, std::span<const HeapTouchPart> parts) {
     const auto largest = std::ranges::max_element(shares, {}, &HeapShares::Share::bytes);
@@ -181,8 +183,8 @@ class HeapBooks {
 
   const Evidence& evidence_;
   const HeapPages& pages_;
-  std::vector<StratumBooks> books_;  // as HeapPages::strata()
-  std::vector<bool> by_arena_;       // of them those whose live bytes stand under the call that mapped the page
+  std::vector<StratumTotals> totals_;  // as HeapPages::strata()
+  std::vector<bool> by_arena_;         // of them those whose live bytes stand under the call that mapped the page
 };
 
 // No heap that was recorded, or one of over 128 GiB in small blocks: told as one.
@@ -205,7 +207,7 @@ HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
       ledger.book(Cause::heap_live, {fragment.owned->stack, fragment.vma->path}, fragment);
   if (HeapPages::most_pages(heap) > kMostPages) return book_as_live(ledger, heap);
   const HeapPages pages(evidence, heap);
-  return HeapBooks(evidence, pages).book(ledger, heap);
+  return HeapAttribution(evidence, pages).book(ledger, heap);
 }
 
 }  // namespace whyrss

@@ -22,7 +22,7 @@ struct HeapSummary {
   PymallocBytes pymalloc;
 };
 
-// Takes all memory of allocators from the ledger and books it.
+// Takes all memory of allocators from the ledger and totals it.
 HeapSummary book_heap(Ledger& ledger, const Evidence& evidence);
 
 }  // namespace whyrss

@@ -18,8 +18,8 @@ HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& frag
     : live_pages_(evidence.live_pages),
       has_liveness_(evidence.has_liveness),
       knows_malloc_(evidence.has_liveness || (evidence.exact_blocks && evidence.small_blocks != nullptr)),
-      samples_tell_(evidence.small_blocks != nullptr),
-      gigabytes_(kGigabytes) {
+      samples_suffice_(evidence.small_blocks != nullptr),
+      roots_(kRoots) {
   pages_.reserve(most_pages(fragments));
   for (const Fragment& fragment : fragments) add_fragment(fragment);
   const bool all_known = evidence.exact_blocks && evidence.small_blocks != nullptr;
@@ -121,19 +121,18 @@ std::uint32_t HeapPages::stratum_of(const HeapStratum& stratum) {
 }
 
 void HeapPages::add_place(std::uint64_t address, std::uint32_t index) {
-  const std::uint64_t page = address >> kPageShift, gigabyte = page >> (2 * kTableBits);
-  if (gigabyte >= kGigabytes) return;  // the kernel's
-  if (gigabytes_[gigabyte] == 0) {
-    gigabytes_[gigabyte] = static_cast<std::uint32_t>(stretches_.size() / kTableEntries) + 1;
-    stretches_.resize(stretches_.size() + kTableEntries);
-  }
-  std::uint32_t& stretch =
-      stretches_[((std::size_t{gigabytes_[gigabyte]} - 1) << kTableBits) + (page >> kTableBits) % kTableEntries];
-  if (stretch == 0) {
-    stretch = static_cast<std::uint32_t>(index_.size() / kTableEntries) + 1;
-    index_.resize(index_.size() + kTableEntries, kNone);
-  }
-  index_[place_of(address)] = index;
+  const std::uint64_t page = address >> kPageShift, stretch = page >> kTableBits, gigabyte = stretch >> kTableBits;
+  const std::uint64_t root = gigabyte >> kTableBits;
+  if (root >= kRoots) return;  // the kernel's
+  const auto table_of = [](std::uint32_t& table, Level& below, std::uint32_t empty) {
+    if (table != 0) return table;
+    table = static_cast<std::uint32_t>(below.size() / kTableEntries) + 1;
+    below.resize(below.size() + kTableEntries, empty);
+    return table;
+  };
+  const std::uint32_t gigabytes = table_of(roots_[root], gigabytes_, 0);
+  const std::uint32_t stretches = table_of(gigabytes_[place_in(gigabytes, gigabyte)], stretches_, 0);
+  index_[place_in(table_of(stretches_[place_in(stretches, stretch)], index_, kNone), page)] = index;
 }
 
 // What is known to be live is a lower bound of what the table says, which may have been told of releases alone.
@@ -160,7 +159,7 @@ void HeapPages::settle() {
     if (knows(stratum))
       page.small_bytes = std::min(page.small_bytes, room);
     else
-      page.small_bytes = stratum.pymalloc || !samples_tell_ ? room : 0;
+      page.small_bytes = stratum.pymalloc || !samples_suffice_ ? room : 0;
     // Without a table nothing tells a page that was freed from one that never was in use.
     page.ever_held |= !has_liveness_;
     if (page.blockless == BlocklessPage::huge_page &&

@@ -112,7 +112,7 @@ class HeapPages {
   void settle();
 
   const std::vector<LivePages>& live_pages_;
-  bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_tell_;
+  bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_suffice_;
   std::size_t next_live_ = 0;  // pages come by address
   std::vector<HeapPage> pages_;
   std::vector<HeapStratum> strata_;
@@ -121,21 +121,29 @@ class HeapPages {
   std::vector<std::uint64_t> huge_in_use_;      // those of 2 MiB with such pages, by number; sorted
   std::array<std::uint32_t, 2> strata_here_{};  // of the fragment that is being added: without and with pymalloc
 
-  // Pages by address: the first level has a place per GiB, the second one per 2 MiB; both hold 1 + the number of a
-  // table of 512 entries below, or 0. A page's entry has one place in index_, of pages_, and in spots_.
+  // Pages by address: the first level has a place per 512 GiB, the second one per GiB, the third one per 2 MiB; they
+  // hold 1 + the number of a table of 512 entries below, or 0. A page's entry has one place in index_, of pages_, and
+  // in spots_.
   static constexpr std::size_t kNowhere = ~std::size_t{0};
   static constexpr unsigned kPageShift = 12, kTableBits = 9;
   static constexpr std::uint64_t kTableEntries = std::uint64_t{1} << kTableBits;
-  static constexpr std::uint64_t kGigabytes = std::uint64_t{1} << 17;  // 47 bits of user space
+  static constexpr std::uint64_t kRoots = std::uint64_t{1} << 8;  // 47 bits of user space
+  using Level = std::vector<std::uint32_t>;
+  // Of the entry for `index` in the table of that number, counted from 1.
+  static std::size_t place_in(std::uint32_t table, std::uint64_t index) {
+    return ((std::size_t{table} - 1) << kTableBits) + index % kTableEntries;
+  }
   [[nodiscard]] std::size_t place_of(std::uint64_t address) const {
-    const std::uint64_t page = address >> kPageShift, gigabyte = page >> (2 * kTableBits);
-    if (gigabyte >= kGigabytes || gigabytes_[gigabyte] == 0) return kNowhere;
-    const std::size_t table = (std::size_t{gigabytes_[gigabyte]} - 1) << kTableBits;
-    const std::uint32_t stretch = stretches_[table + (page >> kTableBits) % kTableEntries];
-    return stretch == 0 ? kNowhere : ((std::size_t{stretch} - 1) << kTableBits) + page % kTableEntries;
+    const std::uint64_t page = address >> kPageShift, stretch = page >> kTableBits, gigabyte = stretch >> kTableBits;
+    const std::uint64_t root = gigabyte >> kTableBits;
+    if (root >= kRoots || roots_[root] == 0) return kNowhere;
+    const std::uint32_t gigabytes = gigabytes_[place_in(roots_[root], gigabyte)];
+    if (gigabytes == 0) return kNowhere;
+    const std::uint32_t stretches = stretches_[place_in(gigabytes, stretch)];
+    return stretches == 0 ? kNowhere : place_in(stretches, page);
   }
   void add_place(std::uint64_t address, std::uint32_t index);
-  std::vector<std::uint32_t> gigabytes_, stretches_, index_;
+  Level roots_, gigabytes_, stretches_, index_;
   std::vector<Spot> spots_;
 };
 

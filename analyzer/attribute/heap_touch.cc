@@ -32,9 +32,9 @@ StackId last_holder(const Evidence& evidence, const HeapPage& page, const HeapSt
 }
 
 HeapTouch::HeapTouch(const Evidence& evidence, const HeapPages& pages, const std::vector<bool>& by_arena,
-                     const TouchBooks& books, const std::vector<Fragment>& heap)
-    : evidence_(evidence), pages_(pages), by_arena_(by_arena), books_(books) {
-  if (books_.empty()) return;
+                     const FirstTouchShares& touches, const std::vector<Fragment>& heap)
+    : evidence_(evidence), pages_(pages), by_arena_(by_arena), touches_(touches) {
+  if (touches_.empty()) return;
   collect_blocks(heap);
   visit_touched_pages(heap,
                       [&](const HeapPage& page, std::uint32_t range, double bytes) { add_page(page, range, bytes); });
@@ -51,7 +51,7 @@ template <typename Visit>
 void HeapTouch::visit_touched_pages(const std::vector<Fragment>& heap, Visit visit) const {
   for (const Fragment& fragment : heap) {
     if (fragment.owned_by(Owner::block)) continue;
-    books_.visit_within(fragment.start, fragment.end, [&](std::uint32_t range, std::uint64_t from, std::uint64_t to) {
+    touches_.visit_within(fragment.start, fragment.end, [&](std::uint32_t range, std::uint64_t from, std::uint64_t to) {
       while (from < to) {
         const std::uint64_t end = std::min(to, (from / kLivePageBytes + 1) * kLivePageBytes);
         if (const HeapPage* page = pages_.page(from)) visit(*page, range, static_cast<double>(end - from));

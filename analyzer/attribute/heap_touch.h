@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "attribute/evidence.h"
+#include "attribute/first_touch_shares.h"
 #include "attribute/heap_pages.h"
 #include "attribute/ledger.h"
-#include "attribute/touch_books.h"
 #include "model/cause.h"
 
 namespace whyrss {
@@ -23,7 +23,7 @@ StackId last_holder(const Evidence& evidence, const HeapPage& page, const HeapSt
 struct HeapTouchPart {
   Cause cause = Cause::heap_live;
   std::uint32_t stratum = 0;
-  StackId site = kEmptyStack;  // as the heap's books name it; empty: not known
+  StackId site = kEmptyStack;  // as the heap's totals name it; empty: not known
   TouchPart part;
 };
 
@@ -32,7 +32,7 @@ class HeapTouch {
   // `heap`: its fragments. `by_arena`, by stratum: live bytes stand under the page's mapping. The arguments must
   // outlive this.
   HeapTouch(const Evidence& evidence, const HeapPages& pages, const std::vector<bool>& by_arena,
-            const TouchBooks& books, const std::vector<Fragment>& heap);
+            const FirstTouchShares& touches, const std::vector<Fragment>& heap);
 
   // By address. Large blocks are not among them.
   [[nodiscard]] std::span<const HeapTouchPart> parts(std::uint32_t stratum, Cause cause) const;
@@ -59,7 +59,7 @@ class HeapTouch {
   const Evidence& evidence_;
   const HeapPages& pages_;
   const std::vector<bool>& by_arena_;
-  const TouchBooks& books_;
+  const FirstTouchShares& touches_;
   Blocks blocks_;
   std::vector<HeapTouchPart> parts_;  // by stratum and cause, then address
 };

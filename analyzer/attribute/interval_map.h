@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <utility>
+#include <vector>
 
 namespace whyrss {
 
@@ -61,6 +62,18 @@ class IntervalMap {
     if (at != intervals_.begin() && std::prev(at)->second.end > start) --at;
     for (; at != intervals_.end() && at->first < end; ++at)
       visit(at->first < start ? start : at->first, at->second.end > end ? end : at->second.end, at->second.value);
+  }
+
+  // The parts of [start, end) that have no value, in order.
+  [[nodiscard]] std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps_within(std::uint64_t start,
+                                                                                 std::uint64_t end) const {
+    std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps;
+    visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Value&) {
+      if (from > start) gaps.emplace_back(start, from);
+      start = to;
+    });
+    if (start < end) gaps.emplace_back(start, end);
+    return gaps;
   }
 
  private:

@@ -76,7 +76,7 @@ std::vector<LazyRange> find_lazy_pages(const std::vector<LazyFreeSum>& sums, con
                                        const std::vector<Range>& advised_later, const Evidence& evidence) {
   const std::vector<Range> resident = private_anonymous_pages(evidence);
   const std::vector<Range> live = live_pages(evidence, advised);
-  IntervalMap<bool> later;  // were not given up yet when they were looked at
+  IntervalMap<bool> later;  // were not given up yet when they were walked
   for (const Range& range : advised_later) later.assign(range.start, range.end, true);
   for (const AdvisedRange& range : advised) later.erase(range.start, range.end);
 

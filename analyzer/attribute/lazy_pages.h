@@ -21,7 +21,7 @@ struct LazyFreeSum {
   friend bool operator==(const LazyFreeSum&, const LazyFreeSum&) = default;
 };
 
-// `advised`, sorted: when the pages of `evidence` were looked at. `advised_later`: until the kernel was asked, which it
+// `advised`, sorted: when the pages of `evidence` were walked. `advised_later`: until the kernel was asked, which it
 // counts too. Sorted, disjoint.
 std::vector<LazyRange> find_lazy_pages(const std::vector<LazyFreeSum>& sums, const std::vector<AdvisedRange>& advised,
                                        const std::vector<Range>& advised_later, const Evidence& evidence);

@@ -108,11 +108,20 @@ std::vector<Fragment> cut_into_fragments(const Evidence& evidence) {
 
 }  // namespace
 
-std::size_t Ledger::SiteHash::operator()(const SiteKey& key) const {
+std::size_t Ledger::slot_of(const SiteKey& key) const {
   const std::uint64_t word = (std::uint64_t{static_cast<std::uint32_t>(key.stack)} << 32) ^
                              (std::uint64_t{key.mapping} << 8) ^ (std::uint64_t{key.in_large_block} << 7) ^
                              static_cast<std::uint64_t>(key.cause);
-  return std::hash<std::uint64_t>{}(word * 0x9e3779b97f4a7c15ULL);
+  const std::uint64_t hash = word * 0x9e3779b97f4a7c15ULL;
+  std::size_t slot = (hash ^ hash >> 32) & (slots_.size() - 1);
+  while (slots_[slot] != 0 && sums_[slots_[slot] - 1].key != key) slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+void Ledger::grow_slots() {
+  constexpr std::size_t kLeastSlots = 256;
+  slots_.assign(std::max(kLeastSlots, slots_.size() * 2), 0);
+  for (std::uint32_t i = 0; i < sums_.size(); ++i) slots_[slot_of(sums_[i].key)] = i + 1;
 }
 
 Ledger::Ledger(const Evidence& evidence)
@@ -145,33 +154,35 @@ std::uint32_t Ledger::mapping_index(std::string_view mapping) {
   return last_mapping_index_;
 }
 
-Ledger::Sum& Ledger::sum_of(Cause cause, const Claim& claim) {
+std::uint32_t Ledger::number_of(Cause cause, const Claim& claim) {
   const SiteKey key{cause, claim.stack, mapping_index(claim.mapping), claim.in_large_block};
-  if (last_sum_ == nullptr || !(key == last_key_)) {
-    Sum fresh;
-    fresh.number = static_cast<std::uint32_t>(sums_.size());
-    last_sum_ = &sums_.try_emplace(key, fresh).first->second;  // stays there: unordered_map never moves its elements
-    last_key_ = key;
+  if (!sums_.empty() && sums_[last_site_].key == key) return last_site_;
+  if (sums_.size() * 2 >= slots_.size()) grow_slots();
+  std::uint32_t& slot = slots_[slot_of(key)];
+  if (slot == 0) {
+    sums_.push_back({.key = key});
+    slot = static_cast<std::uint32_t>(sums_.size());
   }
-  return *last_sum_;
+  return last_site_ = slot - 1;
 }
 
 void Ledger::add(const Booking& booking) {
-  Sum& sum = sum_of(booking.cause, booking.claim);
+  Sum& sum = sums_[number_of(booking.cause, booking.claim)];
   sum.bytes += booking.bytes;
   sum.exclusive_bytes += booking.exclusive_bytes;
   sum.variance += booking.variance;
 }
 
 void Ledger::add_whole(const Fragment& fragment) {
-  touch_.add(last_sum_->number, fragment.start, fragment.end);
-  if (last_key_.cause == Cause::lazy_free && fragment.lazy != nullptr)
-    advised_[{last_sum_->number, fragment.lazy->advised_by}] += length(fragment.start, fragment.end);
+  Sum& last = sums_[last_site_];
+  touch_.add(last_site_, fragment.start, fragment.end);
+  if (last.key.cause == Cause::lazy_free && fragment.lazy != nullptr)
+    advised_[{last_site_, fragment.lazy->advised_by}] += length(fragment.start, fragment.end);
   const std::vector<Range>& zeros = evidence_.huge_zeros;
   auto zero = std::ranges::upper_bound(zeros, fragment.start, {}, &Range::end);
   for (; zero != zeros.end() && zero->start < fragment.end; ++zero)
-    last_sum_->huge_bytes += length(std::max(zero->start, fragment.start), std::min(zero->end, fragment.end)) *
-                             std::int64_t{evidence_.huge_stride};
+    last.huge_bytes += length(std::max(zero->start, fragment.start), std::min(zero->end, fragment.end)) *
+                       std::int64_t{evidence_.huge_stride};
 }
 
 void Ledger::book(Cause cause, const Claim& claim, const Fragment& fragment) {
@@ -181,18 +192,18 @@ void Ledger::book(Cause cause, const Claim& claim, const Fragment& fragment) {
 }
 
 void Ledger::book_touch(Cause cause, const Claim& claim, TouchPart part) {
-  const Sum& sum = sum_of(cause, claim);
-  require(sum.bytes > 0, "a site was touched that has no bytes");
-  touch_.add(sum.number, part);
+  const std::uint32_t site = number_of(cause, claim);
+  require(sums_[site].bytes > 0, "a site was touched that has no bytes");
+  touch_.add(site, part);
 }
 
 void Ledger::book(const Booking& booking) {
   if (booking.bytes == 0) return;
   require(booking.bytes > 0 && booking.exclusive_bytes >= 0 && booking.exclusive_bytes <= booking.bytes,
           "a booking is not a part of what was taken");
-  owed_bytes_ -= booking.bytes;
-  owed_exclusive_bytes_ -= booking.exclusive_bytes;
-  require(owed_bytes_ >= 0 && owed_exclusive_bytes_ >= 0, "more was booked than was taken");
+  pending_bytes_ -= booking.bytes;
+  pending_exclusive_bytes_ -= booking.exclusive_bytes;
+  require(pending_bytes_ >= 0 && pending_exclusive_bytes_ >= 0, "more was booked than was taken");
   add(booking);
 }
 
@@ -202,19 +213,27 @@ void Ledger::check() const {
             "claimed and unclaimed bytes of a mapping are not its resident bytes");
 }
 
-// Small mappings of one line are fitted together.
-std::vector<std::vector<TouchShare>> Ledger::touch_shares() const {
-  std::vector<std::vector<TouchShare>> shares(sums_.size());
+// Small mappings of one line are fitted together. Most sites of exact mode are small and were touched by nobody that is
+// known, and neither were the others of their lines.
+Ledger::Touchers Ledger::touch_shares() const {
+  Touchers shares;
   std::map<std::pair<Cause, StackId>, std::vector<TouchSite>> thin;
-  for (const auto& [key, sum] : sums_) {
-    const TouchSite site{sum.number, sum.bytes};
-    if (key.stack != kEmptyStack && touch_.is_thin(sum.bytes))
-      thin[{key.cause, key.stack}].push_back(site);
+  const auto is_fitted = [&](const Sum& sum) { return sum.key.stack != kEmptyStack && touch_.is_thin(sum.bytes); };
+  for (std::uint32_t number = 0; number < sums_.size(); ++number) {
+    if (!touch_.has(number)) continue;
+    const Sum& sum = sums_[number];
+    const TouchSite site{number, sum.bytes};
+    if (is_fitted(sum))
+      thin[{sum.key.cause, sum.key.stack}];
     else
-      shares[sum.number] = std::move(touch_.shares({&site, 1}, is_all_by_faults(key.cause, key.stack)).front());
+      shares[number] = std::move(touch_.shares({&site, 1}, is_all_by_faults(sum.key.cause, sum.key.stack)).front());
   }
+  if (thin.empty()) return shares;
+  for (std::uint32_t number = 0; number < sums_.size(); ++number)
+    if (const Sum& sum = sums_[number]; is_fitted(sum))
+      if (const auto line = thin.find({sum.key.cause, sum.key.stack}); line != thin.end())
+        line->second.push_back({number, sum.bytes});
   for (auto& [line, sites] : thin) {
-    std::ranges::sort(sites, {}, &TouchSite::number);
     auto of_sites = touch_.shares(sites, is_all_by_faults(line.first, line.second));
     for (std::size_t i = 0; i < sites.size(); ++i) shares[sites[i].number] = std::move(of_sites[i]);
   }
@@ -235,9 +254,49 @@ std::int64_t Ledger::take_untouched(Cause cause, StackId stack) {
   return found == untouched_.end() ? 0 : std::exchange(found->second, 0);
 }
 
+std::vector<std::uint32_t> Ledger::largest_first() const {
+  struct Place {
+    std::int64_t bytes;
+    std::uint32_t number;
+    StackId stack;
+    Cause cause;
+  };
+  std::vector<Place> places;
+  places.reserve(sums_.size());
+  for (std::uint32_t i = 0; i < sums_.size(); ++i)
+    places.push_back({sums_[i].bytes, i, sums_[i].key.stack, sums_[i].key.cause});
+  std::ranges::sort(places, [&](const Place& a, const Place& b) {
+    if (a.bytes != b.bytes) return a.bytes > b.bytes;
+    if (a.cause != b.cause) return a.cause < b.cause;
+    if (a.stack != b.stack) return a.stack < b.stack;
+    const SiteKey &left = sums_[a.number].key, &right = sums_[b.number].key;
+    if (left.mapping != right.mapping) return mappings_[left.mapping] < mappings_[right.mapping];
+    return left.in_large_block < right.in_large_block;
+  });
+  std::vector<std::uint32_t> numbers;
+  numbers.reserve(places.size());
+  for (const Place& place : places) numbers.push_back(place.number);
+  return numbers;
+}
+
+Slice Ledger::slice_of(std::uint32_t site) {
+  const Sum& sum = sums_[site];
+  return {.site = {.cause = sum.key.cause,
+                   .stack = sum.key.stack,
+                   .mapping = mappings_[sum.key.mapping],
+                   .in_large_block = sum.key.in_large_block},
+          .bytes = sum.bytes,
+          .exclusive_bytes = sum.exclusive_bytes,
+          .variance = sum.variance,
+          .huge_bytes = std::min(sum.huge_bytes, sum.bytes),
+          .untouched_bytes = take_untouched(sum.key.cause, sum.key.stack),
+          .touched = {},
+          .advised = advice_shares(site)};
+}
+
 Account Ledger::close() {
   claim(Cause::unknown, [](const Fragment& fragment) { return std::optional(Claim{kEmptyStack, fragment.vma->path}); });
-  require(owed_bytes_ == 0 && owed_exclusive_bytes_ == 0, "not all that was taken from the ledger is booked");
+  require(pending_bytes_ == 0 && pending_exclusive_bytes_ == 0, "not all that was taken from the ledger is booked");
   require(claimed_bytes_ == resident_bytes_, "the claims of a mapping are not its resident bytes");
   Account account{.time_s = evidence_.time_s,
                   .rss_bytes = rss_bytes_,
@@ -246,25 +305,20 @@ Account Ledger::close() {
                   .pymalloc = {},
                   .slices = {}};
   std::int64_t total_bytes = 0;
-  auto touched = touch_shares();
-  for (const auto& [key, sum] : sums_) {
-    total_bytes += sum.bytes;
-    account.slices.push_back({.site = {.cause = key.cause,
-                                       .stack = key.stack,
-                                       .mapping = mappings_[key.mapping],
-                                       .in_large_block = key.in_large_block},
-                              .bytes = sum.bytes,
-                              .exclusive_bytes = sum.exclusive_bytes,
-                              .variance = sum.variance,
-                              .huge_bytes = std::min(sum.huge_bytes, sum.bytes),
-                              .untouched_bytes = take_untouched(key.cause, key.stack),
-                              .touched = std::move(touched[sum.number]),
-                              .advised = advice_shares(sum.number)});
-  }
+  for (const Sum& sum : sums_) total_bytes += sum.bytes;
   require(total_bytes == rss_bytes_, "the causes do not sum to RSS");
-  std::ranges::sort(account.slices, [](const Slice& a, const Slice& b) {
-    return a.bytes != b.bytes ? a.bytes > b.bytes : a.site < b.site;
-  });
+  const bool packs = evidence_.names != nullptr;
+  if (packs) account.slices.begin_packing(evidence_.names);
+  Touchers touched = touch_shares();
+  for (const std::uint32_t site : largest_first()) {
+    Slice slice = slice_of(site);
+    if (const auto found = touched.find(site); found != touched.end()) slice.touched = std::move(found->second);
+    if (packs)
+      account.slices.add(slice);
+    else
+      account.slices.open().push_back(std::move(slice));
+  }
+  if (packs) account.slices.pack();
   return account;
 }
 

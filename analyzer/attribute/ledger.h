@@ -1,4 +1,4 @@
-// The books of one page walk: every resident byte is claimed once, by the first rule that wants it;
+// The totals of one page walk: every resident byte is claimed once, by the first rule that wants it;
 // what nobody wants is `unknown`.
 //
 // Invariants (required after every step, in release builds): per VMA, claimed + unclaimed = resident;
@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "attribute/evidence.h"
-#include "attribute/touch_books.h"
+#include "attribute/first_touch_shares.h"
 #include "model/account.h"
 
 namespace whyrss {
@@ -79,8 +79,8 @@ class Ledger {
       if (!wants(fragment)) return false;
       taken.push_back(fragment);
       const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
-      owed_bytes_ += bytes;
-      if (fragment.exclusive) owed_exclusive_bytes_ += bytes;
+      pending_bytes_ += bytes;
+      if (fragment.exclusive) pending_exclusive_bytes_ += bytes;
       return true;
     });
     return taken;
@@ -91,7 +91,7 @@ class Ledger {
 
   // Of what was taken: who touched it. `claim` must have been booked for that cause.
   void book_touch(Cause cause, const Claim& claim, TouchPart part);
-  [[nodiscard]] const TouchBooks& touch() const { return touch_; }
+  [[nodiscard]] const FirstTouchShares& touch() const { return touch_; }
 
   [[nodiscard]] const std::vector<Fragment>& unclaimed() const { return unclaimed_; }
 
@@ -106,17 +106,14 @@ class Ledger {
     bool in_large_block;
     friend bool operator==(const SiteKey&, const SiteKey&) = default;
   };
-  struct SiteHash {
-    std::size_t operator()(const SiteKey& key) const;
-  };
   struct Sum {
+    SiteKey key{};
     std::int64_t bytes = 0, exclusive_bytes = 0;
     double variance = 0;
     std::int64_t huge_bytes = 0;
-    std::uint32_t number = 0;
   };
 
-  // Removes the unclaimed fragments that `claimed(fragment)`, and checks the books.
+  // Removes the unclaimed fragments that `claimed(fragment)`, and checks the totals.
   template <typename Claimed>
   void remove_if(Claimed claimed) {
     open_bytes_.assign(resident_bytes_.size(), 0);
@@ -138,12 +135,18 @@ class Ledger {
   void add(const Booking& booking);
   // To the site that was booked last: what is known of the fragment's pages one by one.
   void add_whole(const Fragment& fragment);
-  Sum& sum_of(Cause cause, const Claim& claim);
+  // Its number; the site that was booked last, from now on.
+  std::uint32_t number_of(Cause cause, const Claim& claim);
+  [[nodiscard]] std::size_t slot_of(const SiteKey& key) const;
+  void grow_slots();
   std::uint32_t mapping_index(std::string_view mapping);
   void check() const;
   [[nodiscard]] std::vector<AdviceShare> advice_shares(std::uint32_t site) const;
-  // By the sites' numbers.
-  [[nodiscard]] std::vector<std::vector<TouchShare>> touch_shares() const;
+  // By the sites' numbers: of those that are known to be touched.
+  using Touchers = std::unordered_map<std::uint32_t, std::vector<TouchShare>>;
+  [[nodiscard]] Touchers touch_shares() const;
+  [[nodiscard]] std::vector<std::uint32_t> largest_first() const;
+  Slice slice_of(std::uint32_t site);
   // Of all that the site's call allocated or mapped, once for each call; 0 for other causes.
   std::int64_t take_untouched(Cause cause, StackId stack);
 
@@ -151,17 +154,17 @@ class Ledger {
   std::vector<Fragment> unclaimed_;
   std::vector<std::int64_t> resident_bytes_, claimed_bytes_, open_bytes_;  // per VMA
   std::int64_t rss_bytes_ = 0;
-  std::int64_t owed_bytes_ = 0, owed_exclusive_bytes_ = 0;  // taken and not yet booked
+  std::int64_t pending_bytes_ = 0, pending_exclusive_bytes_ = 0;  // taken and not yet counted
   // By whose call: of blocks and of the program's mappings, what is not resident.
   std::map<std::pair<Owner, StackId>, std::int64_t> untouched_;
-  std::unordered_map<SiteKey, Sum, SiteHash> sums_;
-  SiteKey last_key_{};  // neighbours are often of one site
-  Sum* last_sum_ = nullptr;
+  std::vector<Sum> sums_;             // of each site
+  std::vector<std::uint32_t> slots_;  // 1 + a number, by hash of the key; 0: free; a power of 2
+  std::uint32_t last_site_ = 0;       // neighbours are often of one site
   std::string_view last_mapping_;
   std::uint32_t last_mapping_index_ = 0;
   std::map<std::string, std::uint32_t, std::less<>> mapping_indices_;
   std::vector<std::string> mappings_;
-  TouchBooks touch_;
+  FirstTouchShares touch_;
   std::map<std::pair<std::uint32_t, StackId>, std::int64_t> advised_;  // by site's number and advising call
 };
 

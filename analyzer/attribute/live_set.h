@@ -25,11 +25,13 @@ class LiveSet {
   // An address that is still live was released unseen: the new block takes its place. Blocks that no
   // allocator hands out are refused: at no multiple of 8, above 2^48, of 512 KiB or more.
   enum class Outcome : std::uint8_t { added, replaced, refused };
-  Outcome allocate(const LiveBlock& block) {
+  Outcome allocate(const LiveBlock& block) { return allocate(block, block.weight); }
+  // Of a sample: see BlockTurnover.
+  Outcome allocate(const LiveBlock& block, double usual_weight) {
     if (!BlockTable::may_hold(block.address, block.size_bytes)) return Outcome::refused;
     const auto replaced = blocks_.put(block);
     if (replaced && replaced->weight > 1) turnover_.released(replaced->kind(), replaced->weight);
-    if (block.weight > 1) turnover_.allocated(block.kind(), block.weight);
+    if (block.weight > 1) turnover_.allocated(block.kind(), block.weight, usual_weight);
     pages_.allocate(block.address, block.kind(), !replaced);
     return replaced ? Outcome::replaced : Outcome::added;
   }

@@ -29,7 +29,8 @@ void PageSharing::change_within(std::uint64_t start, std::uint64_t end, Change c
 }
 
 PageSharing::Member PageSharing::add(std::optional<Member> parent, double time_s) {
-  processes_.push_back({.parent = parent, .born_s = time_s, .last_look_s = time_s, .left = false, .marked = {}});
+  if (parent && *parent < processes_.size()) processes_[*parent].has_forked = true;
+  processes_.push_back({.parent = parent, .born_s = time_s, .last_walk_s = time_s, .marked_s = {}});
   return static_cast<Member>(processes_.size() - 1);
 }
 
@@ -37,13 +38,7 @@ void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, do
   if (start >= end || child >= processes_.size() || !processes_[child].parent) return;
   const Member parent = *processes_[child].parent;
   // Where nobody shared anything before, the two are the first.
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> gaps;
-  std::uint64_t at = start;
-  pages_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const Groups&) {
-    if (from > at) gaps.emplace_back(at, from);
-    at = to;
-  });
-  if (at < end) gaps.emplace_back(at, end);
+  const auto gaps = pages_.gaps_within(start, end);
   const Group pair{.holders = {parent, child}, .missing = {}, .shared_s = time_s, .left_s = kNobody};
   change_within(start, end, [&](Groups& groups) {
     const auto has = [](const Group& group, Member member) {
@@ -66,10 +61,10 @@ void PageSharing::take_out(Groups& groups, Member member, double time_s) const {
     std::erase(group.missing, member);
     if (std::erase(group.holders, member) == 0) continue;
     group.left_s = std::max(group.left_s, time_s);
-    group.shared_s = std::max(group.shared_s, processes_[member].last_look_s);
+    group.shared_s = std::max(group.shared_s, processes_[member].last_walk_s);
   }
   std::erase_if(groups,
-                [](const Group& group) { return group.holders.empty() && group.missing.empty() && !group.untold; });
+                [](const Group& group) { return group.holders.empty() && group.missing.empty() && !group.pending; });
 }
 
 void PageSharing::drop(Member member, std::uint64_t start, std::uint64_t end, double time_s) {
@@ -77,7 +72,7 @@ void PageSharing::drop(Member member, std::uint64_t start, std::uint64_t end, do
   const std::uint64_t mask = page_bytes_ - 1;
   start &= ~mask;
   if (end <= std::numeric_limits<std::uint64_t>::max() - mask) end = (end + mask) & ~mask;
-  processes_[member].marked.erase(start, end);
+  processes_[member].marked_s.erase(start, end);
   change_within(start, end, [&](Groups& groups) { take_out(groups, member, time_s); });
 }
 
@@ -88,7 +83,7 @@ void PageSharing::leave(Member member, double time_s) {
 }
 
 void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint64_t start, std::uint64_t end,
-                            std::vector<std::vector<FateRange>>& fates) {
+                            std::vector<std::vector<TransitionRange>>& transitions) {
   for (Part& part : parts_within(start, end)) {
     if (page_count == 0) return;
     const auto shared = std::ranges::find_if(part.groups, [&](const Group& group) {
@@ -99,22 +94,23 @@ void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint6
     page_count -= pages;
     part.end = part.start + pages * page_bytes_;
     std::erase(shared->holders, member);
-    fates[member].push_back({part.start, part.end, PageFate::copied});
+    transitions[member].push_back({part.start, part.end, PageTransition::copied});
     if (shared->holders.size() == 1) {
-      fates[shared->holders.front()].push_back({part.start, part.end, PageFate::copied_by_relatives});
+      transitions[shared->holders.front()].push_back({part.start, part.end, PageTransition::copied_by_relatives});
       shared->left_s = kNobody;
     }
     pages_.assign(part.start, part.end, std::move(part.groups));
   }
 }
 
-std::vector<std::vector<FateRange>> PageSharing::copy(Member member, std::uint64_t page_count, std::uint64_t first) {
-  std::vector<std::vector<FateRange>> fates(processes_.size());
-  if (member >= processes_.size() || processes_[member].left) return fates;
-  copy_some(member, page_count, first, std::numeric_limits<std::uint64_t>::max(), fates);
-  copy_some(member, page_count, 0, first, fates);
-  for (std::vector<FateRange>& ranges : fates) std::ranges::sort(ranges, {}, &FateRange::start);
-  return fates;
+std::vector<std::vector<TransitionRange>> PageSharing::copy(Member member, std::uint64_t page_count,
+                                                            std::uint64_t first) {
+  std::vector<std::vector<TransitionRange>> transitions(processes_.size());
+  if (member >= processes_.size() || processes_[member].left) return transitions;
+  copy_some(member, page_count, first, std::numeric_limits<std::uint64_t>::max(), transitions);
+  copy_some(member, page_count, 0, first, transitions);
+  for (std::vector<TransitionRange>& ranges : transitions) std::ranges::sort(ranges, {}, &TransitionRange::start);
+  return transitions;
 }
 
 bool PageSharing::has_forked_since(Member member, double time_s) const {
@@ -123,22 +119,33 @@ bool PageSharing::has_forked_since(Member member, double time_s) const {
 }
 
 void PageSharing::mark(Member member, std::uint64_t start, std::uint64_t end) {
-  if (member < processes_.size()) processes_[member].marked.assign(start, end, true);
+  if (member >= processes_.size()) return;
+  Process& process = processes_[member];
+  for (const auto& [from, to] : process.marked_s.gaps_within(start, end))
+    process.marked_s.assign(from, to, std::max(process.last_walk_s, process.skipped_walk_s));
 }
 
-std::vector<std::vector<FateRange>> PageSharing::observe(const std::vector<Look>& looks, double time_s) {
-  return SharingRound(*this, looks, time_s).play();
+void PageSharing::skip_walk(Member member, const std::vector<AnonymousRun>& runs, double time_s) {
+  if (member >= processes_.size()) return;
+  Process& process = processes_[member];
+  process.skipped_walk_s = time_s;
+  for (const AnonymousRun& run : runs)
+    if (!run.marked) process.marked_s.erase(run.start, run.end);
 }
 
-std::vector<std::vector<FateRange>> PageSharing::finish(const std::vector<bool>& ended) {
-  std::vector<std::vector<FateRange>> fates(processes_.size());
+std::vector<std::vector<TransitionRange>> PageSharing::observe(const std::vector<Walk>& walks, double time_s) {
+  return SharingRound(*this, walks, time_s).play();
+}
+
+std::vector<std::vector<TransitionRange>> PageSharing::finish(const std::vector<bool>& ended) {
+  std::vector<std::vector<TransitionRange>> transitions(processes_.size());
   const auto is_gone = [&](Member member) { return member < ended.size() && ended[member]; };
   for (const auto& [start, interval] : pages_.intervals())
     for (const Group& group : interval.value)
-      if (group.untold && std::ranges::all_of(group.missing, is_gone))
-        fates[*group.untold].push_back({start, interval.end, PageFate::left_by_relatives});
+      if (group.pending && std::ranges::all_of(group.missing, is_gone))
+        transitions[group.pending->member].push_back({start, interval.end, PageTransition::left_by_relatives});
   pages_.clear();
-  return fates;
+  return transitions;
 }
 
 }  // namespace whyrss

@@ -1,4 +1,4 @@
-// Changes of an address space that wait until a look at it is over: pages that the program gives back meanwhile may
+// Changes of an address space that wait until a walk of it is over: pages that the program gives back meanwhile may
 // have been seen before they went. In the order in which they came.
 #pragma once
 

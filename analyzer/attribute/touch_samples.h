@@ -22,6 +22,7 @@ struct TouchSample {
   std::uint32_t weight = 1;  // faults that it stands for
   StackId stack = kEmptyStack;
   TouchExtent extent = TouchExtent::unsettled;
+  bool before_block = false;  // another block lay there then
   friend bool operator==(const TouchSample&, const TouchSample&) = default;
 };
 
@@ -43,6 +44,14 @@ class TouchSamples {
     for (auto at = stretches_.lower_bound(stretch_of(start)); at != stretches_.end() && at->first < end; ++at)
       for (const TouchSample& sample : at->second)
         if (sample.page >= start && sample.page < end) visit(sample);
+  }
+
+  // The same of change(TouchSample&), which keeps their pages.
+  template <typename Change>
+  void change_within(std::uint64_t start, std::uint64_t end, Change change) {
+    for (auto at = stretches_.lower_bound(stretch_of(start)); at != stretches_.end() && at->first < end; ++at)
+      for (TouchSample& sample : at->second)
+        if (sample.page >= start && sample.page < end) change(sample);
   }
 
   // Calls change(Stretch&) for each stretch by address; it may remove samples, and keeps their order.

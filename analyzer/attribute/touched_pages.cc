@@ -114,6 +114,26 @@ void TouchedPages::add(const KernelTouch& touch) {
   for (const Range& gap : gaps) kernel_.assign(gap.start, gap.end, part);
 }
 
+void TouchedPages::begin_block(std::uint64_t address, std::uint64_t size_bytes, std::uint64_t time_ns) {
+  // The allocator touches the block as well (calloc), and says so afterwards.
+  constexpr std::uint64_t kCallNs = 1'000'000, kNsPerByte = 1;
+  constexpr std::uint64_t kLargestBytes = std::uint64_t{1} << 40;
+  if (!used_ || size_bytes > kLargestBytes) return;
+  const std::uint64_t call_ns = kCallNs + size_bytes * kNsPerByte;
+  const std::uint64_t before_ns = time_ns - std::min(time_ns, call_ns);
+  const std::uint64_t mask = page_bytes_ - 1, start = (address + mask) & ~mask, end = (address + size_bytes) & ~mask;
+  if (start >= end) return;
+  samples_.change_within(start, end, [&](TouchSample& sample) { sample.before_block |= sample.time_ns < before_ns; });
+  IntervalMap<KernelPart> old;
+  kernel_.visit_within(start, end, [&](std::uint64_t from, std::uint64_t to, const KernelPart& part) {
+    if (part.time_ns >= before_ns || part.before_block) return;
+    KernelPart before = part;
+    before.before_block = true;
+    old.assign(from, to, before);
+  });
+  for (const auto& [from, interval] : old.intervals()) kernel_.assign(from, interval.end, interval.value);
+}
+
 void TouchedPages::drop(std::uint64_t start, std::uint64_t end) {
   forked_.erase(start, end);
   if (!last_runs_.empty()) gone_.assign(start, end, true);
@@ -240,10 +260,11 @@ void TouchedPages::settle_samples(const WalkView& walk, std::vector<TouchedRange
         Range range{sample.page, sample.page + page_bytes_};
         if (sample.extent == TouchExtent::huge_page) range = block_around(sample.page, kHugeBytes, *vma);
         if (sample.extent == TouchExtent::fault_around && run->file) range = fault_around(sample.page, run, walk, *vma);
-        ranges.push_back({.start = range.start,
-                          .end = range.end,
-                          .weight = static_cast<double>(std::max<std::uint32_t>(sample.weight, 1)),
-                          .stack = sample.stack});
+        if (!sample.before_block)
+          ranges.push_back({.start = range.start,
+                            .end = range.end,
+                            .weight = static_cast<double>(std::max<std::uint32_t>(sample.weight, 1)),
+                            .stack = sample.stack});
       }
       stretch[kept++] = sample;
     }
@@ -265,12 +286,13 @@ void TouchedPages::settle_kernel(const WalkView& walk, std::vector<TouchedRange>
       const std::uint64_t end = std::min(interval.end, runs.boundary(at));
       if (run != nullptr && part.part > 0) {
         kept.assign(at, end, part);
-        ranges.push_back({.start = at,
-                          .end = end,
-                          .weight = part.part,
-                          .stack = part.stack,
-                          .by_kernel = true,
-                          .calls = part.calls});
+        if (!part.before_block)
+          ranges.push_back({.start = at,
+                            .end = end,
+                            .weight = part.part,
+                            .stack = part.stack,
+                            .by_kernel = true,
+                            .calls = part.calls});
       } else if (part.time_ns >= walk.begin_ns) {
         kept.assign(at, end, interval.value);
       }

@@ -11,7 +11,8 @@
 //
 // "Was there" is what the last walk saw, that a fault since was sampled, or that a child has inherited it since. What
 // goes: munmap and its like at once, all else at the walk that does not find it; a walk says nothing about faults after
-// it began. Every first touch is a fault, so with each sample weighted by the faults that it stands for the sums are
+// it began. Pages that a large block took over later have no toucher: what is told is who first used the block.
+// Every first touch is a fault, so with each sample weighted by the faults that it stands for the sums are
 // unbiased. Memory: one sample per page, and only pages that were there at the last walk or were touched since.
 #pragma once
 
@@ -60,6 +61,8 @@ class TouchedPages {
   [[nodiscard]] bool is_candidate(const TouchSample& fault, bool shared);
   void add(const KernelTouch& touch);
 
+  // A large block was made there: who touched its whole pages before, touched others' blocks.
+  void begin_block(std::uint64_t address, std::uint64_t size_bytes, std::uint64_t time_ns);
   void drop(std::uint64_t start, std::uint64_t end);
   // What lies in a range, to be put back there or elsewhere after drop().
   struct Part;
@@ -92,7 +95,8 @@ class TouchedPages {
     std::uint64_t time_ns = 0;
     double faults_per_page = 0;
     std::uint32_t calls = 1;
-    double part = -1;  // of its resident bytes were brought in; below 0: no walk has seen it
+    double part = -1;           // of its resident bytes were brought in; below 0: no walk has seen it
+    bool before_block = false;  // as of a sample
     friend bool operator==(const KernelPart&, const KernelPart&) = default;
   };
 

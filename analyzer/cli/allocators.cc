@@ -1,9 +1,7 @@
 #include "cli/allocators.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <gnu/libc-version.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,11 +13,14 @@
 #include <map>
 #include <utility>
 
+#include "report/wording/format.h"
 #include "support/file.h"
 #include "support/text.h"
 
 namespace whyrss {
 namespace {
+
+constexpr int kNotFound = 127;
 
 // By soname, newest first; the loader knows the folders.
 const std::map<std::string, std::vector<std::string>>& library_names() {
@@ -30,23 +31,14 @@ const std::map<std::string, std::vector<std::string>>& library_names() {
   return kNames;
 }
 
-template <typename Function>
-Function symbol(const char* name) {
-  return reinterpret_cast<Function>(dlsym(RTLD_DEFAULT, name));
-}
-
-// 209 is 2.0.9; other schemes are shown as they are.
-std::string mimalloc_version(int number) {
-  if (number >= 1000) return std::to_string(number);
-  return fmt::format("{}.{}.{}", number / 100, number / 10 % 10, number % 10);
-}
-
-std::string jemalloc_version(int (*mallctl)(const char*, void*, std::size_t*, void*, std::size_t)) {
-  const char* text = nullptr;
-  std::size_t size = sizeof text;
-  if (mallctl("version", static_cast<void*>(&text), &size, nullptr, 0) != 0 || text == nullptr) return "";
-  std::string_view rest = text;  // 5.3.0-0-g54eaed1d...
-  return std::string(take_until(rest, '-'));
+// A library is named by its path, or as the loader names it.
+Status check_name(const std::string& name) {
+  if (name.empty()) return Error{"an empty name of an allocator"};
+  const bool is_library = name.find('/') != std::string::npos || name.find(".so") != std::string::npos;
+  if (is_library || name == "glibc" || library_names().contains(name)) return Done{};
+  return Error{shortened(name, 60) +
+               " is no allocator that is known here: glibc, jemalloc, mimalloc, tcmalloc, or a library (libNAME.so, or "
+               "its path)"};
 }
 
 // Words of "a b  c"; quoting is not needed by any setting known.
@@ -58,20 +50,26 @@ std::vector<std::string> words_of(std::string_view text) {
 
 Result<AllocatorChoice> with_settings(std::string name, std::string_view settings) {
   AllocatorChoice choice{std::move(name), words_of(settings)};
-  if (choice.name.empty()) return Error{"an empty name of an allocator"};
+  if (const Status known = check_name(choice.name); !known) return Error{known.error()};
   const auto is_setting = [](const std::string& word) { return word.find('=') != std::string::npos && word[0] != '='; };
   if (choice.settings.empty() || !std::all_of(choice.settings.begin(), choice.settings.end(), is_setting))
     return Error{fmt::format("{}: expected VARIABLE=VALUE after the colon", choice.name)};
   return choice;
 }
 
-// Our own program with `library` before everything, asked whose malloc it has.
+// <prefix>/bin/whyrss -> <prefix>/lib/whyrss/own_allocator
+std::string asked_program() {
+  const auto prefix = std::filesystem::path(read_link("/proc/self/exe")).parent_path().parent_path();
+  return (prefix / "lib" / "whyrss" / "own_allocator").string();
+}
+
+// A program with `library` before everything, asked whose malloc it has (own_allocator.c).
 Result<FoundAllocator> ask_with(const std::string& library) {
   std::array<int, 2> fds{};
   if (pipe2(fds.data(), O_CLOEXEC) != 0) return system_error("cannot make", "a pipe");
   const Fd read_end(fds[0]);
   Fd write_end(fds[1]);
-  const std::string program = read_link("/proc/self/exe");
+  const std::string program = asked_program();
   const pid_t pid = fork();
   if (pid < 0) return system_error("cannot start", program);
   if (pid == 0) {
@@ -81,14 +79,15 @@ Result<FoundAllocator> ask_with(const std::string& library) {
       unsetenv("LD_PRELOAD");
     else
       setenv("LD_PRELOAD", library.c_str(), 1);
-    execl(program.c_str(), "whyrss", "compare-allocators", "--own-allocator", nullptr);
-    _exit(127);
+    execl(program.c_str(), program.c_str(), nullptr);
+    _exit(kNotFound);
   }
   write_end.reset();
   const Result<std::string> text = read_all(read_end.get(), "pipe");
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) return Error{"cannot run " + program};
   if (!text || status != 0) return Error{"does not run: a program with it preloaded fails"};
   const std::vector<std::string> lines = split(*text, '\n');
   if (lines.size() < 3) return Error{"does not say what it is"};
@@ -121,7 +120,7 @@ Result<std::vector<AllocatorChoice>> parse_allocators(const std::string& list) {
       choices.push_back(std::move(*choice));
       return choices;
     }
-    if (name.empty()) return Error{"an empty name of an allocator"};
+    if (const Status known = check_name(name); !known) return Error{known.error()};
     choices.push_back({std::move(name), {}});
     rest.remove_prefix(end == std::string_view::npos ? rest.size() : end + 1);
     if (end != std::string_view::npos && rest.empty()) return Error{"an empty name of an allocator"};
@@ -145,37 +144,12 @@ std::vector<std::string> thrifty_settings(const std::string& family) {
 }
 
 Result<FoundAllocator> find_allocator(const std::string& name) {
-  if (name == "glibc") return FoundAllocator{.family = "glibc", .version = gnu_get_libc_version(), .library = ""};
+  if (name == "glibc") return ask_with("");
   const auto known = library_names().find(name);
   if (known == library_names().end()) return find_library(name);
   for (const std::string& library : known->second)
     if (Result<FoundAllocator> found = find_library(library)) return found;
   return Error{fmt::format("{}: not found ({})", name, fmt::join(known->second, ", "))};
-}
-
-std::string describe_own_allocator() {
-  std::string family = "other", version, path;
-  Dl_info info{};
-  const bool known = dladdr(dlsym(RTLD_DEFAULT, "malloc"), &info) != 0 && info.dli_fname != nullptr;
-  const std::string file = known ? std::filesystem::path(info.dli_fname).filename().string() : "";
-  if (file.starts_with("libc.so") || file.starts_with("libc-2")) {
-    family = "glibc";
-    version = gnu_get_libc_version();
-  } else if (known) {
-    path = info.dli_fname;
-    using MallctlFunction = int (*)(const char*, void*, std::size_t*, void*, std::size_t);
-    if (auto* mi_version = symbol<int (*)()>("mi_version")) {
-      family = "mimalloc";
-      version = mimalloc_version(mi_version());
-    } else if (auto* tc_version = symbol<const char* (*)(int*, int*, const char**)>("tc_version")) {
-      family = "tcmalloc";
-      version = tc_version(nullptr, nullptr, nullptr);
-    } else if (auto* mallctl = symbol<MallctlFunction>("mallctl")) {
-      family = "jemalloc";
-      version = jemalloc_version(mallctl);
-    }
-  }
-  return fmt::format("{}\n{}\n{}\n", family, version, path);
 }
 
 }  // namespace whyrss

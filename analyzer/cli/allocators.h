@@ -1,5 +1,5 @@
 // Which allocators `compare-allocators` runs a command under, and how they are found: the loader itself is asked,
-// with the library in LD_PRELOAD of a process of our own, which then says whose malloc it got.
+// with the library in LD_PRELOAD of a program of ours (own_allocator.c), which then says whose malloc it got.
 #pragma once
 
 #include <string>
@@ -33,8 +33,5 @@ struct FoundAllocator {
 
 // One line says what was looked for when it is not there or serves no malloc.
 Result<FoundAllocator> find_allocator(const std::string& name);
-
-// What the process at hand uses: family, version and path, one a line. For find_allocator's processes.
-std::string describe_own_allocator();
 
 }  // namespace whyrss

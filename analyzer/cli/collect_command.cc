@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -12,9 +14,10 @@
 #include <filesystem>
 #include <utility>
 
-#include "collect/capabilities.h"
-#include "collect/collector.h"
-#include "collect/detach.h"
+#include "collect/loop/collector.h"
+#include "collect/loop/detach.h"
+#include "collect/start/capabilities.h"
+#include "collect/start/shared_session.h"
 #include "support/clock.h"
 #include "support/text.h"
 #include "support/version.h"
@@ -110,6 +113,46 @@ void end_soon() {
   setrlimit(RLIMIT_CPU, &cpu);
 }
 
+// The first of them that says something: the command line, WHYRSS_OPTS, a variable of its own, which may hold commas.
+std::string first_of(const std::string& given, const std::map<std::string, std::string>& options, const char* key,
+                     const char* variable) {
+  if (!given.empty()) return given;
+  if (const auto option = options.find(key); option != options.end()) return option->second;
+  const char* value = std::getenv(variable);
+  return value == nullptr ? std::string() : std::string(value);
+}
+
+// While this is still a process of the job: paths are relative to its directory, and its umask says who may read.
+MetricsTargets metrics_targets(const CollectOptions& options, const std::string& option_text) {
+  constexpr mode_t kReadable = 0644;
+  const auto parsed = parse_options(option_text);
+  MetricsTargets targets;
+  targets.address = first_of(options.metrics, parsed, "metrics", "WHYRSS_METRICS");
+  constexpr std::string_view kUnix = "unix:";
+  if (targets.address.starts_with(kUnix))
+    targets.address = fmt::format("{}{}", kUnix, absolute_path(targets.address.substr(kUnix.size())));
+  targets.file = first_of(options.metrics_file, parsed, "metrics_file", "WHYRSS_METRICS_FILE");
+  if (!targets.file.empty()) targets.file = absolute_path(expand_tokens(targets.file, options.target));
+  const mode_t mask = umask(0);
+  umask(mask);
+  targets.file_mode = kReadable & ~mask;
+  return targets;
+}
+
+// Where they are, and what cannot be had, for record to say; a job without a command line gets it with its session.
+void announce_metrics(const CollectOptions& options, const LiveMetrics& metrics) {
+  std::string lines;
+  if (!metrics.url().empty()) lines += fmt::format("metrics {}\n", metrics.url());
+  for (const std::string& fault : metrics.faults()) lines += fmt::format("warning {}\n", fault);
+  if (options.control_fd >= 0) {
+    send(options.control_fd, lines.data(), lines.size(), MSG_NOSIGNAL);
+    return;
+  }
+  constexpr std::size_t kMostBytes = 2000;  // the library has room for so much beside the session
+  const std::string faults = whyrss::join(metrics.faults(), "; ");
+  if (!faults.empty()) write_fully(options.ready_fd, fmt::format("?{}\n", faults.substr(0, kMostBytes)));
+}
+
 int refuse(int ready_fd, const std::string& reason) {
   write_fully(ready_fd, "!" + reason + "\n");
   return 1;
@@ -122,6 +165,21 @@ int refuse(int ready_fd, const std::string& reason, const std::string& directory
   return refuse(ready_fd, reason);
 }
 
+int give_session(int ready_fd, const std::string& value) {
+  // As the environment entry that the target gets.
+  const bool given = write_fully(ready_fd, fmt::format("WHYRSS_SESSION={}\n", value));
+  close(ready_fd);
+  return given ? 0 : 1;
+}
+
+// Joins the recording of the target's job, if one is being made.
+bool join(const CollectOptions& options, const std::string& path, const std::string& own = {}) {
+  const auto joined = join_session(path, own);
+  if (!joined || give_session(options.ready_fd, joined->value) != 0) return false;
+  wait_until_attached(*joined, options.target);
+  return true;
+}
+
 }  // namespace
 
 int run_collect(const CollectOptions& options) {
@@ -131,13 +189,22 @@ int run_collect(const CollectOptions& options) {
                                                            : std::string();
   const std::string path = absolute_path(expand_tokens(options.output, options.target));
   const bool from_record = options.control_fd >= 0;
+  const MetricsTargets metrics = metrics_targets(options, option_text);
   detach_from_job({options.ready_fd, options.control_fd});
 
   const WhenTaken when_taken = options.force ? WhenTaken::replace
                                : from_record ? WhenTaken::refuse
                                              : WhenTaken::choose_next;
+  const bool is_shared = !from_record && is_shared_output(options.output);
+  if (is_shared && join(options, path)) return 0;
   auto directory = make_recording_directory(path, when_taken);
   if (!directory) return refuse(options.ready_fd, directory.error());
+  // Another command of the job may have been quicker.
+  if (is_shared && directory->path != path && join(options, path, directory->path)) {
+    std::error_code error;
+    std::filesystem::remove_all(directory->path, error);
+    return 0;
+  }
   Collector::Setup setup;
   setup.session = new_session();
   // A group of the target's own must not be charged with pages that its processes would reserve.
@@ -155,15 +222,17 @@ int run_collect(const CollectOptions& options) {
   setup.control_fd = options.control_fd;
   setup.memory_group = options.memory_group;
   setup.removes_group = options.remove_group;
+  if (is_shared) setup.gate = SessionGate::open(setup.directory.path, options.target);
   open_handover(setup);
+  setup.metrics = LiveMetrics::open(metrics);
+  setup.manifest.metrics_url = setup.metrics.url();
+  setup.manifest.notes = setup.metrics.faults();
   setup.manifest_file.emplace(setup.directory.path);
   const Status written = setup.manifest_file->write(render_manifest(setup.manifest));
   if (!written) return refuse(options.ready_fd, written.error(), setup.directory.path);
 
-  // As the environment entry that the target gets.
-  const std::string session = fmt::format("WHYRSS_SESSION={}:{}\n", setup.manifest.session, setup.manifest.pool_path);
-  write_fully(options.ready_fd, session);
-  close(options.ready_fd);
+  announce_metrics(options, setup.metrics);
+  give_session(options.ready_fd, fmt::format("{}:{}", setup.manifest.session, setup.manifest.pool_path));
   const std::string recording = setup.directory.path;
   bool alone = false;
   {

@@ -7,11 +7,16 @@
 
 #include "cli/collect_command.h"
 #include "cli/compare_command.h"
+#include "cli/diff_command.h"
 #include "cli/doctor_command.h"
 #include "cli/env_command.h"
+#include "cli/export_command.h"
+#include "cli/html_command.h"
 #include "cli/prove_command.h"
 #include "cli/record_command.h"
+#include "cli/reduce_command.h"
 #include "cli/report_command.h"
+#include "cli/top_command.h"
 
 namespace whyrss {
 
@@ -24,8 +29,9 @@ struct UsageError {
   int exit_status = 2;  // 125 for record, whose other statuses belong to the command
 };
 
-using CommandLine = std::variant<UsageError, ShowText, RecordOptions, ReportOptions, CompareOptions, ProveOptions,
-                                 DoctorOptions, CollectOptions, EnvOptions>;
+using CommandLine = std::variant<UsageError, ShowText, RecordOptions, ReportOptions, HtmlOptions, CompareOptions,
+                                 ProveOptions, DoctorOptions, CollectOptions, EnvOptions, ExportOptions, DiffOptions,
+                                 ReduceOptions, MergeOptions, TopOptions>;
 
 // `arguments` without the program's name. `whyrss CMD` means `whyrss record CMD`; verbs win over programs
 // of the same name. Options of record, compare-allocators and doctor end at the first word that is none; `--`

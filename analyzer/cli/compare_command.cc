@@ -10,9 +10,10 @@
 #include "cli/complain.h"
 #include "cli/output_file.h"
 #include "cli/record_signals.h"
-#include "collect/target_kind.h"
-#include "report/compare_formats.h"
-#include "report/format.h"
+#include "cli/terminal.h"
+#include "collect/read/target_kind.h"
+#include "report/compare/compare_formats.h"
+#include "report/wording/format.h"
 #include "support/file.h"
 
 namespace whyrss {
@@ -20,9 +21,10 @@ namespace {
 
 constexpr int kDone = 0, kNothing = 1, kNotExecutable = 126, kNotFound = 127;
 
-std::string rendered(const Comparison& comparison, const std::string& format) {
-  if (format == "json") return render_compare_json(comparison);
-  return format == "markdown" ? render_compare_markdown(comparison) : render_compare_text(comparison);
+std::string rendered(const Comparison& comparison, const CompareOptions& options) {
+  if (options.format == "json") return render_compare_json(comparison);
+  if (options.format == "markdown") return render_compare_markdown(comparison);
+  return render_compare_text(comparison, output_columns(options.output));
 }
 
 bool was_measured(const Comparison& comparison) {
@@ -30,12 +32,9 @@ bool was_measured(const Comparison& comparison) {
                      [](const Contestant& who) { return !who.bare.empty() && !who.recorded.empty(); });
 }
 
-int print_own_allocator() { return write_output(describe_own_allocator(), "", "the answer"); }
-
 }  // namespace
 
 int run_compare(const CompareOptions& options) {
-  if (options.own_allocator) return print_own_allocator();
   const std::string& command = options.command.front();
   const TargetProgram program = inspect_target(command);
   if (program.kind == TargetKind::not_found) return complain("cannot run " + command + ": not found", kNotFound);
@@ -56,7 +55,7 @@ int run_compare(const CompareOptions& options) {
   if (program.kind != TargetKind::traceable)
     comparison.notes.push_back(fmt::format("{} {}: another allocator cannot be preloaded, nor its heap be looked into.",
                                            program.path, describe(program.kind)));
-  const int written = write_output(rendered(comparison, options.format), options.output, "the comparison");
+  const int written = write_output(rendered(comparison, options), options.output, "the comparison");
   if (written != kDone || was_measured(comparison)) return written;
   return complain("nothing was measured" + (comparison.notes.empty() ? "" : ": " + comparison.notes.front()), kNothing);
 }

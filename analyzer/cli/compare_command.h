@@ -18,8 +18,6 @@ struct CompareOptions {
   double overhead_percent = 3;  // of recorded runs, as of record
   bool show_output = false;
   std::vector<std::string> command;
-
-  bool own_allocator = false;  // say what this process's own malloc is, and nothing else
 };
 
 // 0 done, 1 nothing could be measured or written, 126 and 127 as record. Dies by a signal that ended it.

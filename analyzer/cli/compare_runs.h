@@ -50,7 +50,7 @@ class Runner {
   // The same for work that is not timed: its exit status, or -1.
   int run_aside(const std::function<int()>& work);
 
-  // The signal that ended it, 0 for none. Looks at what has come meanwhile, too.
+  // The signal that ended it, 0 for none. Walks at what has come meanwhile, too.
   int interrupted();
 
  private:

@@ -12,8 +12,10 @@
 
 #include "cli/record_command.h"
 #include "cli/report_command.h"
-#include "ingest/load.h"
-#include "report/format.h"
+#include "cli/terminal.h"
+#include "load/load.h"
+#include "report/wording/format.h"
+#include "report/wording/wrap.h"
 #include "shim/trace/trace_format.h"
 #include "support/file.h"
 #include "support/last_words.h"
@@ -136,7 +138,8 @@ void Comparing::find_entrants() {
 
 void Comparing::progress(const std::string& text) {
   if (isatty(STDERR_FILENO) != 1) return;
-  std::fprintf(stderr, "\r\033[K%s", text.c_str());
+  // A line that goes on in the next one could not be cleared.
+  std::fprintf(stderr, "\r\033[K%s", middle_shortened(text, text_columns(STDERR_FILENO) - 1).c_str());
   std::fflush(stderr);
   shows_progress_ = !text.empty();
 }
@@ -151,7 +154,7 @@ RunPlan Comparing::plan_for(const Entrant& entrant) const {
 }
 
 void Comparing::note_failure(const Entrant& entrant, const char* way, int round, const RunResult& result) {
-  if (result.left_running > 0 && !std::exchange(told_leftovers_, true))
+  if (result.left_running > 0 && !std::exchange(reported_leftovers_, true))
     comparison_.notes.push_back(fmt::format(
         "The command left {} process{} running, which {} ended a second later: the runs must not meet.",
         result.left_running, result.left_running == 1 ? "" : "es", result.left_running == 1 ? "was" : "were"));

@@ -8,7 +8,7 @@
 #include "cli/allocators.h"
 #include "cli/compare_command.h"
 #include "cli/compare_runs.h"
-#include "report/compare.h"
+#include "report/compare/compare.h"
 
 namespace whyrss {
 
@@ -70,7 +70,7 @@ class Comparing {
   Comparison comparison_;
   std::vector<Entrant> entrants_;
   std::string trim_recording_;
-  bool told_leftovers_ = false, shows_progress_ = false;
+  bool reported_leftovers_ = false, shows_progress_ = false;
 };
 
 }  // namespace whyrss

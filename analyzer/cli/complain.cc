@@ -2,7 +2,7 @@
 
 #include <cstdio>
 
-#include "report/format.h"
+#include "report/wording/format.h"
 #include "support/last_words.h"
 
 namespace whyrss {

@@ -8,10 +8,11 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "collect/capabilities.h"
-#include "collect/launch.h"
-#include "collect/memory_group.h"
-#include "collect/target_kind.h"
+#include "cli/terminal.h"
+#include "collect/cgroup/memory_group.h"
+#include "collect/read/target_kind.h"
+#include "collect/start/capabilities.h"
+#include "collect/start/launch.h"
 #include "shim/trace/trace_format.h"
 #include "support/file.h"
 #include "support/program_output.h"
@@ -22,10 +23,12 @@ namespace whyrss {
 namespace {
 
 void print(const Capability& capability) {
-  fmt::print("  {}  {:<18} {}\n", capability.works ? "ok  " : "none", capability.name, capability.detail);
+  const std::string below(27, ' ');
+  print_wrapped(capability.detail, fmt::format("  {}  {:<18} ", capability.works ? "ok  " : "none", capability.name),
+                below);
   if (capability.works) return;
-  fmt::print("        without it: {}\n", capability.missing_without);
-  if (!capability.remedy.empty()) fmt::print("        to enable:  {}\n", capability.remedy);
+  print_wrapped(capability.missing_without, "        without it: ", std::string(20, ' '));
+  if (!capability.remedy.empty()) print_wrapped(capability.remedy, "        to enable:  ", std::string(20, ' '));
 }
 
 Capability preload_library() {
@@ -52,6 +55,7 @@ Capability python_support(const std::string& program) {
       .missing_without = "lines of Python code; native ones remain",
       .remedy = fmt::format("use CPython 3.{} to 3.{}", trace::kFirstPythonMinor, trace::kLastPythonMinor)};
   const auto output = run_program({program, "-c", kAskPython});
+  if (!output) result.detail = output.error();
   if (!output || output->status != 0 || output->first_line.empty()) return result;
   const std::string& version = output->first_line;
   result.detail = fmt::format("{}: {}", program, version);

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
-#include "report/view.h"
+#include "report/diff/diff.h"
+#include "report/view/view.h"
 #include "support/result.h"
 
 namespace whyrss {
@@ -15,11 +17,27 @@ struct FailIf {
   std::int64_t limit_bytes = 0;
 };
 
+// The same of a difference: 'heap_live > +10%' or 'rss>64MiB', more in B than in A.
+struct DiffFailIf {
+  FailIf base;                    // its limit_bytes, where there is no percentage
+  std::optional<double> percent;  // of A
+};
+
 Result<FailIf> parse_fail_if(const std::string& text);
 
 // The growth that the limit is compared with: summed over the view's processes. Fails when the recording
 // does not know it (PSS was not read).
 Result<std::int64_t> growth_of(const FailIf& condition, const View& view);
+
+Result<DiffFailIf> parse_diff_fail_if(const std::string& text);
+// What the limit is compared with, in A and in B.
+Result<DiffFigure> figure_of(const DiffFailIf& condition, const Diff& diff);
+bool holds(const DiffFailIf& condition, const DiffFigure& figure);
+// Of "": none.
+Result<std::optional<DiffFailIf>> optional_diff_fail_if(const std::string& text);
+// The exit status of a diff: 3 and a line where it held (`text`: as the user wrote it), 1 and a line where the figure
+// is not known.
+int end_by(const DiffFailIf& condition, const std::string& text, const Result<DiffFigure>& figure);
 
 Result<bool> holds(const FailIf& condition, const View& view);
 

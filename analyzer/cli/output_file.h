@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "support/result.h"
+
 namespace whyrss {
 
 using TextSink = std::function<void(std::string_view)>;
@@ -13,6 +15,9 @@ using TextSink = std::function<void(std::string_view)>;
 // after a line on stderr; `what` names it there.
 int write_output(const std::function<void(const TextSink&)>& render, const std::string& output,
                  const std::string& what);
+// The same where rendering may fail: then a file is not made or changed, and the reason is said.
+int write_checked_output(const std::function<Status(const TextSink&)>& render, const std::string& output,
+                         const std::string& what);
 int write_output(const std::string& text, const std::string& output, const std::string& what);
 
 }  // namespace whyrss

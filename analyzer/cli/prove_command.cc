@@ -5,13 +5,13 @@
 #include <algorithm>
 
 #include "cli/complain.h"
-#include "cli/process_sight.h"
+#include "cli/process_snapshot.h"
 #include "cli/prove_live.h"
 #include "cli/prove_rerun.h"
 #include "cli/size_option.h"
-#include "ingest/load.h"
+#include "load/load.h"
 #include "recording/recording_folder.h"
-#include "report/format.h"
+#include "report/wording/format.h"
 #include "support/file.h"
 #include "support/folder.h"
 #include "support/text.h"
@@ -27,7 +27,7 @@ std::vector<pid_t> living(const Folder& recording) {
   for (const ProcessFolder& process : *processes) {
     const auto pid = static_cast<pid_t>(process.pid);
     const ProcessStat stat = activity_of(pid).stat;
-    if (stat.state != 'X' && stat.state != 'Z' && stat.start_ticks == process.start_ticks) pids.push_back(pid);
+    if (!stat.has_ended() && stat.start_ticks == process.start_ticks) pids.push_back(pid);
   }
   std::sort(pids.begin(), pids.end());
   return pids;
@@ -35,9 +35,8 @@ std::vector<pid_t> living(const Folder& recording) {
 
 // Start times count from the boot.
 bool is_of_this_boot(const Folder& recording) {
-  const auto boot_id = read_file("/proc/sys/kernel/random/boot_id");
   const auto manifest = read_manifest(recording);
-  return boot_id && manifest && !manifest->boot_id.empty() && boot_id->starts_with(manifest->boot_id);
+  return manifest && is_of_this_boot(*manifest);
 }
 
 int prove_recording(const ProveOptions& options) {
@@ -47,7 +46,8 @@ int prove_recording(const ProveOptions& options) {
   if (!recording) return complain(recording.error());
   if (is_of_this_boot(*folder))
     if (const std::vector<pid_t> pids = living(*folder); !pids.empty()) return prove_processes(pids);
-  RerunOptions rerun{.limit_bytes = {}, .input = options.input, .show_output = options.show_output};
+  RerunOptions rerun{
+      .limit_bytes = {}, .input = options.input, .show_output = options.show_output, .agreed = options.yes};
   if (!options.memory_max.empty()) rerun.limit_bytes = *parse_size(options.memory_max);
   return prove_again(*recording, rerun);
 }

@@ -12,9 +12,10 @@ struct ProveOptions {
   std::string memory_max;           // as given; empty: chosen
   std::string input = "/dev/null";  // its stdin
   bool show_output = false;         // let its output through
+  bool yes = false;                 // run it without a question
 };
 
-// 0 done, or nothing to prove; 1 bad input, or it could not be done.
+// 0 done, or nothing to prove; 1 bad input, or it could not be done; 2 nobody can be asked whether to run the command.
 int run_prove(const ProveOptions& options);
 
 }  // namespace whyrss

@@ -14,8 +14,9 @@
 #include <optional>
 
 #include "cli/complain.h"
-#include "cli/process_sight.h"
-#include "report/format.h"
+#include "cli/process_snapshot.h"
+#include "cli/terminal.h"
+#include "report/wording/format.h"
 #include "support/clock.h"
 #include "support/text.h"
 
@@ -71,9 +72,9 @@ bool may_reclaim(const FileMapping& file) {
   return status.st_uid == geteuid() || faccessat(AT_FDCWD, file.path.c_str(), W_OK, AT_EACCESS) == 0;
 }
 
-void print_row(const char* moment, const ProcessSight& sight) {
-  fmt::print("  {:<14} {:>10} {:>12} {:>10}\n", moment, size_text(sight.rss_bytes), size_text(sight.file_bytes),
-             size_text(sight.private_bytes));
+void print_row(const char* moment, const ProcessSnapshot& snapshot) {
+  fmt::print("  {:<14} {:>10} {:>12} {:>10}\n", moment, size_text(snapshot.rss_bytes), size_text(snapshot.file_bytes),
+             size_text(snapshot.private_bytes));
 }
 
 std::string_view state_name(char state) {
@@ -99,7 +100,7 @@ std::string counted(std::uint64_t count, const char* one, const char* many) {
 }
 
 // Why page cache is still there.
-void print_rest(const ProcessSight& rest, pid_t pid) {
+void print_rest(const ProcessSnapshot& rest, pid_t pid) {
   std::int64_t many = 0, foreign = 0, once = 0;
   for (const FileMapping& file : rest.files) {
     many += static_cast<std::int64_t>(file.many_bytes);
@@ -114,24 +115,24 @@ void print_rest(const ProcessSight& rest, pid_t pid) {
       others.resize(kNamedFiles);
       others.push_back(fmt::format("{} more", more));
     }
-    fmt::print("  stays: {} mapped more than once, most of it {}{}: taken under memory pressure only\n",
-               size_text(many), printable(file_name(file.path)),
-               others.empty() ? "" : ", also by pid " + join(others, ", "));
+    print_wrapped(fmt::format("stays: {} mapped more than once, most of it {}{}: taken under memory pressure only",
+                              size_text(many), printable(file_name(file.path)),
+                              others.empty() ? "" : ", also by pid " + join(others, ", ")));
   }
-  if (rest.locked_bytes > 0) fmt::print("  stays: {} that is locked in memory (mlock)\n", size_text(rest.locked_bytes));
+  if (rest.locked_bytes > 0)
+    print_wrapped(fmt::format("stays: {} that is locked in memory (mlock)", size_text(rest.locked_bytes)));
   if (foreign >= kLittleBytes)
-    fmt::print("  stays: {} of files that this user neither owns nor may write to\n", size_text(foreign));
+    print_wrapped(fmt::format("stays: {} of files that this user neither owns nor may write to", size_text(foreign)));
   if (const std::int64_t other = once - rest.locked_bytes; other >= kLittleBytes)
-    fmt::print("  stays: {} that the program has touched again already, or that the kernel kept\n", size_text(other));
+    print_wrapped(
+        fmt::format("stays: {} that the program has touched again already, or that the kernel kept", size_text(other)));
 }
 
 // What shows that the program is none the worse: waits until it does something, but not for long.
 void print_going_on(pid_t pid, const Activity& then) {
   const std::int64_t begin_ns = monotonic_ns();
   Activity now = activity_of(pid);
-  const auto gone = [&] {
-    return now.stat.state == 'X' || now.stat.state == 'Z' || now.stat.start_ticks != then.stat.start_ticks;
-  };
+  const auto gone = [&] { return now.stat.has_ended() || now.stat.start_ticks != then.stat.start_ticks; };
   const auto faults = [](const Activity& at) { return at.stat.minor_faults + at.stat.major_faults; };
   const auto moved = [&] {
     return now.run_count != then.run_count || now.stat.cpu_ticks != then.stat.cpu_ticks || faults(now) != faults(then);
@@ -141,16 +142,16 @@ void print_going_on(pid_t pid, const Activity& then) {
     now = activity_of(pid);
   }
   if (gone()) {
-    fmt::print("  it has ended since; how, whoever started it knows\n");
+    print_wrapped("it has ended since; its exit status went to the process that started it");
   } else if (!moved()) {
-    fmt::print("  it is there, {} as before, and has had nothing to do for {:.0f} s\n", state_name(now.stat.state),
-               static_cast<double>(kWatchNs) / 1e9);
+    print_wrapped(fmt::format("it is there, {} as before, and has had nothing to do for {:.0f} s",
+                              state_name(now.stat.state), static_cast<double>(kWatchNs) / 1e9));
   } else {
-    fmt::print("  it goes on ({}): since then {} on a CPU, {:.1f} ms in all, {}, {} of them with a read\n",
-               state_name(now.stat.state), counted(now.run_count - then.run_count, "time", "times"),
-               static_cast<double>(now.run_ns - then.run_ns) / 1e6,
-               counted(faults(now) - faults(then), "page fault", "page faults"),
-               now.stat.major_faults - then.stat.major_faults);
+    print_wrapped(fmt::format("it goes on ({}): since then {} on a CPU, {:.1f} ms in all, {}, {} of them with a read",
+                              state_name(now.stat.state), counted(now.run_count - then.run_count, "time", "times"),
+                              static_cast<double>(now.run_ns - then.run_ns) / 1e6,
+                              counted(faults(now) - faults(then), "page fault", "page faults"),
+                              now.stat.major_faults - then.stat.major_faults));
   }
 }
 
@@ -169,24 +170,24 @@ int refused(pid_t pid, int reason) {
                   pid, std::strerror(reason), pid, instead));
 }
 
-// That it could not be looked at is most often a matter of rights too.
+// That it could not be walked is most often a matter of rights too.
 int not_seen(pid_t pid, const std::string& error) {
   const char state = activity_of(pid).stat.state;
   if (state == 'X' || state == 'Z') return complain(error);
   if (geteuid() == 0) return complain(error);
   struct stat status {};
   const bool other_user = stat(fmt::format("/proc/{}", pid).c_str(), &status) == 0 && status.st_uid != geteuid();
-  return complain(fmt::format("{}: {} may be looked at by root: run `sudo whyrss prove {}`", error,
+  return complain(fmt::format("{}: {} can be read by root only: run `sudo whyrss prove {}`", error,
                               other_user ? "another user's process" : "this process", pid));
 }
 
 int prove_one(pid_t pid) {
-  auto before = look_at(pid);
+  auto before = take_snapshot(pid);
   if (!before) return not_seen(pid, before.error());
   fmt::print("{} (pid {})\n", printable(shortened(join(before->command, " "), 80)), pid);
   if (before->file_bytes < kLittleBytes) {
-    fmt::print("  RSS {}, of it {} file cache: nothing to prove\n", size_text(before->rss_bytes),
-               size_text(before->file_bytes));
+    print_wrapped(fmt::format("RSS {}, of it {} file cache: nothing to prove", size_text(before->rss_bytes),
+                              size_text(before->file_bytes)));
     return kDone;
   }
   auto reclaimer = FileReclaimer::open(pid);
@@ -196,7 +197,7 @@ int prove_one(pid_t pid) {
   const Activity activity = activity_of(pid);
   for (const FileMapping& file : before->files)
     if (const int reason = reclaimer->reclaim(file); reason != 0) return refused(pid, reason);
-  const auto after = look_at(pid);
+  const auto after = take_snapshot(pid);
   if (!after) return complain(fmt::format("pid {} ended meanwhile", pid));
   const auto cached_after = cached_bytes(most, pid);
 
@@ -206,24 +207,25 @@ int prove_one(pid_t pid) {
   auto gone = bytes_by_file(before->files);
   for (const auto& [path, bytes] : bytes_by_file(after->files)) gone[path] -= bytes;
   const std::int64_t left = before->file_bytes - after->file_bytes;
-  if (left > 0) fmt::print("  left its RSS: {} of file cache: {}\n", size_text(left), printable(named_files(gone)));
+  if (left > 0)
+    print_wrapped(fmt::format("left its RSS: {} of file cache: {}", size_text(left), printable(named_files(gone))));
   if (cached_before && cached_after && most.once_bytes >= kLittleBytes)
-    fmt::print("  of {} the page cache held {} before, and {} after\n", printable(file_name(most.path)),
-               size_text(*cached_before), size_text(*cached_after));
+    print_wrapped(fmt::format("of {} the page cache held {} before, and {} after", printable(file_name(most.path)),
+                              size_text(*cached_before), size_text(*cached_after)));
   if (before->dirty_bytes > 0)
-    fmt::print("  {} of it was not written to its file yet: that stays in the page cache until it is\n",
-               size_text(before->dirty_bytes));
-  fmt::print("  left alone: {} of private memory, {} of it copies of file pages; swap {} before, {} after\n",
-             size_text(before->private_bytes), size_text(before->copied_bytes), size_text(before->swap_bytes),
-             size_text(after->swap_bytes));
+    print_wrapped(fmt::format("{} of it was not written to its file yet: that stays in the page cache until it is",
+                              size_text(before->dirty_bytes)));
+  print_wrapped(fmt::format("left alone: {} of private memory, {} of it copies of file pages; swap {} before, {} after",
+                            size_text(before->private_bytes), size_text(before->copied_bytes),
+                            size_text(before->swap_bytes), size_text(after->swap_bytes)));
   print_rest(*after, pid);
   std::fflush(stdout);
   print_going_on(pid, activity);
   if (static_cast<double>(left) < kShownShare * static_cast<double>(before->file_bytes))
     return complain(fmt::format("pid {}: not shown for {} of file cache, for the reasons above", pid,
                                 size_text(before->file_bytes)));
-  fmt::print("  So {} of its RSS was page cache, which the kernel takes whenever memory is needed: no leak.\n",
-             size_text(left));
+  print_wrapped(fmt::format(
+      "So {} of its RSS was page cache, which the kernel takes whenever memory is needed: no leak.", size_text(left)));
   return kDone;
 }
 

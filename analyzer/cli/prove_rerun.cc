@@ -16,17 +16,19 @@
 #include "cli/compare_runs.h"
 #include "cli/complain.h"
 #include "cli/record_command.h"
-#include "collect/target_kind.h"
-#include "ingest/load.h"
-#include "report/format.h"
-#include "report/limit_effect.h"
+#include "cli/shell_words.h"
+#include "cli/terminal.h"
+#include "collect/read/target_kind.h"
+#include "load/load.h"
+#include "report/view/limit_effect.h"
+#include "report/wording/format.h"
 #include "support/file.h"
 #include "support/text.h"
 
 namespace whyrss {
 namespace {
 
-constexpr int kDone = 0, kCannotRecord = 125;
+constexpr int kDone = 0, kUsage = 2, kCannotRecord = 125;
 constexpr std::int64_t kMiB = 1 << 20;
 // Less than that is too little to tell from what the kernel and the recording itself need in the group.
 constexpr std::int64_t kLeastFileBytes = 32 * kMiB;
@@ -55,8 +57,8 @@ class Workplace {
   std::string path_;
 };
 
-// Of one look: what no reclaim frees, and file cache. What a fork shares counts in its owner. What was given up with
-// MADV_FREE counts as held: between two looks it may have been in use.
+// Of one walk: what no reclaim frees, and file cache. What a fork shares counts in its owner. What was given up with
+// MADV_FREE counts as held: between two walks it may have been in use.
 struct Parts {
   std::int64_t held = 0, file = 0;
 };
@@ -134,6 +136,26 @@ void print_row(const std::string& moment, const Peaks& peaks) {
   fmt::print("  {:<20} {:>10} {:>12}\n", moment, size_text(peaks.rss), size_text(peaks.file));
 }
 
+// A command may write files, or send what it sent before: it runs again only where somebody agrees. What to end with
+// when it may not.
+std::optional<int> ask_to_run(const std::vector<std::string>& command, std::int64_t limit_bytes,
+                              const RerunOptions& options) {
+  const std::string what =
+      fmt::format("run once more, under a memory limit of {}: {}", size_text(limit_bytes), shell_command(command));
+  fmt::print("  this will {}\n", what);  // in one line: a command may be copied
+  std::fflush(stdout);
+  if (options.agreed) return std::nullopt;
+  if (isatty(STDIN_FILENO) != 1)
+    return complain("prove: nobody can be asked whether to " + what + " (give --yes to let it run)", kUsage);
+  fmt::print(stderr, "Run it? It does again all that it did when it was recorded. [y/N] ");
+  std::string answer;
+  for (int letter = std::getchar(); letter != EOF && letter != '\n'; letter = std::getchar())
+    answer += static_cast<char>(letter);
+  if (answer == "y" || answer == "Y" || answer == "yes") return std::nullopt;
+  print_wrapped("not run");
+  return kDone;
+}
+
 std::int64_t peak_kills(const LimitEffect& effect) { return effect.oom_kills.value_or(0); }
 
 int compare(const RecordingAccount& recording, const RecordingAccount& again, std::int64_t limit_bytes) {
@@ -144,9 +166,10 @@ int compare(const RecordingAccount& recording, const RecordingAccount& again, st
   if (!again.info.cgroup)
     return complain("the run says nothing about its memory group: what the limit did is not known");
   const LimitEffect effect = limit_effect(*again.info.cgroup);
-  for (const std::string& line : limit_effect_lines(again.info)) fmt::print("  {}\n", printable(line));
-  fmt::print("  ended with {} after {}, as recorded with {} after {}\n", ending(again.info),
-             seconds_text(again.info.duration_s), ending(recording.info), seconds_text(recording.info.duration_s));
+  for (const std::string& line : limit_effect_lines(again.info)) print_wrapped(printable(line));
+  print_wrapped(fmt::format("ended with {} after {}, as recorded with {} after {}", ending(again.info),
+                            seconds_text(again.info.duration_s), ending(recording.info),
+                            seconds_text(recording.info.duration_s)));
   // Who was killed may not have been read since it locked them.
   const std::int64_t locked = std::max(locked_file_bytes(recording), locked_file_bytes(again));
   if ((peak_kills(effect) > 0 || again.info.oom_killed) && locked >= kNamedFileBytes)
@@ -167,10 +190,10 @@ int compare(const RecordingAccount& recording, const RecordingAccount& again, st
         fmt::format("it never came up against the limit of {}, so nothing is shown; give a smaller "
                     "--memory-max",
                     size_text(limit_bytes)));
-  fmt::print(
-      "  So {} of file cache were enough where {} had been: the kernel took back the rest while it ran, and nobody was "
-      "killed. No leak.\n",
-      size_text(after.file), size_text(before.file));
+  print_wrapped(fmt::format(
+      "So {} of file cache were enough where {} had been: the kernel took back the rest while it ran, and no process "
+      "was killed. No leak.",
+      size_text(after.file), size_text(before.file)));
   return kDone;
 }
 
@@ -212,7 +235,7 @@ int prove_again(const RecordingAccount& recording, const RerunOptions& options) 
   const LimitPlan plan = plan_limit(recording);
   fmt::print("{} ({})\n", printable(shortened(join(command, " "), 80)), printable(recording.info.path));
   if (plan.file_bytes < kLeastFileBytes) {
-    fmt::print("  at most {} of file cache in a process: nothing to prove\n", size_text(plan.file_bytes));
+    print_wrapped(fmt::format("at most {} of file cache in a process: nothing to prove", size_text(plan.file_bytes)));
     return kDone;
   }
   const std::int64_t limit_bytes = options.limit_bytes.value_or(plan.limit_bytes);
@@ -226,10 +249,10 @@ int prove_again(const RecordingAccount& recording, const RerunOptions& options) 
   if (kind == TargetKind::not_found || kind == TargetKind::not_executable)
     return complain(fmt::format("{} cannot be run again here{}", command.front(),
                                 recording.info.host.empty() ? "" : " (recorded on " + recording.info.host + ")"));
+  if (const auto refused = ask_to_run(command, limit_bytes, options)) return *refused;
   const Workplace workplace;
   if (workplace.path().empty())
     return complain("cannot make a directory for the run in " + std::filesystem::temp_directory_path().string());
-  std::fflush(stdout);
   drop_cached_files(recording);
   RecordOptions record;
   record.output = workplace.path() + "/again";

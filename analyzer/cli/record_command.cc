@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -15,15 +17,19 @@
 #include <optional>
 
 #include "cli/collect_command.h"
+#include "cli/near_miss.h"
 #include "cli/record_signals.h"
+#include "cli/shell_words.h"
 #include "cli/size_option.h"
-#include "collect/control.h"
-#include "collect/launch.h"
-#include "collect/memory_group.h"
-#include "collect/recording_directory.h"
-#include "collect/target_kind.h"
-#include "report/format.h"
+#include "collect/cgroup/memory_group.h"
+#include "collect/loop/control.h"
+#include "collect/read/target_kind.h"
+#include "collect/start/launch.h"
+#include "collect/start/recording_directory.h"
+#include "procfs/process_stat.h"
+#include "report/wording/format.h"
 #include "support/clock.h"
+#include "support/file.h"
 #include "support/last_words.h"
 #include "support/process_title.h"
 #include "support/text.h"
@@ -88,20 +94,33 @@ Result<MemoryGroup> make_memory_group(const RecordOptions& options, pid_t target
   return limit ? confine(target, *limit, own_place()) : Error{limit.error()};
 }
 
+// Of this program alone: ru_maxrss is that of the one before its exec, too. The command was a copy of it before its
+// own.
+std::int64_t own_high_water_kib() {
+  const auto status = read_file("/proc/self/status");
+  return status ? status_value(*status, "VmHWM").value_or(0) : 0;
+}
+
+struct CommandEnd {
+  siginfo_t info{};
+  long max_rss_kib = 0;  // of it, or of a child that it waited for
+};
+
 // Waits for the command, stops and goes on with it; other children (as PID 1) are reaped in passing.
-siginfo_t wait_for_command(pid_t pid) {
+CommandEnd wait_for_command(pid_t pid) {
   while (true) {
     siginfo_t info{};
     const int failed = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOWAIT);
-    if (failed != 0 && errno == ECHILD) return info;  // SIGCHLD is ignored: nobody can tell
+    if (failed != 0 && errno == ECHILD) return {info};  // SIGCHLD is ignored: nobody can tell
     const bool ended =
         failed == 0 && (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED);
     if (ended && info.si_pid == pid) stop_passing_signals();
-    if (failed == 0) {
+    rusage usage{};
+    if (failed == 0) {  // glibc's waitid has no usage
       siginfo_t same{};
-      waitid(P_PID, static_cast<id_t>(info.si_pid), &same, WEXITED | WSTOPPED | WNOHANG);
+      syscall(SYS_waitid, P_PID, info.si_pid, &same, WEXITED | WSTOPPED | WNOHANG, &usage);
     }
-    if (ended && info.si_pid == pid) return info;
+    if (ended && info.si_pid == pid) return {info, usage.ru_maxrss};
     // Asked to stop itself: then the shell must see the job stopped. SIGCONT comes to the whole group.
     if (take_stop_request()) raise(SIGSTOP);
   }
@@ -113,10 +132,20 @@ struct Ending {
   std::optional<int> living;
 };
 
+// What the collector has said before it gave its session.
+void say_how_it_begins(LineReader& from_collector, bool quiet) {
+  while (const auto line = from_collector.next()) {
+    std::string_view rest = *line;
+    const std::string_view word = take_word(rest);
+    rest.remove_prefix(rest.empty() ? 0 : 1);
+    if (word == "warning") say(printable(rest));
+    if (word == "metrics" && !quiet) say(printable(fmt::format("live figures: {}", rest)));
+  }
+}
+
 // The collector ends by itself once nothing is traced any more.
-Ending wait_for_collector(int control_fd) {
+Ending wait_for_collector(int control_fd, LineReader& reader) {
   Ending ending;
-  LineReader reader(control_fd);
   const std::int64_t deadline_ns = monotonic_ns() + kCollectorEndsNs;
   while (true) {
     while (const auto line = reader.next()) {
@@ -133,7 +162,7 @@ Ending wait_for_collector(int control_fd) {
   }
 }
 
-void tell(int control_fd, const std::string& line) {
+void send_line(int control_fd, const std::string& line) {
   const std::string text = line + "\n";
   send(control_fd, text.data(), text.size(), MSG_NOSIGNAL);
 }
@@ -143,8 +172,9 @@ void tell(int control_fd, const std::string& line) {
 void conclude(const RecordOptions& options, const std::string& directory, const Ending& ending) {
   if (!ending.faults.empty()) say(printable(fmt::format("{} is incomplete: {}", directory, join(ending.faults, "; "))));
   if (ending.living && !options.quiet)
-    say(fmt::format("{} process{} of it go{} on; {} is complete when they end", *ending.living,
-                    *ending.living == 1 ? "" : "es", *ending.living == 1 ? "es" : "", directory));
+    say(fmt::format("{} process{} of it go{} on; {} is complete when {} end{}", *ending.living,
+                    *ending.living == 1 ? "" : "es", *ending.living == 1 ? "es" : "", directory,
+                    *ending.living == 1 ? "it" : "they", *ending.living == 1 ? "s" : ""));
   try {
     if (!options.quiet && options.short_verdict != nullptr) {
       const std::string verdict = options.short_verdict(directory);
@@ -156,42 +186,38 @@ void conclude(const RecordOptions& options, const std::string& directory, const 
   } catch (const std::exception& error) {  // a report must never change how the command ended
     if (!options.quiet) say(fmt::format("no verdict: {}", error.what()));
   }
-  if (!options.quiet) say(fmt::format("next: whyrss report {}", directory));
+  if (!options.quiet) say(fmt::format("next: whyrss report {}", shell_word(directory)));
 }
 
-int cannot_exec(const std::string& command, int reason) {
+int cannot_exec(const RecordOptions& options, int reason) {
   const bool missing = reason == ENOENT || reason == ENOTDIR;
-  return refuse(missing ? kNotFound : kNotExecutable, fmt::format("cannot run {}: {}", command, std::strerror(reason)));
+  const std::string& command = options.command.front();
+  const std::string hint = options.verb_typed ? process_hint(command) : command_hint(options.command);
+  return refuse(missing ? kNotFound : kNotExecutable,
+                hint.empty() ? fmt::format("cannot run {}: {}", command, std::strerror(reason)) : hint);
 }
 
-// So that expand_tokens gives the text back.
-std::string without_tokens(const std::string& text) {
-  std::string escaped;
-  for (const char letter : text) escaped += letter == '%' ? "%%" : std::string(1, letter);
-  return escaped;
-}
+}  // namespace
 
-std::string default_output(const RecordOptions& options) {
+std::string output_pattern(const RecordOptions& options) {
   if (!options.output.empty()) return options.output;
   const std::string program = std::filesystem::path(options.command.front()).filename().string();
   return fmt::format("whyrss-{}-%p", without_tokens(program));
 }
 
-}  // namespace
-
 int run_record(const RecordOptions& options) {
   if (options.command.empty()) return refuse(kCannotRecord, "no command to record");
   const std::string& command = options.command.front();
   const TargetProgram program = inspect_target(command);
-  if (program.kind == TargetKind::not_found) return cannot_exec(command, ENOENT);
-  if (program.kind == TargetKind::not_executable) return cannot_exec(command, EACCES);
+  if (program.kind == TargetKind::not_found) return cannot_exec(options, ENOENT);
+  if (program.kind == TargetKind::not_executable) return cannot_exec(options, EACCES);
   if (const Status usable = check_options(options); !usable) return refuse(kCannotRecord, usable.error());
 
   const sigset_t mask = block_passed_signals();
   auto target = GatedTarget::fork_child(mask);
   if (!target) return refuse(kCannotRecord, target.error());
   std::signal(SIGCHLD, SIG_DFL);  // after the fork: the command keeps what it was started with
-  const std::string directory = absolute_path(expand_tokens(default_output(options), target->pid()));
+  const std::string directory = absolute_path(expand_tokens(output_pattern(options), target->pid()));
   auto group = make_memory_group(options, target->pid());
   if (!group) {
     target->cancel();
@@ -207,6 +233,8 @@ int run_record(const RecordOptions& options) {
                         .memory_group = group->path,
                         .remove_group = group->is_ours,
                         .options = option_text(options),
+                        .metrics = options.metrics,
+                        .metrics_file = options.metrics_file,
                         .command = options.command,
                         .store_names = options.store_names});
   });
@@ -226,22 +254,25 @@ int run_record(const RecordOptions& options) {
                    {"WHYRSS_SESSION", collector->session},
                    {"WHYRSS_OPTS", option_text(options)}};
   const int control_fd = collector->control.get();
+  LineReader from_collector(control_fd);
+  say_how_it_begins(from_collector, options.quiet);
   pass_signals_to(target->pid(), mask);
   if (const int reason = target->exec(options.command, environment); reason != 0) {
     stop_passing_signals();
-    tell(control_fd, "failed");
-    wait_for_collector(control_fd);
-    return cannot_exec(command, reason);
+    send_line(control_fd, "failed");
+    wait_for_collector(control_fd, from_collector);
+    return cannot_exec(options, reason);
   }
-  tell(control_fd, "started");
+  send_line(control_fd, "started");
 
-  const siginfo_t end = wait_for_command(target->pid());
+  const auto [end, max_rss_kib] = wait_for_command(target->pid());
+  if (max_rss_kib > own_high_water_kib()) send_line(control_fd, fmt::format("max_rss {}", max_rss_kib));
   const bool exited = end.si_code == CLD_EXITED || end.si_code == 0;
-  tell(control_fd,
-       exited ? fmt::format("exit {}", end.si_status)
-              : fmt::format("signal SIG{}", sigabbrev_np(end.si_status) != nullptr ? sigabbrev_np(end.si_status)
-                                                                                   : std::to_string(end.si_status)));
-  const Ending ending = wait_for_collector(control_fd);
+  send_line(control_fd, exited ? fmt::format("exit {}", end.si_status)
+                               : fmt::format("signal SIG{}", sigabbrev_np(end.si_status) != nullptr
+                                                                 ? sigabbrev_np(end.si_status)
+                                                                 : std::to_string(end.si_status)));
+  const Ending ending = wait_for_collector(control_fd, from_collector);
   // The collector has, unless it was killed. One that is still at its work reads what the group counted.
   if (group->is_ours && ending.complete) remove_group(group->path);
   conclude(options, directory, ending);

@@ -16,15 +16,18 @@ struct RecordOptions {
   std::string touch = "auto";  // auto, off, or a number
   bool liveness = true;
   bool write_tracking = true;
-  bool python_objects = false;
+  bool python_objects = true;
   std::string allocator_stats = "auto";  // auto, on, off
   std::string unwinder = "auto";         // auto, libunwind
   std::string preload;                   // an allocator that is loaded behind the shim
   std::string memory_max;                // --memory-max as given
   double overhead_percent = 3;           // of a core, for the collector's looks
   std::string exe;                       // --exe GLOB: which programs of the tree are traced fully; empty: all
-  std::string at_end;                    // for compare-allocators: look, trim (shim/end_look.h); empty: as usual
+  std::string at_end;        // for compare-allocators: look, trim (shim/process/final_walk.h); empty: as usual
+  std::string metrics;       // --metrics ADDRESS: live figures over HTTP; empty: as WHYRSS_METRICS says
+  std::string metrics_file;  // --metrics-file PATH; empty: as WHYRSS_METRICS_FILE says
   bool quiet = false;
+  bool verb_typed = true;  // not `whyrss CMD`, which may have been meant otherwise
   std::vector<std::string> command;
 
   // Short text about a finished recording for stderr; set by main, so that this file needs no report.
@@ -32,6 +35,9 @@ struct RecordOptions {
   // What to do with a finished recording when nobody wants that text; set likewise.
   void (*store_names)(const std::string& recording_directory) = nullptr;
 };
+
+// Where it records to; tokens are not expanded yet.
+std::string output_pattern(const RecordOptions& options);
 
 // Returns the exit status. When the command died by a signal it does not return but dies likewise.
 int run_record(const RecordOptions& options);

@@ -39,7 +39,7 @@ void pass_signals_to(pid_t command, const sigset_t& mask) {
   command_pid = command;
   struct sigaction action {};
   action.sa_sigaction = pass_on;
-  action.sa_flags = SA_SIGINFO;  // no SA_RESTART: the wait has to look at stop_requested
+  action.sa_flags = SA_SIGINFO;  // no SA_RESTART: the wait has to check stop_requested
   sigfillset(&action.sa_mask);
   for (const int number : kPassed) sigaction(number, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);  // a closed stderr must not end record before the command

@@ -4,21 +4,31 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
-#include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <optional>
 
 #include "cli/complain.h"
 #include "cli/fail_if.h"
+#include "cli/job_report.h"
+#include "cli/near_miss.h"
 #include "cli/output_file.h"
-#include "ingest/load.h"
-#include "ingest/name_file.h"
-#include "ingest/recording_check.h"
+#include "cli/progress.h"
+#include "cli/terminal.h"
+#include "decode/code_names.h"
+#include "decode/name_file.h"
+#include "job/part_file.h"
+#include "load/load.h"
+#include "load/recording_check.h"
 #include "recording/recording_folder.h"
-#include "report/format.h"
-#include "report/json.h"
-#include "report/markdown.h"
-#include "report/text.h"
+#include "report/render/github.h"
+#include "report/render/json.h"
+#include "report/render/markdown.h"
+#include "report/render/text.h"
+#include "report/view/build_view.h"
+#include "report/wording/format.h"
 #include "support/file.h"
 #include "symbolize/symbolize.h"
 
@@ -26,13 +36,6 @@ namespace whyrss {
 namespace {
 
 constexpr int kDone = 0, kUnreadable = 1, kUsage = 2, kFailIfHeld = 3;
-
-bool wants_colour(int fd) {
-  const char* no_colour = std::getenv("NO_COLOR");
-  const char* terminal = std::getenv("TERM");
-  return isatty(fd) == 1 && (no_colour == nullptr || *no_colour == '\0') && terminal != nullptr &&
-         std::strcmp(terminal, "dumb") != 0;
-}
 
 // At the end of a recording somebody waits; a later report has the time for what this leaves out.
 constexpr ReadLimits kLimitsAtEnd{.cpu_s = 2, .wall_s = 10};
@@ -66,6 +69,13 @@ std::uintmax_t event_bytes(const std::string& recording_directory) {
   return sum;
 }
 
+// The end of the recording, as wall time.
+std::optional<std::time_t> recorded_until(const RecordingInfo& info) {
+  std::tm started{};
+  if (strptime(info.started.c_str(), "%Y-%m-%dT%H:%M:%S", &started) == nullptr) return std::nullopt;
+  return timegm(&started) + static_cast<std::time_t>(std::ceil(info.duration_s)) + 1;  // `started` has microseconds
+}
+
 // Names for the native frames of `recording`, which lies in `folder` and gets the notes about them too. What had to be
 // read from ELF files is kept for the next time, and for other machines.
 void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLimits& limits) {
@@ -73,11 +83,12 @@ void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLi
   std::vector<std::string> damage;
   NameTable names = read_name_file(folder, info.session, &damage);
   add_damage(damage, info);
-  Symbolized done = symbolize(recording.stacks, names, limits);
+  Symbolized done = symbolize(recording.stacks, names, limits, recorded_until(info));
   // A damaged file is replaced by a whole one only when all that it held is there again.
   const bool replaces = damage.empty() ? done.learned : done.notes.empty();
   for (std::string& note : done.notes) info.notes.push_back(std::move(note));
   if (replaces) static_cast<void>(write_name_file(folder, info.session, names));  // else they are read again
+  apply_code_names(folder, recording.stacks, info.notes);
 }
 
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.
@@ -85,14 +96,34 @@ constexpr std::size_t kJsonSites = 1000;
 
 void render(const ReportOptions& options, const View& view, const TextSink& write) {
   const std::vector<Verdict> verdicts = find_verdicts(view);
-  if (options.format == "json") return write_json(view, verdicts, options.top.value_or(kJsonSites), write);
+  if (options.format == "json") {
+    const auto schema = options.schema == 1 ? JsonSchema::v1 : JsonSchema::v2;
+    return write_json(view, verdicts, {.top = options.top.value_or(kJsonSites), .schema = schema}, write);
+  }
+  if (options.format == "github") {
+    const char* checkout = std::getenv("GITHUB_WORKSPACE");
+    return write(render_github(view, verdicts, checkout == nullptr ? "" : checkout));
+  }
   TextStyle style;
   if (options.top) style.top = *options.top;
   style.by_touch = options.by == "touch";
   style.stacks = options.stacks;
   if (options.format == "markdown") return write(render_markdown(view, verdicts, style));
   style.colour = (options.output.empty() || options.output == "-") && wants_colour(STDOUT_FILENO);
+  style.columns = output_columns(options.output);
   write(render_text(view, verdicts, style));
+}
+
+std::function<void(double)> shown_by(Progress& progress) {
+  return [&progress](double done) { progress.at("reading the recording", done); };
+}
+
+// As people name it, who may have typed the id of a process.
+Result<Folder> open_named(const std::string& path) {
+  Result<Folder> folder = open_recording(path);
+  if (folder) return folder;
+  std::string hint = process_hint(path);
+  return hint.empty() ? folder : Error{std::move(hint)};
 }
 
 bool has_pid(const RecordingAccount& recording, int pid) {
@@ -110,27 +141,51 @@ std::string pids(const RecordingAccount& recording) {
 
 }  // namespace
 
+int read_part(const std::string& recording_directory, const ReportPart& part, Progress& progress,
+              RecordingAccount& recording, Interval& interval) {
+  const Result<Folder> folder = open_named(recording_directory);
+  if (!folder) return complain(folder.error(), kUnreadable);
+  Result<RecordingAccount> loaded = load_account(*folder, shown_by(progress));
+  progress.clear();
+  if (!loaded) return complain(loaded.error(), kUnreadable);
+  const Result<Interval> parsed = parse_interval(*loaded, part.from, part.to);
+  if (!parsed) {
+    const std::size_t option_ends = parsed.error().find(' ');
+    return complain(part.side.empty() ? parsed.error() : "--phase" + part.side + parsed.error().substr(option_ends),
+                    kUsage);
+  }
+  if (part.pid && !has_pid(*loaded, *part.pid))
+    return complain(
+        fmt::format("--pid{} {}: not in this recording (its processes: {})", part.side, *part.pid, pids(*loaded)),
+        kUsage);
+  recording = std::move(*loaded);
+  interval = *parsed;
+  progress.at("naming functions");
+  name_frames(recording, *folder, ReadLimits{});
+  return kDone;
+}
+
 int run_report(const ReportOptions& options) {
+  if (may_be_part(options.recording)) return run_job_report(options);
   FailIf condition;
   if (!options.fail_if.empty()) {
     const Result<FailIf> parsed = parse_fail_if(options.fail_if);
     if (!parsed) return complain(parsed.error(), kUsage);
     condition = *parsed;
   }
-  const Result<Folder> folder = open_recording(options.recording);
-  if (!folder) return complain(folder.error(), kUnreadable);
-  Result<RecordingAccount> recording = load_account(*folder);
-  if (!recording) return complain(recording.error(), kUnreadable);
-  const Result<Interval> interval = parse_interval(*recording, options.from, options.to);
-  if (!interval) return complain(interval.error(), kUsage);
-  if (options.pid && !has_pid(*recording, *options.pid))
-    return complain(fmt::format("--pid {}: not in this recording (its processes: {})", *options.pid, pids(*recording)),
-                    kUsage);
-
-  name_frames(*recording, *folder, ReadLimits{});
-  const View view = build_view(*recording, *interval, options.pid);
+  Progress progress;
+  RecordingAccount recording;
+  Interval interval;
+  const ReportPart part{options.from, options.to, options.pid, ""};
+  if (const int status = read_part(options.recording, part, progress, recording, interval); status != kDone)
+    return status;
+  progress.at("writing the report");
+  View view = build_view(recording, interval, options.pid);
+  view.in_notebook = options.in_notebook;
+  if (isatty(STDOUT_FILENO) == 1) progress.clear();
   const int written =
       write_output([&](const TextSink& write) { render(options, view, write); }, options.output, "the report");
+  progress.clear();
   if (written != kDone || options.fail_if.empty()) return written;
   const Result<bool> held = holds(condition, view);
   if (!held) return complain(held.error(), kUnreadable);
@@ -143,7 +198,7 @@ int run_report(const ReportOptions& options) {
 namespace {
 
 Result<RecordingAccount> load_named(const std::string& recording_directory, const ReadLimits& limits) {
-  const Result<Folder> folder = open_recording(recording_directory);
+  const Result<Folder> folder = open_named(recording_directory);
   if (!folder) return Error{folder.error()};
   Result<RecordingAccount> recording = load_account(*folder);
   if (recording) name_frames(*recording, *folder, limits);
@@ -156,13 +211,27 @@ Result<RecordingAccount> load_with_names(const std::string& recording_directory)
   return load_named(recording_directory, ReadLimits{});
 }
 
+Result<RecordingAccount> load_with_names(const std::string& recording_directory, Progress& progress) {
+  const Result<Folder> folder = open_named(recording_directory);
+  if (!folder) return Error{folder.error()};
+  Result<RecordingAccount> recording = load_account(*folder, shown_by(progress));
+  progress.clear();
+  if (!recording) return recording;
+  progress.at("naming functions");
+  name_frames(*recording, *folder, ReadLimits{});
+  return recording;
+}
+
 std::string short_verdict(const std::string& recording_directory) {
-  const Result<Folder> folder = open_recording(recording_directory);
+  const Result<Folder> folder = open_named(recording_directory);
   if (!folder) return "whyrss: " + printable(folder.error()) + "\n";
-  Result<RecordingAccount> recording = load_account(*folder);
+  Progress progress;
+  Result<RecordingAccount> recording = load_account(*folder, shown_by(progress));
+  progress.clear();
   if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
   TextStyle style;
   style.colour = wants_colour(STDERR_FILENO);
+  style.columns = text_columns(STDERR_FILENO);
   if (recording->info.duration_s < kBriefS) {
     const View nameless = build_view(*recording, whole_life(*recording), std::nullopt);
     const std::vector<Verdict> verdicts = find_verdicts(nameless);

@@ -11,52 +11,15 @@
 #include <string>
 #include <vector>
 
-#include "cause.h"
-#include "stack_table.h"
+#include "model/slice_list.h"
+#include "model/stack_table.h"
 
 namespace whyrss {
-
-// Where a slice of resident memory comes from. Equal sites are the same place in the program.
-struct Site {
-  Cause cause = Cause::unknown;
-  StackId stack = kEmptyStack;  // who mapped or allocated it; empty: nobody was seen to
-  std::string mapping{};        // path or [name] of the mapping, "" if nameless
-  bool in_large_block = false;  // fork_cow, fork_shared: within an ancestor's large block, where no object begins
-  friend auto operator<=>(const Site&, const Site&) = default;
-};
-
-// Who made a part of a slice resident: the first access since it was last absent, or the write that copied it.
-struct TouchShare {
-  StackId stack = kEmptyStack;
-  std::int64_t bytes = 0;
-  double variance = 0;     // of `bytes`, in bytes squared: they are an estimate from sampled page faults
-  bool by_kernel = false;  // within a call, as counted around it: read() into fresh memory, MAP_POPULATE, mlock
-  friend bool operator==(const TouchShare&, const TouchShare&) = default;
-};
-
-// Which call gave up a part of a lazy_free slice with MADV_FREE.
-struct AdviceShare {
-  StackId stack = kEmptyStack;
-  std::int64_t bytes = 0;
-  friend bool operator==(const AdviceShare&, const AdviceShare&) = default;
-};
-
-struct Slice {
-  Site site;
-  std::int64_t bytes = 0;
-  std::int64_t exclusive_bytes = 0;  // of them mapped by this process alone (USS)
-  double variance = 0;               // of `bytes`, in bytes squared, where it is an estimate from samples
-  std::int64_t huge_bytes = 0;       // zeros on 2 MiB pages: resident, as far as can be told, only for those' size
-  // heap_live, anonymous: what of the line's large blocks and mappings is not resident, as it was not touched yet or
-  // went again. They may grow by so much without another call.
-  std::int64_t untouched_bytes = 0;
-  std::vector<TouchShare> touched{};   // largest first; together at most `bytes`, whoever touched the rest is not known
-  std::vector<AdviceShare> advised{};  // lazy_free only: largest first, sums to `bytes`
-};
 
 // What of the heap CPython's small-object allocator holds: it maps its arenas itself.
 struct PymallocBytes {
   std::int64_t live = 0, slack = 0, retained = 0;
+  std::int64_t live_by_arena = 0;  // of `live`: no object was sampled, so the line is that which made the arenas grow
 };
 
 // The resident memory of one process at one moment.
@@ -64,13 +27,13 @@ struct Account {
   double time_s = 0;
   std::int64_t rss_bytes = 0;  // pages that the walk counted
   bool skewed = false;
-  // When the last walk before it was made, if this is an estimate: its RSS is polled, and told from events since that
+  // When the last walk before it was made, if this is an estimate: its RSS is polled, and known from events since that
   // walk; what these do not explain is Cause::not_looked_at.
   std::optional<double> estimated_from_s{};
   bool has_liveness = false;  // else what is live in the heap is an estimate from samples, or not known at all
-  bool has_huge = false;      // 2 MiB pages were looked into: Slice::huge_bytes is known
+  bool has_huge = false;      // 2 MiB pages were inspected: Slice::huge_bytes is known
   PymallocBytes pymalloc;     // part of heap_live, heap_slack, heap_retained
-  std::vector<Slice> slices;  // one per site, largest first
+  SliceList slices;           // one per site, largest first
 };
 
 struct RssPoint {
@@ -95,7 +58,7 @@ struct DirtyFiles {
   std::map<std::string, std::int64_t> locked{};  // of any mapped file, clean or dirty: page cache that mlock holds
 };
 
-// How large mapped files were at one look, by path; of those that had 1 MiB in memory, where it had changed.
+// How large mapped files were at one walk, by path; of those that had 1 MiB in memory, where it had changed.
 struct FileSizes {
   struct Size {
     std::int64_t size_bytes = 0;    // of the file
@@ -117,14 +80,14 @@ struct CowSlice {
   bool in_large_block = false;  // as in Site
 };
 
-// What became of pages that a fork made shared, between the previous look at the process and this one.
+// What became of pages that a fork made shared, between the previous walk of the process and this one.
 struct SharingChange {
   double time_s = 0;
   std::int64_t copied_bytes = 0;               // by this process, as in its CowSlices
   std::int64_t copied_by_relatives_bytes = 0;  // its own now, because the last other process copied its page
   std::int64_t left_by_relatives_bytes = 0;    // its own now, because the last other process ended or unmapped it
   std::int64_t reused_bytes = 0;               // written after it had become its own: no copy
-  bool estimate = false;                       // told by page faults after the last look, not by pages
+  bool estimate = false;                       // known from page faults after the last walk, not by pages
 };
 
 // Large buffers that only views of a small part of them keep alive, at one walk: of one line that made buffers and one
@@ -175,7 +138,7 @@ struct CgroupReading {
 };
 
 struct CgroupAccount {
-  int version = 0;   // 1, 2; 0: not told by the recording
+  int version = 0;   // 1, 2; 0: not known from the recording
   std::string path;  // directory of the group with the smallest limit on the way up, else of the program's own
   std::optional<std::int64_t> limit_bytes;  // nothing: no limit
   std::optional<std::int64_t> high_bytes;   // memory.high: above it the kernel takes back and slows down
@@ -183,7 +146,7 @@ struct CgroupAccount {
   bool made_by_record = false;              // --memory-max
   bool kills_all = false;                   // memory.oom.group
   std::vector<CgroupReading> readings;      // by time
-  // File pages that were mapped at one look and gone at the next: reclaimed at least (ProcessAccount::file_bytes_gone).
+  // File pages that were mapped at one walk and gone at the next: reclaimed at least (ProcessAccount::file_bytes_gone).
   std::int64_t seen_reclaimed_bytes = 0;
 };
 
@@ -204,17 +167,19 @@ struct ProcessAccount {
   double born_s = 0;
   std::optional<double> ended_s;
   std::optional<double> left_s;  // when it had begun to leave, and the last reading of it was taken
-  // When it began to free what it had kept (main returned, exit() was called, its interpreter finalises), with the look
+  // When it began to free what it had kept (main returned, exit() was called, its interpreter finalises), with the walk
   // that it asked for then; when it called _exit(), where it did nothing like that. Nothing: it was ended, or lives on.
   std::optional<double> teardown_s;
-  // How long before that, or before its end, it was looked at last. 0: within 100 ms, or nothing has moved since.
-  // Nothing: it has not ended, or was never looked at.
+  // How long before that, or before its end, it was walked last. 0: within 100 ms, or nothing has moved since.
+  // Nothing: it has not ended, or was never walked.
   std::optional<double> unseen_s;
   std::string end_signal;  // SIGKILL ...; "": by none, or not known
   bool has_left = false;   // it said itself that it ends
   bool traced = false;     // the shim was in it; else causes come from the kernel alone
   std::vector<std::string> command;
   std::string exe;
+  // What its launcher said of its place in a job: RANK, SLURM_JOB_ID ... (recording/job_variables.h).
+  std::map<std::string, std::string> environment;
   std::string allocator;                // glibc, jemalloc, tcmalloc, mimalloc, other
   std::optional<std::string> python;    // "3.11.2"
   std::vector<Account> accounts;        // by time
@@ -224,15 +189,15 @@ struct ProcessAccount {
   std::vector<FileSizes> file_sizes;    // by time
   std::vector<CowSlice> copies;         // by time
   std::vector<SharingChange> sharing;   // by time
-  bool write_tracked = false;           // its writes to shared pages were told by the kernel, else by exclusive bits
+  bool write_tracked = false;           // its writes to shared pages were known from the kernel, else by exclusive bits
   std::int64_t high_water_bytes = 0;    // VmHWM
   bool high_water_at_least = false;     // it may have risen since VmHWM was read
-  // Of mapped files: resident at one look, and gone at the next without its doing.
+  // Of mapped files: resident at one walk, and gone at the next without its doing.
   std::int64_t file_bytes_gone = 0;
   std::uint64_t lost_events = 0;
   std::vector<std::string> notes;  // why something is missing for this process
   TouchFigures touch;
-  std::vector<double> view_looks_s;              // when retaining views were looked for, by time
+  std::vector<double> view_walks_s;              // when retaining views were looked for, by time
   std::vector<RetainedViews> retained_views;     // what was found then, by time
   std::vector<AllocatorStats> allocator_stats;   // by time
   std::map<std::string, std::int64_t> counters;  // small_allocations, ...
@@ -250,9 +215,12 @@ struct Mark {
 
 struct RecordingInfo {
   std::string path, host;
+  std::string boot_id;  // of the host's kernel
+  std::string version;  // of whyrss
   std::string session;  // 32 hex digits
   std::vector<std::string> command;
-  std::string started;  // RFC 3339 with microseconds: the wall time of 0 s
+  std::string started;                    // RFC 3339 with microseconds: the wall time of 0 s
+  std::int64_t started_monotonic_ns = 0;  // at the same moment
   double duration_s = 0;
   std::string mode = "sampled";
   bool complete = false;
@@ -265,7 +233,7 @@ struct RecordingInfo {
   bool end_unseen = false;  // it is gone, and so is the collector, which would have told how
   std::uint64_t lost_events = 0, lost_snapshots = 0;
   double collector_cpu_s = 0;              // of all that was recorded
-  std::optional<double> overhead_percent;  // of a core, that looks may cost
+  std::optional<double> overhead_percent;  // of a core, that walks may cost
   std::vector<std::string> notes;
   std::map<std::string, std::string> capabilities;  // "touch" -> "none", "page_scan" -> "true" ...
   std::optional<CgroupAccount> cgroup;

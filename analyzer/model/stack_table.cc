@@ -1,6 +1,8 @@
 #include "model/stack_table.h"
 
+#include <algorithm>
 #include <string_view>
+#include <utility>
 
 namespace whyrss {
 namespace {
@@ -30,12 +32,6 @@ std::size_t hash_of(const Frame& frame) {
   return hash.value();
 }
 
-std::size_t hash_of(const std::vector<FrameId>& stack) {
-  Hash hash;
-  for (const FrameId frame : stack) hash.add(static_cast<std::uint64_t>(frame));
-  return hash.value();
-}
-
 template <typename T, typename Id>
 Id intern_in(const T& value, std::unordered_multimap<std::size_t, Id>& ids, std::vector<T>& values) {
   const std::size_t hash = hash_of(value);
@@ -58,11 +54,60 @@ void name(Frame& frame, const CodeLine& line) {
 
 ModuleId StackTable::intern(const Module& module) { return intern_in(module, module_ids_, modules_); }
 FrameId StackTable::intern(const Frame& frame) { return intern_in(frame, frame_ids_, frames_); }
+
+std::size_t StackTable::slot_of(Node caller, FrameId frame) const {
+  std::size_t slot = Hash().add(static_cast<std::uint64_t>(caller) << 32 | static_cast<std::uint64_t>(frame)).value() &
+                     (slots_.size() - 1);
+  while (slots_[slot] != kRoot && (call(slots_[slot]).caller != caller || call(slots_[slot]).frame != frame))
+    slot = (slot + 1) & (slots_.size() - 1);
+  return slot;
+}
+
+void StackTable::grow_slots() {
+  constexpr std::size_t kLeastSlots = 1024;
+  slots_.assign(std::max(kLeastSlots, slots_.size() * 2), kRoot);
+  for (std::uint32_t i = 1; i < nodes_.size(); ++i) slots_[slot_of(nodes_[i].caller, nodes_[i].frame)] = Node{i};
+}
+
+StackTable::Node StackTable::called_from(Node caller, FrameId frame) {
+  if (nodes_.size() * 2 > slots_.size()) grow_slots();
+  Node& known = slots_[slot_of(caller, frame)];
+  if (known == kRoot) {
+    known = Node{static_cast<std::uint32_t>(nodes_.size())};
+    nodes_.push_back({.frame = frame, .caller = caller});
+  }
+  return known;
+}
+
 StackId StackTable::intern(const std::vector<FrameId>& stack) {
-  return stack.empty() ? kEmptyStack : intern_in(stack, stack_ids_, stacks_);
+  if (stack.empty()) return kEmptyStack;
+  std::size_t alike = 0;
+  while (alike < std::min(stack.size(), last_way_.size()) &&
+         call(last_way_[alike]).frame == stack[stack.size() - 1 - alike])
+    ++alike;
+  last_way_.resize(alike);
+  Node node = alike == 0 ? kRoot : last_way_.back();
+  for (std::size_t left = stack.size() - alike; left > 0; --left)
+    last_way_.push_back(node = called_from(node, stack[left - 1]));
+  StackId& id = call(node).stack;
+  if (id == kEmptyStack) {
+    id = StackId{static_cast<std::uint32_t>(stacks_.size())};
+    stacks_.push_back(node);
+    blame_memo_ = {};
+  }
+  return id;
+}
+
+std::vector<FrameId> StackTable::operator[](StackId id) const {
+  std::vector<FrameId> frames;
+  for (Node node = stacks_.at(static_cast<std::size_t>(id)); node != kRoot; node = call(node).caller)
+    frames.push_back(call(node).frame);
+  return frames;
 }
 
 void StackTable::set_names(const std::map<FrameId, std::vector<CodeLine>>& names) {
+  blame_memo_ = {};
+  last_way_ = {};
   std::map<FrameId, std::vector<FrameId>> inlined;
   for (const auto& [id, lines] : names) {
     if (lines.empty()) continue;
@@ -76,15 +121,16 @@ void StackTable::set_names(const std::map<FrameId, std::vector<CodeLine>>& names
     name(frames_.at(static_cast<std::size_t>(id)), lines.back());
   }
   if (inlined.empty()) return;
-  for (std::vector<FrameId>& stack : stacks_) {
-    std::vector<FrameId> expanded;
-    for (const FrameId id : stack) {
-      if (const auto found = inlined.find(id); found != inlined.end())
-        expanded.insert(expanded.end(), found->second.begin(), found->second.end());
-      expanded.push_back(id);
-    }
-    stack = std::move(expanded);
+  const std::vector<Call> calls = std::exchange(nodes_, std::vector<Call>(1));
+  slots_ = {};
+  std::vector<Node> moved(calls.size());
+  for (std::size_t i = 1; i < calls.size(); ++i) {
+    Node node = called_from(moved[static_cast<std::size_t>(calls[i].caller)], calls[i].frame);
+    if (const auto found = inlined.find(calls[i].frame); found != inlined.end())
+      for (std::size_t left = found->second.size(); left > 0; --left) node = called_from(node, found->second[left - 1]);
+    moved[i] = node;
   }
+  for (Node& node : stacks_) node = moved[static_cast<std::size_t>(node)];
 }
 
 }  // namespace whyrss

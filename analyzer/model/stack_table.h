@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace whyrss {
@@ -47,9 +48,15 @@ struct CodeLine {
   friend bool operator==(const CodeLine&, const CodeLine&) = default;
 };
 
+// Python code of the program itself that lies where libraries are installed (attribute/program_code.h).
+struct ProgramCode {
+  std::vector<std::string> places;     // files, and folders with their slash
+  std::vector<std::string> launchers;  // scripts that do nothing but start what is in `places`
+};
+
 class StackTable {
  public:
-  StackTable() : modules_(1), frames_(1), stacks_(1) {}
+  StackTable() : modules_(1), frames_(1), nodes_(1), stacks_(1) {}
 
   ModuleId intern(const Module& module);
   FrameId intern(const Frame& frame);
@@ -57,9 +64,7 @@ class StackTable {
 
   [[nodiscard]] const Module& operator[](ModuleId id) const { return modules_.at(static_cast<std::size_t>(id)); }
   [[nodiscard]] const Frame& operator[](FrameId id) const { return frames_.at(static_cast<std::size_t>(id)); }
-  [[nodiscard]] const std::vector<FrameId>& operator[](StackId id) const {
-    return stacks_.at(static_cast<std::size_t>(id));
-  }
+  [[nodiscard]] std::vector<FrameId> operator[](StackId id) const;
   [[nodiscard]] std::size_t frame_count() const { return frames_.size(); }
   [[nodiscard]] std::size_t stack_count() const { return stacks_.size(); }
 
@@ -67,17 +72,48 @@ class StackTable {
   // of their own in every stack that holds the address. Ids stay valid; nothing is interned afterwards.
   void set_names(const std::map<FrameId, std::vector<CodeLine>>& names);
 
+  void set_program_code(ProgramCode code) {
+    program_code_ = std::move(code);
+    blame_memo_ = {};
+  }
+  [[nodiscard]] const ProgramCode& program_code() const { return program_code_; }
+
+  // What report/view/blame has found out so far; emptied when the answers may change.
+  struct BlameMemo {
+    std::vector<std::uint32_t> stacks;  // by StackId
+    std::vector<std::uint8_t> frames;   // by FrameId
+  };
+  [[nodiscard]] BlameMemo& blame_memo() const { return blame_memo_; }
+
  private:
-  // By hash: recordings of long programs have millions of stacks.
   template <typename Id>
   using Ids = std::unordered_multimap<std::size_t, Id>;
 
+  // Recordings of long programs have millions of stacks, most of which share their callers: a stack is the way from its
+  // innermost call to the root of a tree.
+  enum class Node : std::uint32_t {};
+  static constexpr Node kRoot{0};
+  struct Call {
+    FrameId frame{};
+    Node caller = kRoot;
+    StackId stack = kEmptyStack;  // that ends here
+  };
+  [[nodiscard]] Call& call(Node node) { return nodes_[static_cast<std::size_t>(node)]; }
+  [[nodiscard]] const Call& call(Node node) const { return nodes_[static_cast<std::size_t>(node)]; }
+  Node called_from(Node caller, FrameId frame);
+  void grow_slots();
+  [[nodiscard]] std::size_t slot_of(Node caller, FrameId frame) const;
+
   Ids<ModuleId> module_ids_;
   Ids<FrameId> frame_ids_;
-  Ids<StackId> stack_ids_;
   std::vector<Module> modules_;
   std::vector<Frame> frames_;
-  std::vector<std::vector<FrameId>> stacks_;
+  std::vector<Call> nodes_;     // callers before what they call
+  std::vector<Node> slots_;     // by hash of caller and frame, a power of 2; kRoot: free
+  std::vector<Node> stacks_;    // by StackId
+  std::vector<Node> last_way_;  // of the stack that was interned last, outermost first: the next one begins alike
+  ProgramCode program_code_;
+  mutable BlameMemo blame_memo_;
 };
 
 }  // namespace whyrss

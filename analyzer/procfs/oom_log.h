@@ -17,8 +17,8 @@ struct OomLine {
   std::int64_t anon_bytes = 0, file_bytes = 0, shmem_bytes = 0;  // `killed` only
 };
 
-// Of a line that is about something else the kind is none. A kill is told by both lines, `chosen` first; where a whole
-// cgroup is killed the others of it by `killed` alone.
+// Of a line that is about something else the kind is none. A kill is known from both lines, `chosen` first; where a
+// whole cgroup is killed the others of it by `killed` alone.
 OomLine parse_oom_line(std::string_view line);
 
 }  // namespace whyrss

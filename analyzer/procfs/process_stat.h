@@ -19,6 +19,8 @@ struct ProcessStat {
   std::uint64_t start_code = 0;   // 0 without the right to trace
   std::uint64_t start_stack = 0;
   int exit_status = 0;  // as wait() tells it, of one that has ended; 0 also without the right to trace
+
+  [[nodiscard]] bool has_ended() const { return state == 'Z' || state == 'X'; }
 };
 
 std::optional<ProcessStat> parse_process_stat(std::string_view text);

@@ -1,5 +1,5 @@
 // The payload of a `blocks` frame: the compact records of exact mode, column by column. Written by the collector while
-// it drains (block_columns.h), read by ingest as hostile bytes (run_decoder.h).
+// it drains (block_columns.h), read by decode/ as hostile bytes (run_decoder.h).
 //
 //   BlocksHeader, BlockRun x run_count, then the planes in the order of `Plane`, each over all runs
 //
@@ -10,7 +10,7 @@
 // A run of lease 0 has no events: it is a reading of both clocks by the collector.
 //
 // Columns are cut into bytes of equal weight, one plane each, as wide as the widest value, and what of a plane is zero
-// throughout a run is left out: neither side has to look at lengths, and a compressor sees bytes of one kind. Per
+// throughout a run is left out: neither side has to read lengths, and a compressor sees bytes of one kind. Per
 // event:
 //   kind       bit, eight events a byte: 1: release, 0: allocate
 //   known      bit: the same address stood 1 to 256 events back, which is so for most: blocks die young, and allocators

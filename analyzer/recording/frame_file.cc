@@ -27,12 +27,16 @@ using trace::kMaxFrameBytes;
 
 // Frames are written while the job runs: level 1 costs about 2 ns per byte and is within 15 % of 3. Planes of events
 // are mostly noise of few values, in which a search for repetitions finds many that are too short to be of use: there
-// it looks at few places, for long ones, and values take as few bits as their frequency allows, which zstd would not do
+// it tries few places, for long ones, and values take as few bits as their frequency allows, which zstd would not do
 // at such a level by itself.
 constexpr int kCompressionLevel = 1, kPlanesLevel = -3, kLongRepetition = 7;
 constexpr ZSTD_cParameter kLiteralCompression = ZSTD_c_experimentalParam5;  // ZSTD_c_literalCompressionMode
 
 constexpr std::size_t kKeptBytes = 1024 * 1024;
+
+// The header of a walk or of what was read with it.
+constexpr std::size_t kFrontBytes = sizeof(trace::WalkHeader);
+static_assert(kFrontBytes >= sizeof(trace::LivenessHeader));
 
 constexpr std::size_t kFileHashedBytes = offsetof(FileHeader, checksum);
 constexpr std::size_t kFrameHashedBytes = offsetof(FrameHeader, checksum);
@@ -185,6 +189,16 @@ std::uint64_t content_bytes(std::span<const std::byte> stored) {
   return sum;
 }
 
+// All of `stored` into all of `payload`.
+bool decompress_into(std::span<std::byte> payload, std::span<const std::byte> stored) {
+  // Making one for each of many small frames would take longer than reading them.
+  thread_local const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
+  if (!context) return false;
+  const std::size_t raw =
+      ZSTD_decompressDCtx(context.get(), payload.data(), payload.size(), stored.data(), stored.size());
+  return ZSTD_isError(raw) == 0 && raw == payload.size();
+}
+
 // Decompresses a payload, or with `front_only` what can be read of it by itself.
 std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stored, std::size_t raw_bytes,
                                                  bool front_only, std::size_t slack_bytes) {
@@ -195,21 +209,34 @@ std::optional<std::vector<std::byte>> decompress(std::span<const std::byte> stor
     raw_bytes = static_cast<std::size_t>(ZSTD_getFrameContentSize(stored.data(), stored.size()));
   }
   std::vector<std::byte> payload(raw_bytes + slack_bytes);
-  // Making one for each of many small frames would take longer than reading them.
-  thread_local const std::unique_ptr<ZSTD_DCtx, decltype(&ZSTD_freeDCtx)> context(ZSTD_createDCtx(), &ZSTD_freeDCtx);
-  if (!context) return std::nullopt;
-  const std::size_t raw = ZSTD_decompressDCtx(context.get(), payload.data(), raw_bytes, stored.data(), stored.size());
-  if (ZSTD_isError(raw) != 0 || raw != raw_bytes) return std::nullopt;
+  if (!decompress_into(std::span(payload).first(raw_bytes), stored)) return std::nullopt;
   return payload;
+}
+
+// Of a frame that is left in its file. A segment's checksum is right and its size is known, which must do.
+std::optional<std::vector<std::byte>> front_of(trace::FrameKind kind, std::span<const std::byte> stored,
+                                               std::size_t raw_bytes) {
+  if (kind == trace::FrameKind::blocks) return decompress(stored, raw_bytes, true, 0);
+  if (kind == trace::FrameKind::segment)
+    return content_bytes(stored) == raw_bytes ? std::optional<std::vector<std::byte>>(std::in_place) : std::nullopt;
+  const auto payload = decompress(stored, raw_bytes, false, 0);
+  if (!payload) return std::nullopt;
+  return std::vector(payload->begin(), payload->begin() + static_cast<long>(std::min(payload->size(), kFrontBytes)));
+}
+
+// Of a long job these are more than fits into memory.
+bool is_large_kind(trace::FrameKind kind) {
+  using enum trace::FrameKind;
+  return kind == segment || kind == blocks || kind == walk || kind == liveness;
 }
 
 class FrameParser {
  public:
-  FrameParser(FrameSource& source, const FileHeader& file, bool leave_blocks)
+  FrameParser(FrameSource& source, const FileHeader& file, bool leave_large)
       : source_(&source),
         is_numbered_(file.version >= trace::kFirstNumberedVersion),
         seed_(file.checksum),
-        leave_blocks_(leave_blocks),
+        leave_large_(leave_large),
         resync_bytes_left_(kHashedPerByte * std::min<std::uint64_t>(source.size_bytes(), kMaxFrameBytes)) {}
 
   void parse_into(FrameFile& file) {
@@ -273,8 +300,9 @@ class FrameParser {
     FrameHeader header{};
     const auto stored = whole_frame(at, header);
     if (!stored) return 0;
-    const bool leave = leave_blocks_ && header.kind == trace::FrameKind::blocks;
-    auto payload = decompress(*stored, header.raw_bytes, leave, 0);
+    const bool leave = leave_large_ && is_large_kind(header.kind);
+    auto payload =
+        leave ? front_of(header.kind, *stored, header.raw_bytes) : decompress(*stored, header.raw_bytes, false, 0);
     if (!payload) return 0;
     file.frames.push_back({.kind = header.kind,
                            .time_ns = header.time_ns,
@@ -287,14 +315,14 @@ class FrameParser {
   }
 
   [[nodiscard]] std::uint64_t next_whole_frame(std::uint64_t from) {
-    constexpr std::size_t kLookBytes = 64 * 1024;
+    constexpr std::size_t kScanBytes = 64 * 1024;
     const std::uint64_t size_bytes = source_->size_bytes();
     for (std::uint64_t at = from; at < size_bytes;) {
-      if (scan_bytes_left_ < kLookBytes) break;
-      const auto bytes = source_->view(at, kLookBytes);
+      if (scan_bytes_left_ < kScanBytes) break;
+      const auto bytes = source_->view(at, kScanBytes);
       const void* hit = bytes.empty() ? nullptr : memmem(bytes.data(), bytes.size(), &kFrameMagic, sizeof kFrameMagic);
       if (hit == nullptr) {
-        if (bytes.size() < kLookBytes) break;
+        if (bytes.size() < kScanBytes) break;
         at += bytes.size() - sizeof kFrameMagic + 1;
         scan_bytes_left_ -= bytes.size();
         continue;
@@ -315,7 +343,7 @@ class FrameParser {
   FrameSource* source_;
   bool is_numbered_;
   std::uint64_t seed_;
-  bool leave_blocks_;
+  bool leave_large_;
   static constexpr std::uint64_t kHashedPerByte = 16;
 
   // Bounds the hashing of false frames: bytes that were made to look like many of them must not take
@@ -326,7 +354,7 @@ class FrameParser {
   std::uint64_t scan_bytes_left_ = 2ULL * kMaxFrameBytes;
 };
 
-Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave_blocks) {
+Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave_large) {
   FileHeader header{};
   const auto bytes = source.view(0, sizeof header);
   if (bytes.size() < sizeof header)
@@ -344,7 +372,7 @@ Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave
                    .start_ticks = header.start_ticks,
                    .frame_count = header.frame_count};
   file.is_numbered = header.version >= trace::kFirstNumberedVersion;
-  FrameParser(source, header, leave_blocks).parse_into(file);
+  FrameParser(source, header, leave_large).parse_into(file);
   put_in_order(file);
   return file;
 }
@@ -388,6 +416,19 @@ std::optional<std::vector<std::byte>> load_payload(const RawFrame& frame, int fd
   std::vector<std::byte> stored(frame.stored_bytes);
   if (!read_at(fd, stored, frame.stored_at)) return std::nullopt;
   return decompress(stored, frame.raw_bytes, false, slack_bytes);
+}
+
+std::optional<std::span<const std::byte>> PayloadBuffer::load(const RawFrame& frame, int fd) {
+  if (frame.stored_at == 0) return std::span(frame.payload);
+  stored_.resize(frame.stored_bytes);
+  if (!read_at(fd, stored_, frame.stored_at) || content_bytes(stored_) != frame.raw_bytes) return std::nullopt;
+  if (capacity_bytes_ < frame.raw_bytes) {
+    payload_ = std::make_unique_for_overwrite<std::byte[]>(frame.raw_bytes);
+    capacity_bytes_ = frame.raw_bytes;
+  }
+  const std::span payload(payload_.get(), frame.raw_bytes);
+  if (!decompress_into(payload, stored_)) return std::nullopt;
+  return payload;
 }
 
 }  // namespace whyrss

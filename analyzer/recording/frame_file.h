@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -56,7 +57,7 @@ class FrameWriter {
 struct RawFrame {
   trace::FrameKind kind{};
   std::uint64_t time_ns = 0;
-  std::vector<std::byte> payload;  // of a frame that was left in its file, only its front
+  std::vector<std::byte> payload;  // of a frame that was left in its file, only its front, or nothing
   std::uint64_t stored_at = 0;     // 0: the payload is whole; else where in the file it is, compressed
   std::uint32_t stored_bytes = 0, raw_bytes = 0;
   std::uint64_t number = 0;  // in its file
@@ -80,13 +81,26 @@ struct FrameFile {
 // everything after a good header that cannot be read is counted, not fatal.
 Result<FrameFile> parse_frame_file(std::span<const std::byte> bytes, const std::string& name);
 
-// The same of a file, of which only some MiB are in memory at a time. `blocks` frames, which may be larger than memory
-// all together, are checked and left there.
+// The same of a file, of which only some MiB are in memory at a time. `segment`, `blocks`, `walk` and `liveness`
+// frames, which may be larger than memory all together, are checked and left there, but for their front: the runs of
+// blocks, the header of walks.
 Result<FrameFile> read_frame_file(const Folder& folder, const std::string& name);
 Result<FrameFile> read_frame_file(const std::string& path);
 
 // The whole payload of a frame, with `slack_bytes` zeros behind it. `fd` is the reopened file, for frames that were
 // left there. Nothing when it cannot be read any more.
 std::optional<std::vector<std::byte>> load_payload(const RawFrame& frame, int fd, std::size_t slack_bytes);
+
+// Reads the payloads of one frame after the other into the same memory.
+class PayloadBuffer {
+ public:
+  // As load_payload() without slack. Valid until the next call, and as long as `frame`.
+  std::optional<std::span<const std::byte>> load(const RawFrame& frame, int fd);
+
+ private:
+  std::vector<std::byte> stored_;
+  std::unique_ptr<std::byte[]> payload_;
+  std::size_t capacity_bytes_ = 0;
+};
 
 }  // namespace whyrss

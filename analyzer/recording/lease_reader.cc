@@ -18,7 +18,8 @@ bool is_description(trace::RecordKind kind) {
     case RecordKind::touch:
     case RecordKind::touch_state:
     case RecordKind::allocator_stats:
-    case RecordKind::not_handed_over:
+    case RecordKind::no_uffd_handoff:
+    case RecordKind::ended_child:
       return true;
     default:
       return false;

@@ -1,9 +1,14 @@
 #include "recording/manifest.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 #include <xxhash.h>
 
+#include <array>
+#include <climits>
 #include <nlohmann/json.hpp>
+
+#include "support/file.h"
 
 namespace whyrss {
 namespace {
@@ -133,6 +138,8 @@ std::string render_manifest(const Manifest& manifest) {
                   {"dropped_bytes", manifest.dropped_bytes},
                   {"refused_slots", manifest.refused_slots}};
   for (const WriteFault& fault : manifest.write_faults) json["write_faults"].push_back(fault_json(fault));
+  if (!manifest.notes.empty()) json["notes"] = manifest.notes;
+  if (!manifest.metrics_url.empty()) json["metrics"]["url"] = manifest.metrics_url;
   if (manifest.group_limit_bytes) {
     json["memory_group"]["limit_bytes"] = *manifest.group_limit_bytes;
     json["memory_group"]["oom_kills"] = manifest.group_kills.value_or(0);
@@ -184,6 +191,8 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   if (const auto faults = json.find("write_faults"); faults != json.end() && faults->is_array())
     for (const auto& fault : *faults)
       if (fault.is_object()) manifest.write_faults.push_back(parse_fault(fault));
+  take(json, "notes", manifest.notes);
+  take(object_at(json, "metrics"), "url", manifest.metrics_url);
   const auto group = object_at(json, "memory_group");
   if (group.contains("limit_bytes") && group["limit_bytes"].is_number_integer())
     manifest.group_limit_bytes = group["limit_bytes"].get<std::int64_t>();
@@ -195,6 +204,16 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(collector, "share", manifest.collector_share);
   take(collector, "overhead_percent", manifest.overhead_percent);
   return manifest;
+}
+
+bool is_of_this_boot(const Manifest& manifest) {
+  const auto boot_id = read_file("/proc/sys/kernel/random/boot_id");
+  return boot_id && boot_id->substr(0, boot_id->find('\n')) == manifest.boot_id;
+}
+
+bool is_of_this_host(const Manifest& manifest) {
+  std::array<char, HOST_NAME_MAX + 1> host{};
+  return gethostname(host.data(), host.size() - 1) == 0 && manifest.host == host.data() && is_of_this_boot(manifest);
 }
 
 }  // namespace whyrss

@@ -56,10 +56,15 @@ struct Manifest {
   // write_faults: what could not be written, one for each kind of error; the keys are the member names
   std::vector<WriteFault> write_faults;
 
+  // What else went wrong, one line each; reports show it.
+  std::vector<std::string> notes;
+  // metrics: {url}: where live figures are served while it is recorded
+  std::string metrics_url;
+
   // memory_group: {limit_bytes, oom_kills}: of the cgroup that record made for --memory-max; kills at the end
   std::optional<std::int64_t> group_limit_bytes, group_kills;
 
-  // collector: {pid, cpu_s, share, overhead_percent}: its own cost, of one core; what its looks may cost, 0: not told
+  // collector: {pid, cpu_s, share, overhead_percent}: its own cost, of one core; what its walks may cost, 0: not told
   std::int64_t collector_pid = 0;
   double collector_cpu_s = 0, collector_share = 0, overhead_percent = 0;
 };
@@ -69,5 +74,10 @@ std::string render_manifest(const Manifest& manifest);
 // Fails when it is no manifest of a readable version; unknown keys are skipped, missing ones keep
 // their defaults. One of format 2 has no checksum, and is sound without.
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name);
+
+// Whether it was written since this machine was booted; the second: by a host of this name too, as no other container
+// is.
+bool is_of_this_boot(const Manifest& manifest);
+bool is_of_this_host(const Manifest& manifest);
 
 }  // namespace whyrss

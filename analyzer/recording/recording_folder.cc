@@ -1,6 +1,7 @@
 #include "recording/recording_folder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -49,8 +50,11 @@ Status check_file(const Folder& folder, const KnownFile& known) {
 
 Result<Manifest> read_manifest_once(const Folder& recording) {
   constexpr const char* kName = "manifest.json";
-  if (recording.status_of(kName).kind == EntryKind::missing)
+  if (recording.status_of(kName).kind == EntryKind::missing) {
+    if (access(recording.path().c_str(), X_OK) != 0 && errno == EACCES)
+      return Error{fmt::format("cannot read {}: it belongs to another user", recording.path())};
     return Error{fmt::format("{} is no whyrss recording: it has no manifest.json", recording.path())};
+  }
   const auto file = recording.open_file(kName);
   if (!file) return Error{file.error()};
   const auto text = read_at_most(*file, kKnownFiles.front().most_bytes, recording.path_of(kName));

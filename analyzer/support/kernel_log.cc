@@ -17,7 +17,9 @@ KernelLog KernelLog::open(From from) {
   return log;
 }
 
-bool kernel_log_has_our_pids() {
+bool kernel_log_has_our_pids() { return is_in_first_pid_namespace(); }
+
+bool is_in_first_pid_namespace() {
   // PROC_PID_INIT_INO of include/linux/proc_ns.h
   return read_link("/proc/self/ns/pid") == "pid:[4026531836]";
 }

@@ -28,6 +28,9 @@ class KernelLog {
   Fd fd_;
 };
 
+// Not so in a container, as a rule: when process 1 of its namespace ends, the kernel kills all others there.
+bool is_in_first_pid_namespace();
+
 // Whether the numbers of processes in the log are those that we see: not so in a container's own namespace.
 bool kernel_log_has_our_pids();
 

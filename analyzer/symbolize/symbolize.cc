@@ -1,6 +1,7 @@
 #include "symbolize/symbolize.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -53,6 +54,17 @@ void add_answer(ModuleNames answer, ModuleNames& known) {
   known.cut_at_cpu_s = answer.cut_at_cpu_s;
 }
 
+// Built again since: nothing else tells where there is no build id to compare.
+bool is_newer(const Module& module, std::optional<std::time_t> recorded_until) {
+  struct stat status {};
+  return module.build_id.empty() && recorded_until && stat(module.path.c_str(), &status) == 0 &&
+         status.st_mtime > *recorded_until;
+}
+
+std::string newer_note(const std::string& path) {
+  return path + ": newer than the recording, and has no build id to compare; its functions have no names";
+}
+
 std::string missing_note(const std::string& path) { return path + ": not here; its functions have no names"; }
 
 std::string gone_note(const std::vector<std::string>& gone) {
@@ -64,7 +76,8 @@ std::string gone_note(const std::vector<std::string>& gone) {
 
 }  // namespace
 
-Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& limits) {
+Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& limits,
+                     std::optional<std::time_t> recorded_until) {
   Symbolized result;
   const auto modules = nameless_frames(stacks);
   std::vector<ModuleToRead> to_read;
@@ -74,6 +87,10 @@ Symbolized symbolize(StackTable& stacks, NameTable& names, const ReadLimits& lim
     if (!exists(module.path)) {
       if (known != names.end()) gone.push_back(module.path);
       if (known == names.end()) result.notes.push_back(missing_note(module.path));
+      continue;
+    }
+    if (is_newer(module, recorded_until)) {
+      if (known == names.end()) result.notes.push_back(newer_note(module.path));
       continue;
     }
     auto addresses = addresses_to_read(module, known == names.end() ? nullptr : &known->second, frames, limits);

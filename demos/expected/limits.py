@@ -17,8 +17,8 @@ def limited_scan(account):
         taken, least, most = group["reclaimed_at_least"], 128 * MIB, 256 * MIB
     account.expect(least <= taken <= most, f"the kernel took back {taken / MIB:.0f} MiB (all but the last 96 MiB of 256)")
     account.expect(group["limit_hits"] > 0, f"the limit was hit {group['limit_hits']} times")
-    account.expect(group["oom_kills"] == 0, "nobody was killed")
-    account.says("limit-reclaimed", account.main, "ok", text="nobody was killed")
+    account.expect(group["oom_kills"] == 0, "no process was killed")
+    account.says("limit-reclaimed", account.main, "ok", text="no process was killed")
     account.silent("near-limit", "oom-killed", "killed", "heap-growth")
 
 

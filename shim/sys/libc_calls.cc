@@ -12,8 +12,9 @@
 #include <sys/auxv.h>
 
 #include <atomic>
+#include <cerrno>
 
-#include "shim/loaded_images.h"
+#include "shim/sys/loaded_images.h"
 
 namespace whyrss::shim {
 namespace {
@@ -35,16 +36,24 @@ Function* libc_function(std::atomic<Function*>& known, const char* name) noexcep
     return whyrss::shim::libc_function<result parameters>(known, #name) arguments; \
   }
 
+// Before glibc 2.34 in libpthread or libdl, which the program need not have loaded: then the result is `absent`.
+#define WHYRSS_LATE_LIBC(result, name, parameters, arguments, absent)                    \
+  result name parameters {                                                               \
+    static constinit std::atomic<result(*) parameters> known{nullptr};                   \
+    auto* const function = whyrss::shim::libc_function<result parameters>(known, #name); \
+    return function != nullptr ? function arguments : absent;                            \
+  }
+
 // NOLINTBEGIN(readability-identifier-naming,readability-inconsistent-declaration-parameter-name): libc's names
 extern "C" {
 WHYRSS_LIBC(int*, __errno_location, (), ())
-WHYRSS_LIBC(void*, dlopen, (const char* path, int mode), (path, mode))
+WHYRSS_LATE_LIBC(void*, dlopen, (const char* path, int mode), (path, mode), nullptr)
 WHYRSS_LIBC(int, dl_iterate_phdr, (int (*visit)(dl_phdr_info*, std::size_t, void*), void* data), (visit, data))
 WHYRSS_LIBC(unsigned long, getauxval, (unsigned long type), (type))
 WHYRSS_LIBC(int, fnmatch, (const char* pattern, const char* text, int flags), (pattern, text, flags))
 WHYRSS_LIBC(int, malloc_trim, (std::size_t pad), (pad))
 WHYRSS_LIBC(int, on_exit, (void (*function)(int, void*), void* argument), (function, argument))
-WHYRSS_LIBC(int, pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)), (key, destroy))
+WHYRSS_LATE_LIBC(int, pthread_key_create, (pthread_key_t * key, void (*destroy)(void*)), (key, destroy), EAGAIN)
 WHYRSS_LIBC(int, pthread_setspecific, (pthread_key_t key, const void* value), (key, value))
 WHYRSS_LIBC(int, sigemptyset, (sigset_t * set), (set))
 WHYRSS_LIBC(int, sigaddset, (sigset_t * set, int signal), (set, signal))

@@ -148,7 +148,7 @@ bool wait_for_chunk(const Writer& writer, Lease& lease) noexcept {
 }
 
 // Exact mode fills chunks faster than the reader comes by itself.
-void tell_crowd(PoolView pool) noexcept {
+void note_crowd(PoolView pool) noexcept {
   const std::uint32_t crowd = std::min(kCrowdedChunks, pool.header->chunk_count / 8 + 1);
   if (pool.header->sealed_chunks.fetch_add(1, std::memory_order_relaxed) + 1 == crowd) ring_doorbell(pool);
 }
@@ -247,15 +247,15 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
     slot.start_ticks = start_ticks;
     for (auto* counter : {&slot.walked_rss_pages, &slot.dropped_records, &slot.small_allocations,
                           &slot.small_allocated_bytes, &slot.small_releases, &slot.large_allocations,
-                          &slot.stacks_truncated, &slot.looks_missed, &slot.liveness, &slot.waits})
+                          &slot.stacks_truncated, &slot.walks_missed, &slot.liveness, &slot.waits})
       counter->store(0, std::memory_order_relaxed);
     slot.walked_minor_faults.store(0, std::memory_order_relaxed);
     slot.walked_live_kib.store(0, std::memory_order_relaxed);
-    slot.look_request.store(0, std::memory_order_relaxed);
+    slot.walk_request.store(0, std::memory_order_relaxed);
     slot.stats_request.store(0, std::memory_order_relaxed);
     slot.walked_ms.store(0, std::memory_order_relaxed);
     slot.live_bytes.store(0, std::memory_order_relaxed);
-    slot.look_done.store(0, std::memory_order_relaxed);
+    slot.walk_done.store(0, std::memory_order_relaxed);
     slot.state.store(SlotState::live, std::memory_order_release);
     return index;
   }
@@ -283,7 +283,7 @@ std::byte* reserve(const Writer& writer, Lease& lease, std::size_t size_bytes) n
   if (lease.chunk != nullptr && lease.used + size <= kChunkBytes) return lease.data + lease.used;
   const bool was_full = lease.chunk != nullptr;
   seal(lease);
-  if (was_full && writer.is_exact) tell_crowd(writer.pool);
+  if (was_full && writer.is_exact) note_crowd(writer.pool);
   if (!take_chunk(writer, lease) && !(writer.is_exact && wait_for_chunk(writer, lease))) {
     count_drop(writer, lease, size);
     return nullptr;

@@ -81,6 +81,12 @@ struct alignas(4096) PoolHeader {
   // (reader) A robust futex that it holds while it lives: when it dies, however, the kernel sets FUTEX_OWNER_DIED
   // (set_robust_list(2)).
   std::atomic<std::uint32_t> reader_life;
+  // Whoever wants to read the recording while it is made adds 1 and rings the doorbell.
+  std::atomic<std::uint32_t> store_request;
+  // (reader) The request that it has served: all events published at `stored_ns` (CLOCK_MONOTONIC) are stored. 0 in
+  // pools of older versions.
+  std::atomic<std::uint32_t> stored_request;
+  std::atomic<std::uint64_t> stored_ns;
 };
 
 enum class SlotState : std::uint32_t { free = 0, claimed = 1, live = 2 };
@@ -90,9 +96,9 @@ struct alignas(128) ProcessSlot {
   std::atomic<SlotState> state;
   std::uint32_t pid;
   std::uint64_t start_ticks;
-  std::atomic<std::uint32_t> look_request;  // + 1 asks for a page walk now (snapshot, exit)
+  std::atomic<std::uint32_t> walk_request;  // + 1 asks for a page walk now (snapshot, exit)
   // (reader) = the request it has served; futex. Who gives up waiting sets it to its own, if it is the next.
-  std::atomic<std::uint32_t> look_done;
+  std::atomic<std::uint32_t> walk_done;
   std::atomic<std::uint64_t> walked_rss_pages;     // (reader) RSS of the last walk
   std::atomic<std::uint32_t> walked_minor_faults;  // (reader) minor faults of the process at that walk, modulo 2^32
   std::atomic<std::uint32_t> walked_live_kib;      // (reader) live_bytes before it, modulo 2^32 KiB
@@ -102,7 +108,7 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint64_t> small_releases;
   std::atomic<std::uint64_t> large_allocations;
   std::atomic<std::uint64_t> stacks_truncated;  // distinct stacks of which deeper frames were cut off
-  std::atomic<std::uint64_t> looks_missed;      // asked for, and not done in time
+  std::atomic<std::uint64_t> walks_missed;      // asked for, and not done in time
   std::atomic<std::uint64_t> liveness;          // address of its LivenessTable (liveness_format.h); 0: none
   std::atomic<std::uint64_t> waits;             // events of exact mode that waited for the reader
   std::atomic<std::uint32_t> stats_request;     // (reader) + 1 asks for the allocator's own counters when it is safe

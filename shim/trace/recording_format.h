@@ -52,7 +52,7 @@ enum class FrameKind : std::uint16_t {
   smaps = 3,        // TextHeader + /proc/PID/smaps as read
   rollup = 4,       // TextHeader + /proc/PID/smaps_rollup as read
   polls = 5,        // Poll x n
-  process = 6,      // JSON object: pid, parent, start_ticks, comm, exe, command, uid, born_ns, traced
+  process = 6,      // JSON object: pid, parent, start_ticks, comm, exe, command, environment (of a job), uid, ...
   ended = 7,        // JSON object: ended_ns, how, and status, signal or high_water_kilos (VmHWM) where known
   status = 8,       // TextHeader + /proc/PID/status as read
   note = 9,         // JSON object: text
@@ -63,10 +63,10 @@ enum class FrameKind : std::uint16_t {
   views = 15,       // ViewsHeader + RetainingView x n: of the walk before it, where numpy or torch is loaded
   huge = 17,        // HugePagesHeader + HugePage x n: of the walk before it, where there are any
   lazy_free = 18,   // LazyFreeHeader + LazyFreeMapping x n: of the walk before it, where there is any
-  tracked = 16,     // TrackedHeader + PageRun x run_count: pages whose writes are told from now on
+  tracked = 16,     // TrackedHeader + PageRun x run_count: pages whose writes are known from now on
   file_sizes = 24,  // JSON object: files, each with path, size_bytes and mapped_bytes, as of the walk before it
   live_polls = 26,  // LivePoll x n
-  names = 12,       // JSON object: functions and lines of one ELF file (analyzer/ingest/name_file.h)
+  names = 12,       // JSON object: functions and lines of one ELF file (analyzer/decode/name_file.h)
 };
 
 struct FrameHeader {
@@ -205,7 +205,7 @@ struct ViewsHeader {
   std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
 };
 
-// What anonymous pages that are mapped 2 MiB at a time hold: every stride-th of them was looked into.
+// What anonymous pages that are mapped 2 MiB at a time hold: every stride-th of them was inspected.
 struct HugePagesHeader {
   std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
   std::uint32_t stride, reserved;

@@ -75,7 +75,8 @@ enum class RecordKind : std::uint16_t {
   compact_release = 30,   // CompactRelease: as release, exact mode; no RecordHeader::time_ns
   allocator_stats = 31,   // TextRecord: argument = StatsMoment; "name=value name=value ..." as the allocator says
   kernel_faults = 32,     // KernelFaultsRecord: pages that the kernel made resident in one call
-  not_handed_over = 33,   // TextRecord, empty: this process could not hand over its memory (write_tracking.h)
+  no_uffd_handoff = 33,   // TextRecord, empty: this process could not hand over its memory (write_tracking.h)
+  ended_child = 34,       // ProcessRecord: a child that ended was waited for; status = its ru_maxrss in KiB
 };
 
 struct RecordHeader {
@@ -89,7 +90,7 @@ struct RecordHeader {
 struct Teardown {
   static constexpr std::int32_t runtime = 1;  // an interpreter takes itself down: the program may live on
   static constexpr std::int32_t process = 2;  // main has returned, exit() was called, the last thread ends
-  static constexpr std::int32_t unmoved = 4;  // nothing that is worth a look has happened since the last one
+  static constexpr std::int32_t unmoved = 4;  // nothing that is worth a walk has happened since the last one
   static constexpr std::int32_t script = 8;   // alone: no Python code is left to run; with runtime: that was its begin
 };
 
@@ -298,7 +299,7 @@ struct ThreadRecord {
 };
 
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
-// The text of the mark between the two looks around malloc_trim(0) (WHYRSS_OPTS at_end=trim).
+// The text of the mark between the two walks around malloc_trim(0) (WHYRSS_OPTS at_end=trim).
 inline constexpr std::string_view kTrimMark = "malloc_trim(0)";
 
 // One page fault of every `weight_faults`, with the stack that made it.

@@ -26,13 +26,18 @@ readelf -rW "$library" | grep -qE 'DTPMOD64|TLSDESC' && complain "dynamic TLS re
 readelf -dW "$library" | grep -q TEXTREL && complain "text relocations"
 
 # Whatever is imported by name may be the program's own. shim/README.md says why each of these may.
-allowed='__environ|environ|_environ|__libc_single_threaded|_r_debug|malloc_usable_size|__cxa_finalize|__gmon_start__'
+allowed='__environ|environ|_environ|_r_debug|malloc_usable_size|__cxa_finalize|__gmon_start__'
 allowed+='|_ITM_deregisterTMCloneTable|_ITM_registerTMCloneTable'
 imported=$(nm -D --undefined-only "$library" | awk '{print $2}' | sed 's/@.*//' | grep -vxE "$allowed" || true)
 [[ -z $imported ]] || complain "imports that the program could replace (shim/sys/libc_calls.cc): $imported"
 
-# The highest symbol version decides on which systems it loads.
-newest=$(objdump -T "$library" | grep -oE 'GLIBC_2\.[0-9]+' | sort -t. -k2 -n | tail -1)
-[[ ${newest#GLIBC_2.} -le 35 ]] || complain "needs $newest, newer than glibc 2.35"
+# The highest symbol version decides on which systems it loads; any other name would be of another library.
+floor=GLIBC_2.17
+for version in $(readelf -VW "$library" | sed -n 's/.*Name: \([A-Z][A-Z_]*_[0-9.]*\) .*/\1/p' | sort -u); do
+  [[ $version == GLIBC_* && $(printf '%s\n' "$version" "$floor" | sort -V | tail -n 1) == "$floor" ]] ||
+    complain "needs $version, newer than $floor"
+done
+# Relative relocations packed as glibc 2.36 reads them are passed over by an older one, silently.
+readelf -dW "$library" | grep -q '(RELR)' && complain "packed relocations: glibc 2.36"
 
 exit "$failed"

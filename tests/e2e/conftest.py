@@ -2,6 +2,7 @@
 
 Nothing here or in the tests depends on speed: whatever may take time is polled with a generous limit.
 """
+import contextlib
 import json
 import os
 import pathlib
@@ -9,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -18,7 +20,8 @@ import pool_reader
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))  # tests import constants from programs that import whyrss.py
 sys.path.append(str(ROOT / "demos"))  # what reads reports
-from expected.report_reading import contradictions  # noqa: E402
+from expected.report_reading import contradictions, read_report  # noqa: E402
+os.environ.pop("COLUMNS", None)  # text is as wide as for a pipe, wherever the tests run
 PATIENCE_S = 120  # for one command, and for a state to be reached
 
 # A suite that is started in the background, or by nohup, ignores these, and so would every program that it starts.
@@ -39,6 +42,11 @@ def wait_until(condition, what):
     pytest.fail(f"gave up waiting until {what}")
 
 
+def unwrapped(text):
+    """Text for people with each line break and each run of blanks as one blank: reports wrap their lines."""
+    return " ".join(text.split())
+
+
 def is_running(pid):
     """Whether a process exists and is no zombie."""
     try:
@@ -46,6 +54,14 @@ def is_running(pid):
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def kill_users_of(folder):
+    """Kills what was started with a path in that folder: a program that does not end would slow down all other tests."""
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if int(entry.name) != os.getpid() and os.fsencode(folder) in (entry / "cmdline").read_bytes():
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
 class Whyrss:
@@ -61,17 +77,25 @@ class Whyrss:
 
     def record(self, recording, command, *record_options, **options):
         """whyrss record -q -o RECORDING -- COMMAND."""
-        return self.run("record", "-q", "-o", recording, *record_options, "--", *command, **options)
+        try:
+            return self.run("record", "-q", "-o", recording, *record_options, "--", *command, **options)
+        except subprocess.TimeoutExpired:
+            kill_users_of(pathlib.Path(recording).parent)
+            raise
 
     def env_only(self, recording, **more):
         """The environment that records a command without changing its command line."""
         return {**os.environ, "LD_PRELOAD": str(self.shim), "WHYRSS_OUTPUT": str(recording), **more}
 
-    def report(self, recording):
-        """The JSON report of a recording."""
-        result = self.run("report", recording, "--format", "json")
+    def report_text(self, recording, *options):
+        """The JSON report of a recording, as it is printed."""
+        result = self.run("report", recording, "--format", "json", *options)
         assert result.returncode == 0, result.stderr
-        report = json.loads(result.stdout)
+        return result.stdout
+
+    def report(self, recording):
+        """The JSON report of a recording, with the frames of each stack where it is referred to."""
+        report = read_report(self.report_text(recording))
         assert not contradictions(report)
         return report
 
@@ -138,6 +162,15 @@ def forbid(whyrss):
 @pytest.fixture
 def recording(tmp_path):
     return tmp_path / "recording.whyrss"
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that everybody may use. Not below tmp_path: whichever pytest starts next closes what is above that."""
+    with tempfile.TemporaryDirectory(prefix="whyrss-test-") as name:
+        folder = pathlib.Path(name)
+        folder.chmod(0o1777)  # as /tmp
+        yield folder
 
 
 @pytest.fixture

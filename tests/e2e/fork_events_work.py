@@ -33,10 +33,10 @@ class Child:
         self.pid = os.fork()
         if self.pid == 0:
             for step in steps:
-                settle()
+                before = settle()  # here, not after the wait: the phase begins with the answer
                 os.write(self.answer[1], b"+")
                 os.read(self.ask[0], 1)
-                before, faults = settle(), minor_faults()
+                faults = minor_faults()
                 step()
                 faults = minor_faults() - faults
                 say(LOG, pid=os.getpid(), who=name, step=step.__name__, faults=faults, copied_before=before, copied=settle())

@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 
-from expected.report_reading import cause, marked_line
+from expected.report_reading import cause, marked_line, read_report
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE, MIB = 4096, 1 << 20
@@ -28,7 +28,7 @@ def has_module(python, name):
 @functools.lru_cache(maxsize=8)
 def parsed(path):
     """A report takes tens of MB once it is read, and a module of tests asks for hundreds."""
-    return json.loads(path.read_text())
+    return read_report(path.read_text())
 
 
 class Run:
@@ -101,6 +101,11 @@ def assert_copied(process, truth, least=0):
 
 def main_of(report):
     return report["processes"][0]
+
+
+def error_of(sites):
+    """The standard error of what sites of several lines hold together."""
+    return sum(site["standard_error"] ** 2 for site in sites) ** 0.5
 
 
 def assert_close(found, truth, share, least=0):

@@ -9,6 +9,7 @@ import threading
 import time
 
 KEPT, TRACED, HANDLED = 0xA000, 0xC000, 0xE000
+FORKS, ROUNDS = 20, 60
 
 
 def keep():
@@ -81,31 +82,35 @@ def traced():
     print("traced", calls[0])
 
 
-def ticking(number, start, stop):
-    """A handler that allocates, every millisecond, while large blocks come and go."""
+def ticking(number, timer):
+    """A handler that allocates, a millisecond after the last one ended, while large blocks come and go. A timer that
+    repeats by itself would interrupt a handler that takes longer, again and again, up to the limit of recursion.
+    """
     ticks = [0]
+
+    def start():
+        signal.setitimer(timer, 0.001)
 
     def handler(*_):
         ticks[0] += 1
         bytearray(HANDLED)
+        start()
     signal.signal(number, handler)
     start()
     rounds = 0
-    while rounds < 200 or ticks[0] < 50:
+    while rounds < ROUNDS or ticks[0] < 50:
         down(20, keep)
         rounds += 1
-    stop()
+    signal.signal(number, signal.SIG_IGN)
     print("ticked")
 
 
 def alarms():
-    ticking(signal.SIGALRM, lambda: signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001),
-            lambda: signal.setitimer(signal.ITIMER_REAL, 0))
+    ticking(signal.SIGALRM, signal.ITIMER_REAL)
 
 
 def profiled():
-    ticking(signal.SIGPROF, lambda: signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001),
-            lambda: signal.setitimer(signal.ITIMER_PROF, 0))
+    ticking(signal.SIGPROF, signal.ITIMER_PROF)
 
 
 def trapped():
@@ -171,7 +176,7 @@ def forks():
     for thread in threads:
         thread.start()
     statuses = set()
-    for _ in range(60):
+    for _ in range(FORKS):
         child = os.fork()
         if child == 0:
             keep()

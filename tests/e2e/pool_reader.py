@@ -2,6 +2,7 @@
 a traced program left in it, and decodes Python's line tables. Layouts: shim/trace/pool.h, trace_format.h.
 """
 import collections
+import functools
 import math
 import mmap
 import struct
@@ -19,7 +20,6 @@ ATTACH, MODULE, PYTHON, CODE, STACK, ALLOCATE, RELEASE, MAP, NOTE, TABLES = 1, 2
 
 Code = collections.namedtuple("Code", "file name qualname first_line line_table flags")
 Frame = collections.namedtuple("Frame", "code last_instruction native_index flags")
-Stack = collections.namedtuple("Stack", "native python flags")
 Python = collections.namedtuple("Python", "support version_hex eval_range runtime_range version")
 Event = collections.namedtuple("Event", "kind address size_bytes stack_id tid origin")
 Slot = collections.namedtuple("Slot", "small_allocations small_allocated_bytes small_releases large_allocations "
@@ -29,6 +29,23 @@ TouchState = collections.namedtuple("TouchState", "armed why")
 KernelFaults = collections.namedtuple("KernelFaults", "address size_bytes faults weight_calls stack_id tid")
 TOUCH, TOUCH_STATE, KERNEL_FAULTS = 25, 26, 32
 RELEASE_UNDONE, CLOCK, COMPACT_ALLOCATE, COMPACT_RELEASE = 8, 28, 29, 30
+
+
+class Stack:
+    """One record of a stack; parsed when it is asked for, as exact mode writes a hundred thousand."""
+
+    def __init__(self, record):
+        self.record = record
+        self.native_count, self.python_count, self.flags = struct.unpack_from("<3H", record, 20)
+
+    @functools.cached_property
+    def native(self):
+        return struct.unpack_from(f"<{self.native_count}Q", self.record, 32)
+
+    @functools.cached_property
+    def python(self):
+        return [Frame(*fields) for fields in
+                struct.iter_unpack("<Ii2H4x", self.record[32 + self.native_count * 8:][:self.python_count * 16])]
 
 
 class Process:
@@ -81,8 +98,13 @@ def slots(path):
     return found
 
 
-def leases_of(pool):
+def leases_of(path):
     """[(number, pid, bytes)], sorted; raises when records were dropped."""
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as pool:  # most of it is a hole
+        return leases_in(pool)
+
+
+def leases_in(pool):
     chunk_count, slot_count = struct.unpack_from("<2I", pool, 36)
     headers, chunks, _ = layout(chunk_count, slot_count)
     (dropped,) = struct.unpack_from("<Q", pool, 320)
@@ -97,21 +119,20 @@ def leases_of(pool):
     return sorted(leases)
 
 
-def records_in(data):
-    at = 0
+def records_in(data, unwanted=()):
+    at, head = 0, struct.Struct("<IH").unpack_from
     while at < len(data):
-        size, kind = struct.unpack_from("<IH", data, at)
+        size, kind = head(data, at)
         assert size >= 16 and size % 8 == 0 and at + size <= len(data), "a damaged record"
-        yield kind, data[at:at + size]
+        if kind not in unwanted:
+            yield kind, data[at:at + size]
         at += size
 
 
 def compact_events(path):
     """pid -> [(ticks, kind, address, usable size or 0, stack)] of exact mode's small blocks, by time."""
-    with open(path, "rb") as file:
-        pool = file.read()
     events = collections.defaultdict(list)
-    for _, pid, data in leases_of(pool):
+    for _, pid, data in leases_of(path):
         ticks = None
         for kind, record in records_in(data):
             if kind == CLOCK:
@@ -124,12 +145,10 @@ def compact_events(path):
     return {pid: sorted(found, key=lambda event: event[0]) for pid, found in events.items()}
 
 
-def raw_records(path):
-    """(pid, kind, bytes) of every record, lease by lease; raises when records were dropped."""
-    with open(path, "rb") as file:
-        pool = file.read()
-    for _, pid, data in leases_of(pool):
-        for kind, record in records_in(data):
+def raw_records(path, unwanted=()):
+    """(pid, kind, bytes) of every record but those of unwanted kinds, lease by lease; raises when records were dropped."""
+    for _, pid, data in leases_of(path):
+        for kind, record in records_in(data, unwanted):
             yield pid, kind, record
 
 
@@ -168,9 +187,8 @@ def read_pool(path):
     """pid -> Process, the records of each thread in order but for compact ones; raises when records were dropped."""
     processes = collections.defaultdict(Process)
     records = collections.defaultdict(list)
-    for pid, kind, data in raw_records(path):
-        if kind not in (COMPACT_ALLOCATE, COMPACT_RELEASE):
-            records[pid].append((struct.unpack_from("<Q", data, 8)[0], kind, data))
+    for pid, kind, data in raw_records(path, (COMPACT_ALLOCATE, COMPACT_RELEASE)):
+        records[pid].append((struct.unpack_from("<Q", data, 8)[0], kind, data))
     for pid, found in records.items():
         for _, kind, data in sorted(found, key=lambda record: record[0]):
             if kind == ATTACH and processes[pid].attached:
@@ -241,11 +259,9 @@ def take_record(process, kind, data):
         process.codes[code_id] = Code(text(pieces[0], file_kind), text(pieces[1], name_kind),
                                       text(pieces[2], qualname_kind), first_line, pieces[3], flags)
     elif kind == STACK:
-        stack_id, native_count, python_count, flags, _, _ = struct.unpack_from("<I4HI", data, 16)
-        native = struct.unpack_from(f"<{native_count}Q", data, 32)
-        python = [Frame(*struct.unpack_from("<Ii2H", data, 32 + native_count * 8 + i * 16)) for i in range(python_count)]
+        (stack_id,) = struct.unpack_from("<I", data, 16)
         assert stack_id not in process.stacks, f"stack {stack_id} is described twice"
-        process.stacks[stack_id] = Stack(native, python, flags)
+        process.stacks[stack_id] = Stack(data)
     elif kind == ALLOCATE and not is_sampled(data):
         process.events.append(Event(kind, *struct.unpack_from("<2Q8x2I", data, 16), 0))
     elif kind == MAP:

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 import frame_reader
+from conftest import unwrapped
 from expected.scenario import can_limit_memory
 
 MIB = 1 << 20
@@ -116,7 +117,7 @@ def test_what_the_collector_took_is_told(whyrss, recording):
     assert 0 < collector["cpu_s"] < 5
     assert collector["share"] == pytest.approx(collector["cpu_s"] / report["recording"]["duration_s"])
     assert collector["overhead_percent"] == 0.5
-    assert "(--overhead 0.5)" in whyrss.run("report", recording).stdout
+    assert "(--overhead 0.5" in unwrapped(whyrss.run("report", recording).stdout)
 
 
 def test_overhead_of_a_job_that_records_itself(whyrss, recording):

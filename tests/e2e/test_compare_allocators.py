@@ -9,7 +9,7 @@ import pytest
 from conftest import PATIENCE_S, ROOT, is_running, wait_until
 
 MIB = 1 << 20
-SCHEMA = json.loads((ROOT / "analyzer/report/compare.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "analyzer/report/compare/compare.schema.json").read_text())
 
 # 48 MiB of small blocks; all but the first and the last go again: glibc cannot shrink its heap, malloc_trim can.
 KEEPER = r"""

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from expected.report_reading import read_report
 from interpreters import CASES
 
 MAX_FRAMES = 256  # native ones; beyond them a part of the Python frames has no native frame that it could stand for
@@ -69,7 +70,7 @@ def test_deep_stacks_keep_their_order(whyrss, recording, tmp_path, python):
     command = [str(python), str(script), *map(str, DEPTHS)]
     result = whyrss.record(recording, ["sh", "-c", 'ulimit -s 65536; exec "$@"', "sh", *command])
     assert result.returncode == 0, result.stderr
-    report = json.loads(whyrss.run("report", recording, "--format", "json", "--top", "100").stdout)
+    report = read_report(whyrss.run("report", recording, "--format", "json", "--top", "100").stdout)
     sites = [python_frames(site) for process in report["processes"] for cause in process["causes"] for site in cause["sites"]]
     compared = 0
     for way, depth, stack in json.loads(result.stdout):

@@ -195,7 +195,7 @@ def test_who_made_small_blocks_of_the_heap(whyrss, tmp_path, mode):
         worker = told(found, step, said["pid"])
         truth = copied_truth(said)
         assert wanted <= truth <= 1.2 * wanted
-        assert_copied(worker, truth, 32 * PAGE)
+        assert_copied(worker, truth, 128 * PAGE)  # some 80 pages before and after it counts, exact mode
         made = bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, what), "allocated_at")
         assert made >= 0.9 * wanted, (step, made)
     (read,), (written,) = verdicts(found.report, "fork-cow-refcount"), verdicts(found.report, "fork-cow-write")
@@ -215,7 +215,7 @@ def test_which_containers_of_texts_are_copied(run):
         worker = told(found, container, said["pid"])
         truth = copied_truth(said)
         assert_copied(worker, truth, 32 * PAGE)
-        assert truth >= 0.95 * objects if container in ("list", "numpy object") else truth <= 0.25 * MIB, (container, truth)
+        assert truth >= 0.95 * objects if container in ("list", "numpy object") else truth <= 0.5 * MIB, (container, truth)
     (verdict,) = verdicts(found.report, "fork-cow-refcount")
     assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == {
         found.of(step=container)[0]["pid"] for container in ("list", "numpy object")}

@@ -8,8 +8,8 @@ import os
 import pytest
 
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
-from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of, main_of,
-                       process_of)
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, error_of, grown, has_module,
+                       line_of, main_of, process_of)
 from fork_scenarios_import import ROWS
 from fork_scenarios_work import BUFFER_BYTES, LIST_BUFFERS, LIST_ITEMS, WORKERS
 from interpreters import CASES, DEBIAN
@@ -19,10 +19,12 @@ METHODS = ["fork", "spawn", "forkserver", "preload"]
 SENT = METHODS[1:]  # those by which a worker gets its data pickled
 ITEM_BYTES = 160  # of a bytes object of 127 characters in pymalloc
 LIST_BYTES = LIST_ITEMS * ITEM_BYTES + LIST_BUFFERS * MIB
-TABLE_BYTES = ROWS * ITEM_BYTES
+TABLE_BYTES = ROWS * (ITEM_BYTES + 9)  # with the list, which has room for an eighth more
 LITTLE = 1 * MIB  # what a process copies and allocates by the way, in one phase
+PAGES_GIVEN_BACK = 512 * 1024  # copied, and not there any more at the end
 EXACT = 0.01      # of what is counted in pages
 ARENAS = 0.05     # of what stands under the line that made an arena of up to 1 MiB grow
+MOST_ERRORS = 4   # standard errors of what stands under a line
 
 
 def each(methods):
@@ -112,7 +114,7 @@ def test_reading_a_list_after_fork_copies_its_objects(plain, python):
         assert LIST_ITEMS * ITEM_BYTES * 0.95 <= truth <= LIST_BYTES
         copied.append(worker["cow"]["copied"])
         assert_copied(worker, truth)
-        assert_close(grown(worker, "fork_cow"), worker["cow"]["copied"], EXACT)
+        assert_close(grown(worker, "fork_cow"), worker["cow"]["copied"], EXACT, PAGES_GIVEN_BACK)
         assert_close(-grown(worker, "fork_shared"), worker["cow"]["copied"], 2 * EXACT)
         # RSS does not show it.
         assert abs(worker["rss"]["last"] - worker["rss"]["first"]) <= LITTLE
@@ -138,8 +140,9 @@ def test_a_list_that_is_sent_is_built_anew(plain, python, method):
         assert_nothing_copied(worker)
         live = cause(whole, "heap_live")
         assert LIST_BYTES <= live["rss"]["peak"]
-        unpickled = sum(site["resident"] for site in live["sites"] if is_unpickled(site))
-        assert_close(unpickled, LIST_BYTES, ARENAS)
+        unpickled = [site for site in live["sites"] if is_unpickled(site)]
+        # With the list, which has room for an eighth more.
+        assert_close(sum(site["resident"] for site in unpickled), LIST_BYTES + 9 * LIST_ITEMS, 2 * ARENAS)
     assert verdicts(run.report, "fork-cow-refcount") == []
 
 
@@ -165,15 +168,17 @@ def test_shared_memory_is_shared(plain, python, method):
 def test_an_import_is_shared_where_it_was_preloaded(plain, python, method):
     run = plain(python, method)
     for _, worker, whole in readers(run, "import"):
-        built = bytes_by_line(cause(whole, "heap_live")["sites"], "resident", line_of(IMPORT, "builds import"))
-        inherited = bytes_by_line(cause(whole, "fork_shared")["sites"], "resident", line_of(IMPORT, "builds import"))
+        live, builds = cause(whole, "heap_live")["sites"], line_of(IMPORT, "builds import")
+        built = bytes_by_line(live, "resident", builds)
+        error = error_of(site for site in live if builds in lines_of(site["stack"]))
+        inherited = bytes_by_line(cause(whole, "fork_shared")["sites"], "resident", builds)
         if method == "preload":
             assert grown(worker, "heap_live") <= LITTLE
             assert built <= LITTLE  # beside what the import left of the last arena
             assert_close(inherited, TABLE_BYTES, ARENAS, LITTLE)
         else:
             assert_close(grown(worker, "heap_live"), TABLE_BYTES, ARENAS, LITTLE)
-            assert_close(built, TABLE_BYTES, ARENAS, LITTLE)
+            assert_close(built, TABLE_BYTES, 2 * ARENAS, MOST_ERRORS * error)
             assert inherited == 0
 
 

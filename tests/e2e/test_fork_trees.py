@@ -69,7 +69,8 @@ def test_without_tracking_it_is_likely_only(whyrss, recording, tmp_path):
     assert copies["grandchild"]["estimate"]
     verdict, = [verdict for verdict in report["verdicts"] if verdict["id"] == "fork-cow-write"]
     assert verdict["evidence"]["estimate"] is True
-    assert "Who copied is likely, not certain" in verdict["why"]
+    assert "shared since fork (likely" in verdict["headline"]
+    assert "Which process copied is likely, not certain" in verdict["why"]
 
 
 def test_a_child_that_outlives_its_parent(whyrss, recording, tmp_path):

@@ -146,7 +146,7 @@ def test_with_the_collector_beside(whyrss, recording, start, shared_group):
     assert report["recording"]["exit"] == {"code": None, "signal": "SIGKILL", "oom_killed": False}
     (verdict,) = verdicts(report, "killed")
     assert verdict["pid"] == target
-    assert verdict["headline"].startswith("killed by SIGKILL, which somebody sent")
+    assert verdict["headline"].startswith("killed by SIGKILL, which a process sent")
     assert verdict["evidence"]["end_seen"]
     check_who_held_what(verdict)
     assert not verdicts(report, "oom-killed")

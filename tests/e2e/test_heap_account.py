@@ -13,7 +13,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT
-from expected.report_reading import assert_conserved, cause
+from expected.report_reading import assert_conserved, cause, read_report
 from test_conservation import ALLOCATORS, library
 
 PROGRAMS = pathlib.Path(os.environ.get("WHYRSS_BUILD", ROOT / "build/release")) / "tests/programs"
@@ -56,7 +56,7 @@ def process_at(whyrss, recording, stage):
     """The process at the last walk of a stage."""
     result = whyrss.run("report", recording, "--format", "json", "--top", 1_000_000, "--to", stage)
     assert result.returncode == 0, result.stderr
-    report = json.loads(result.stdout)
+    report = read_report(result.stdout)
     assert_conserved(report)
     return report["processes"][0]
 

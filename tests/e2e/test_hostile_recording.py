@@ -19,7 +19,7 @@ from conftest import PATIENCE_S, is_running, wait_until
 
 NOBODY = 65534
 SHARED_MEMORY = pathlib.Path("/dev/shm")
-VERBS = (["report"], ["report", "--format", "json"], ["prove"])
+VERBS = (["report"], ["report", "--format", "json"], ["prove"], ["export", "--format", "csv"])
 WAITS = "import time; kept = [bytes(50_000) for _ in range(200)]; time.sleep(600)"
 
 
@@ -262,20 +262,19 @@ def test_a_recording_that_others_may_write(whyrss, attack):
 
 
 @needs_root
-def test_nobody_reads_the_recording_of_root(whyrss, attack, tmp_path):
+def test_nobody_reads_the_recording_of_root(whyrss, attack, open_folder):
     """The other way round, as that user; the recording is made readable for it."""
     attack.put_pool(attack.shared)
-    for path in [attack.recording, *attack.recording.rglob("*")]:
+    recording = open_folder / "recording.whyrss"
+    shutil.copytree(attack.recording, recording)
+    for path in [recording, *recording.rglob("*")]:
         path.chmod(0o755)
-    for path in [tmp_path, *tmp_path.parents]:
-        if str(path).startswith("/tmp/") and path.stat().st_uid == 0:
-            path.chmod(path.stat().st_mode | 0o055)
-    before = tree_of(attack.recording)
-    result = whyrss.run("report", attack.recording, user=NOBODY, group=NOBODY, extra_groups=[],
-                        env={**os.environ, "HOME": str(tmp_path / "nothing")})
+    before = tree_of(recording)
+    result = whyrss.run("report", recording, user=NOBODY, group=NOBODY, extra_groups=[],
+                        env={**os.environ, "HOME": str(open_folder / "nothing")})
     assert result.returncode == 0, result.stderr
     assert "was not read" in result.stdout and "user with the id 0" in result.stdout
-    assert tree_of(attack.recording) == before
+    assert tree_of(recording) == before
     assert_untouched(attack.shared, attack.pool.read_bytes())
 
 

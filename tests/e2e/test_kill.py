@@ -16,7 +16,7 @@ import time
 import pytest
 
 import frame_reader
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, wait_until, unwrapped
 from expected.report_reading import cause
 
 TARGET = r"""
@@ -196,7 +196,7 @@ def test_last_look_that_came_too_late_is_said(whyrss, job):
     assert job.record.wait(PATIENCE_S) == 0
     lost = whyrss.finished_report(job.recording)["recording"]["lost"]
     assert lost["snapshots"] == 1
-    text = whyrss.run("report", job.recording).stdout
+    text = unwrapped(whyrss.run("report", job.recording).stdout)
     assert "1 snapshot lost" in text and "came too late" in text
 
 

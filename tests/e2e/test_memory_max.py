@@ -226,7 +226,7 @@ def test_file_cache_is_taken_back(whyrss, recording, start, disk_folder):
     assert group["oom_kills"] == 0
     (verdict,) = verdicts(report, "limit-reclaimed")
     assert verdict["severity"] == "ok"
-    assert "nobody was killed" in verdict["headline"]
+    assert "no process was killed" in verdict["headline"]
     # What came back or was seen to go. Of 160 MiB at most 64 were there when it was read again: the others came back then.
     # Nothing comes or goes more than once while it is read once.
     assert (160 - 64) * MIB <= group["reclaimed_at_least"] <= 2 * 160 * MIB

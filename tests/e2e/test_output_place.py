@@ -6,7 +6,6 @@ import shutil
 import signal
 import stat
 import subprocess
-import tempfile
 
 import pytest
 
@@ -19,12 +18,9 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be some
 
 
 @pytest.fixture
-def shared():
+def shared(open_folder):
     """A directory as /tmp: root's, sticky, for everybody."""
-    place = pathlib.Path(tempfile.mkdtemp(dir="/tmp"))
-    place.chmod(0o1777)
-    yield place
-    shutil.rmtree(place)
+    return open_folder
 
 
 def assert_refused(whyrss, output, *words, **options):

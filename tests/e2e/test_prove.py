@@ -1,6 +1,7 @@
 """`whyrss prove`: the file pages of a living process go, everything else of it stays, and it runs on."""
 import os
 import pathlib
+import pty
 import re
 import resource
 import shutil
@@ -10,7 +11,7 @@ import tempfile
 
 import pytest
 
-from conftest import is_running, wait_until
+from conftest import PATIENCE_S, is_running, unwrapped, wait_until
 
 MIB = 1 << 20
 FILE_MIB = 64
@@ -114,9 +115,9 @@ def test_clean_pages_go_copies_stay(whyrss, victim):
     assert before["Rss"] == FILE_MIB * MIB
     assert after["Rss"] == after["Anonymous"], result.stdout
     assert one.smaps()["Swap"] == 0
-    assert "data.bin 60 MiB" in result.stdout
+    assert "data.bin 60 MiB" in unwrapped(result.stdout)
     assert re.search(r"it goes on \((sleeping|running)\)", result.stdout)
-    assert "no leak" in result.stdout
+    assert "no leak" in unwrapped(result.stdout)
     one.end()
 
 
@@ -161,7 +162,7 @@ def test_tree_goes_down_to_descendants(whyrss, tmp_path):
         result = may_reclaim(whyrss, parent.pid)
         assert "data.bin" not in result.stdout
         result = whyrss.run("prove", "--tree", parent.pid)
-        assert f"data.bin {FILE_MIB} MiB" in result.stdout, result.stderr
+        assert f"data.bin {FILE_MIB} MiB" in unwrapped(result.stdout), result.stderr
     finally:
         (folder / "end").touch()
         assert parent.wait(60) == 0
@@ -187,7 +188,7 @@ int main(int argc, char **argv) {
     if process.stdout.readline() != "ready\n":
         pytest.skip("16 MiB may not be locked here")
     result = may_reclaim(whyrss, process.pid)
-    assert "stays: 16 MiB that is locked in memory (mlock)" in result.stdout, result.stdout
+    assert "stays: 16 MiB that is locked in memory (mlock)" in unwrapped(result.stdout), result.stdout
     assert result.returncode == 1
     process.communicate("x")
     assert process.returncode == 0
@@ -216,7 +217,7 @@ def test_process_of_another_user(whyrss, victim, nobodys_folder):
     shutil.copy(whyrss.program, program)
     result = subprocess.run([*NOBODY, program, "prove", str(one.pid)], capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert f"another user's process may be looked at by root: run `sudo whyrss prove {one.pid}`" in result.stderr
+    assert f"another user's process can be read by root only: run `sudo whyrss prove {one.pid}`" in result.stderr
     one.end()
 
 
@@ -236,7 +237,7 @@ def test_process_without_file_cache_to_speak_of(whyrss, compile_c):
         wait_until(lambda: pathlib.Path(f"/proc/{process.pid}/exe").resolve() == program, "it runs")
         result = whyrss.run("prove", process.pid)
         assert result.returncode == 0, result.stderr
-        assert "nothing to prove" in result.stdout
+        assert "nothing to prove" in unwrapped(result.stdout)
         assert is_running(process.pid)
     finally:
         process.kill()
@@ -307,21 +308,50 @@ def proved_again(whyrss, *arguments, **options):
         shutil.rmtree(left, ignore_errors=True)
     if probe.returncode == 125:
         pytest.skip(probe.stderr.strip())
-    return whyrss.run("prove", *arguments, **options)
+    return whyrss.run("prove", "--yes", *arguments, **options)
 
 
 def test_recording_runs_again_under_a_limit(whyrss, recorded):
     result = proved_again(whyrss, recorded("plain"))
     assert result.returncode == 0, result.stderr + result.stdout
     assert re.search(r"recorded +1\d\d MiB +1\d\d MiB\n  with \d\d MiB +\d\d MiB +\d\d MiB\n", result.stdout), result.stdout
-    assert "nobody was killed" in result.stdout
+    assert "no process was killed" in unwrapped(result.stdout)
     assert re.search(r"ended with exit status 0 after .*, as recorded with exit status 0", result.stdout)
+
+
+def asked(whyrss, recording, answer):
+    """whyrss prove on a terminal on which somebody types: (exit status, what it printed)."""
+    ours, terminal = pty.openpty()
+    with subprocess.Popen([whyrss.program, "prove", "--show-output", recording], stdin=terminal, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True) as process:
+        os.close(terminal)
+        os.write(ours, answer)
+        said, _ = process.communicate(timeout=PATIENCE_S)
+    os.close(ours)
+    return process.returncode, said
+
+
+def test_nothing_runs_again_unasked(whyrss, recorded, tmp_path):
+    recording = recorded("again")
+    ran = set(tmp_path.iterdir())
+    result = whyrss.run("prove", recording, stdin=subprocess.DEVNULL)
+    assert result.returncode == 2
+    assert "give --yes" in result.stderr and len(result.stderr.splitlines()) == 1
+    assert re.search(r"run once more, under a memory limit of \d+ MiB: /usr/bin/python3 -c '", result.stderr), result.stderr
+    status, said = asked(whyrss, recording, b"n\n")
+    assert status == 0 and "[y/N]" in said and "not run" in said, said
+    status, said = asked(whyrss, recording, b"\n")
+    assert status == 0 and "not run" in said, said
+    assert set(tmp_path.iterdir()) == ran
+    proved_again(whyrss, recording)  # skips where it cannot be done
+    status, said = asked(whyrss, recording, b"y\n")
+    assert status == 1 and "ended with exit status 3" in said, said
 
 
 def test_run_that_ends_otherwise_proves_nothing(whyrss, recorded):
     result = proved_again(whyrss, recorded("again"))
     assert result.returncode == 1
-    assert "ended with exit status 3" in result.stdout
+    assert "ended with exit status 3" in unwrapped(result.stdout)
     assert "it ended otherwise than recorded" in result.stderr
 
 
@@ -354,7 +384,7 @@ def test_limit_that_is_never_reached_proves_nothing(whyrss, recorded):
 def test_recording_without_file_cache(whyrss, recorded):
     result = whyrss.run("prove", recorded("plain", mib=4))
     assert result.returncode == 0, result.stderr
-    assert "nothing to prove" in result.stdout
+    assert "nothing to prove" in unwrapped(result.stdout)
 
 
 def test_recording_of_a_living_process(whyrss, recording, tmp_path):
@@ -370,7 +400,7 @@ def test_recording_of_a_living_process(whyrss, recording, tmp_path):
         main = report["processes"][0]["pid"]
         may_reclaim(whyrss, main)
         result = whyrss.run("prove", recording)
-        assert f"(pid {main})" in result.stdout, result.stderr
+        assert f"(pid {main})" in unwrapped(result.stdout), result.stderr
     finally:
         (tmp_path / "end").touch()
         assert job.wait(60) == 0
@@ -404,7 +434,7 @@ def test_interrupt_leaves_nothing_behind(whyrss, recorded, tmp_path):
     place.mkdir()
     (tmp_path / "data.bin").unlink()
     os.mkfifo(tmp_path / "data.bin")  # the program hangs when it opens it
-    process = subprocess.Popen([whyrss.program, "prove", recording], env={**os.environ, "TMPDIR": str(place)},
+    process = subprocess.Popen([whyrss.program, "prove", "--yes", recording], env={**os.environ, "TMPDIR": str(place)},
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: list(place.glob("*/again/manifest.json")), "it runs again")
     process.send_signal(signal.SIGINT)

@@ -73,7 +73,7 @@ def test_by_overflow_of_the_stack(whyrss, tmp_path, python):
     assert {tuple(names[:2]) for names in stacks} == {("keep", "__repr__")}
 
 
-KEPT_BYTES = 64 << 20
+KEPT_BYTES = 32 << 20
 FREED_AT_EXIT = f"""
 import atexit, os, sys
 kept = [b"x" * 480 + b"%08d" % number for number in range({KEPT_BYTES} // 520)]
@@ -105,4 +105,4 @@ def test_before_exit_functions_free(whyrss, tmp_path, python, how, status):
     assert process["teardown_s"] <= process["ended_s"]
     result = whyrss.run("report", recording, "--format", "json", "--from", "teardown")
     after = json.loads(result.stdout)["processes"][-1]
-    assert live_heap(after) < 0.1 * KEPT_BYTES
+    assert live_heap(after) < 0.2 * KEPT_BYTES  # with the interpreter's own

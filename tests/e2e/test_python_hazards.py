@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from conftest import ROOT
-from hazard_zoo import HANDLED, KEPT, TRACED
+from hazard_zoo import FORKS, HANDLED, KEPT, ROUNDS, TRACED
 from hazards import ZOO, compare
 from interpreters import CASES, FOUND, version_of
 
@@ -96,13 +96,13 @@ def check_handlers(whyrss, tmp_path, python, what):
     assert len(handled) >= 50 and {names[0] for names in handled} == {"handler"}
     assert {names[-1] for names in handled} == {"<module>"}
     kept = outcome.stacks(KEPT)
-    assert len(kept) >= 200 * 22 and len(kept) % 22 == 0
+    assert len(kept) >= ROUNDS * 22 and len(kept) % 22 == 0
     assert {tuple(names[:2]) for names in kept} == {("keep", "down")}
 
 
 @EVERY_VERSION
 def test_handlers_that_allocate(whyrss, tmp_path, python):
-    """SIGALRM every millisecond. Python runs its handler between two bytecodes; the kernel interrupts anywhere."""
+    """SIGALRM after each millisecond. Python runs its handler between two bytecodes; the kernel interrupts anywhere."""
     check_handlers(whyrss, tmp_path, python, "alarms")
 
 
@@ -124,9 +124,9 @@ def test_forks_beside_allocating_threads(whyrss, tmp_path, python):
     outcome = compare(whyrss, tmp_path, [python, "-W", "ignore", ZOO, "forks"])
     assert outcome.bare.stdout == "forked {1536}\n"
     stacks = outcome.stacks(KEPT)
-    assert stacks.count(["keep", "forks", "<module>"]) == 60
+    assert stacks.count(["keep", "forks", "<module>"]) == FORKS
     assert {tuple(names[:2]) for names in stacks} == {("keep", "forks"), ("keep", "down")}
-    assert len(outcome.report["processes"]) == 61
+    assert len(outcome.report["processes"]) == 1 + FORKS
 
 
 @EVERY_VERSION

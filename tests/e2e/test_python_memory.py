@@ -273,6 +273,26 @@ def test_objects_of_malloc_are_logged_once(whyrss, tmp_path, allocator):
     assert (live, pools) == ({}, 0)
 
 
+def labels_of_stats(command, **environment):
+    """What sys._debugmallocstats() prints besides figures, and besides lines that depend on them."""
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+                            env={**os.environ, **environment})
+    return [label for label in re.findall(r"^# [a-zA-Z ]+|^Total|^Small block threshold", result.stderr, re.MULTILINE)]
+
+
+@pytest.mark.parametrize("options", ["python_objects=on", "mode=exact"])
+@pytest.mark.parametrize("python", CASES)
+def test_own_statistics_of_the_interpreter(whyrss, recording, python, options):
+    """CPython prints them while no allocator but its own is set."""
+    command = [python, "-c", "import sys; sys._debugmallocstats(); kept = [str(i) for i in range(9999)]; sys._debugmallocstats()"]
+    bare = labels_of_stats(command)
+    assert len(bare) > 8
+    traced = {"LD_PRELOAD": str(whyrss.shim), "WHYRSS_OUTPUT": str(recording), "WHYRSS_OPTS": options}
+    assert labels_of_stats(command, **traced) == bare
+    silent = labels_of_stats(command, PYTHONTRACEMALLOC="1")
+    assert labels_of_stats(command, PYTHONTRACEMALLOC="1", **traced) == silent != bare
+
+
 # 100000 objects of 233 bytes (blocks of 240) from one line, half of them freed; as many that came and went.
 ONE_LINE = """
 import os, whyrss

@@ -10,10 +10,10 @@ import pytest
 import pool_reader
 from conftest import PATIENCE_S
 from interpreters import CASES, MINORS, version_of
-from zoo_runs import MAX_PYTHON_FRAMES, run_zoo, shown_frames
+from zoo_runs import KEEPS_PAGES, MAX_PYTHON_FRAMES, run_zoo, shown_frames
 
 PYMALLOC = 1
-TABLES = pathlib.Path(__file__).resolve().parents[2] / "shim/python_tables.h"
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "shim/stacks/python_tables.h"
 
 
 def events_by_size(process):
@@ -54,8 +54,18 @@ def compare(pool, expected):
 
 
 @pytest.mark.parametrize("python", CASES)
+def test_stacks_of_exact_mode_equal_traceback(whyrss, tmp_path, python):
+    """With an event for each object most stacks are recalled: the native part by its words, Python frames where they are
+    as at the event before."""
+    pool, expected = run_zoo(whyrss.shim, python, tmp_path, chunk_count=16384, WHYRSS_OPTS="mode=exact", **KEEPS_PAGES)
+    assert len(expected) > 500
+    _, wrong, _, _ = compare(pool, expected)
+    assert not wrong, f"{len(wrong)} of {len(expected)} differ, first: {wrong[0]}"
+
+
+@pytest.mark.parametrize("python", CASES)
 def test_stacks_equal_traceback(whyrss, tmp_path, python):
-    pool, expected = run_zoo(whyrss.shim, python, tmp_path)
+    pool, expected = run_zoo(whyrss.shim, python, tmp_path, **KEEPS_PAGES)
     assert len(expected) > 500
     (main,) = [pool[pid] for pid in {pid for pid, _ in expected} if pool[pid].inherited == (0, 0)]  # the others forked
     version = subprocess.run([python, "-c", "import platform, sys; print(platform.python_version(), sys.hexversion)"],
@@ -77,7 +87,7 @@ def test_stacks_equal_traceback(whyrss, tmp_path, python):
 @pytest.mark.parametrize("python", CASES)
 def test_stacks_under_python_malloc(whyrss, tmp_path, python):
     """Without pymalloc every object goes through malloc: frames are walked inside the smallest steps."""
-    pool, expected = run_zoo(whyrss.shim, python, tmp_path, PYTHONMALLOC="malloc")
+    pool, expected = run_zoo(whyrss.shim, python, tmp_path, PYTHONMALLOC="malloc", **KEEPS_PAGES)
     _, wrong, _, _ = compare(pool, expected)
     assert not wrong, f"{len(wrong)} of {len(expected)} differ, first: {wrong[0]}"
 

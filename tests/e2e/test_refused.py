@@ -7,7 +7,6 @@ to ordinary users; a seccomp filter, as container engines have it, stands for th
 import os
 import shutil
 import subprocess
-import tempfile
 
 import pytest
 
@@ -72,12 +71,8 @@ class Place:
 
 
 @pytest.fixture
-def place(whyrss, compile_c):
-    # Not below pytest's folder, which is for its user alone.
-    with tempfile.TemporaryDirectory(prefix="whyrss-refused-") as name:
-        os.chmod(name, 0o1777)  # as /tmp
-        program = compile_c(PROGRAM, "-fno-inline", "-fno-optimize-sibling-calls")
-        yield Place(whyrss, program, program.parent.__class__(name))
+def place(whyrss, compile_c, open_folder):
+    return Place(whyrss, compile_c(PROGRAM, "-fno-inline", "-fno-optimize-sibling-calls"), open_folder)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from conftest import wait_until
-from expected.report_reading import assert_conserved
+from expected.report_reading import assert_conserved, read_report
 from fork_runs import has_module
 from interpreters import DEBIAN
 
@@ -56,7 +56,7 @@ def recorded(whyrss, recording, program, way, library, mode):
                library]
     assert whyrss.record(recording, command, "--mode", mode).returncode == 0
     wait_until(lambda: json.loads((recording / "manifest.json").read_text())["state"] == "complete", "it is complete")
-    report = json.loads(whyrss.run("report", recording, "--format", "json", "--top", 20).stdout)
+    report = read_report(whyrss.run("report", recording, "--format", "json", "--top", 20).stdout)
     assert_conserved(report)
     return [verdict for verdict in report["verdicts"] if verdict["id"] == "retained-view"]
 

@@ -27,16 +27,15 @@ USER = 54321
 
 
 @pytest.fixture
-def place(whyrss, tmp_path):
+def place(whyrss, open_folder):
     """A directory of a user without privileges, to whom limits apply, with a recording in it."""
-    place = tmp_path
+    open_folder.chmod(0o755)
+    place = open_folder / "home"
+    place.mkdir()
     assert whyrss.record(place / "base", ["/usr/bin/python3", "-c", "kept = [bytes(1000) for _ in range(1000)]"]).returncode == 0
     if os.geteuid() == 0:
         for path in [place, *place.rglob("*")]:
             os.chown(path, USER, USER)
-        for path in place.parents:
-            if str(path).startswith("/tmp/") and path.stat().st_uid == 0:
-                path.chmod(path.stat().st_mode | 0o011)
     return place
 
 

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from conftest import PATIENCE_S, wait_until
-from expected.report_reading import cause
+from expected.report_reading import cause, read_report
 
 BLOCK_BYTES = 48 << 20
 STORES_NAMES_S = 0.2  # of a recording of less than half of it the first report reads them
@@ -93,7 +93,7 @@ def kept_stack(report):
 def wait_until_seen(whyrss, recording):
     def seen():
         result = whyrss.run("report", recording, "--format", "json")
-        return result.returncode == 0 and block_sites(json.loads(result.stdout))
+        return result.returncode == 0 and block_sites(read_report(result.stdout))
     wait_until(seen, "the block is in a walk")
     names_file(recording).unlink(missing_ok=True)  # only what is stored at the end shall count
 

@@ -1,11 +1,10 @@
 """Which line made memory resident: two functions that touch one mapping, and two that read one file."""
-import json
 import pathlib
 import sys
 
 import pytest
 
-from expected.report_reading import assert_conserved, cause
+from expected.report_reading import assert_conserved, cause, read_report
 
 MIB = 1 << 20
 SOURCE = r"""
@@ -63,7 +62,7 @@ def recorded(whyrss, recording, compile_c, tmp_path):
     program = compile_c(SOURCE)
     data = tmp_path / "data.bin"
     whyrss.record(recording, [program, data], "--touch", "2")
-    report = json.loads(whyrss.run("report", recording, "--format", "json").stdout)
+    report = read_report(whyrss.run("report", recording, "--format", "json").stdout)
     if report["recording"]["capabilities"]["touch"] == "none":
         pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
     return report
@@ -96,7 +95,7 @@ def test_python_names_the_line_that_reads_a_mapped_file(whyrss, recording, tmp_p
     script, data = tmp_path / "reader.py", tmp_path / "data.bin"
     script.write_text(READER)
     whyrss.record(recording, [sys.executable, script, data], "--touch", "1")
-    report = json.loads(whyrss.run("report", recording, "--format", "json").stdout)
+    report = read_report(whyrss.run("report", recording, "--format", "json").stdout)
     if report["recording"]["capabilities"]["touch"] == "none":
         pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
     process = report["processes"][0]
@@ -177,7 +176,7 @@ def test_small_mappings_of_one_line_show_the_line_that_touches_them(whyrss, reco
     path = f"PYTHONPATH={whyrss.shim.parent / 'python'}:{pathlib.Path(__file__).parent}"
     result = whyrss.record(recording, ["env", path, sys.executable, "-B", script], "--touch", "5")
     assert result.returncode == 0, result.stderr
-    report = json.loads(whyrss.run("report", recording, "--format", "json", "--top", "1000").stdout)
+    report = read_report(whyrss.run("report", recording, "--format", "json", "--top", "1000").stdout)
     if report["recording"]["capabilities"]["touch"] == "none":
         pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
     made = [site for site in cause(report["processes"][0], "shared_memory" if named else "anonymous")["sites"]

@@ -70,3 +70,45 @@ def test_what_is_left_of_a_block_stays_live(whyrss, recording, tmp_path, mode):
              if any(frame["function"] == "make_block" for frame in site["stack"])]
     assert abs(sum(site["resident"] for site in sites) - (64 - 16 - 4) * MIB) <= 16 * 1024
     assert abs(last(process, "anonymous") - 16 * MIB) <= FEW
+
+
+HOLD = """
+import time
+data = bytearray(40 << 20)
+time.sleep(1.5)
+"""
+WITHOUT_US = {
+    "cleared": ("exec env -i /usr/bin/python3 {}", "env -i", "its environment has no LD_PRELOAD"),
+    "replaced": ("export LD_PRELOAD=libm.so.6; exec /usr/bin/python3 {}", "sh -c", "LD_PRELOAD of its environment lacks"),
+}
+
+
+@pytest.mark.parametrize("way", WITHOUT_US)
+def test_a_program_that_a_wrapper_starts_without_us(whyrss, recording, tmp_path, way):
+    """It is named, and said not to be traced, since when and why: not its wrapper."""
+    script = tmp_path / "hold.py"
+    script.write_text(HOLD)
+    shell, before, why = WITHOUT_US[way]
+    process = only_process(whyrss, recording, ["sh", "-c", shell.format(script)])
+    assert process["command"][-1] == str(script) and "python3" in process["exe"]
+    assert process["traced"] == "kernel"
+    note, = [note for note in process["notes"] if note.startswith("not traced since ")]
+    assert f'when it was still "{before}' in note and why in note
+    text = whyrss.run("report", recording).stdout
+    assert text.startswith("python3 ") and "of a program that was not traced" in text
+    assert "the recording is complete" not in text and "that no recorded call explains" not in text
+
+
+def test_a_program_without_a_loader(whyrss, recording):
+    """Too short to be seen, as a rule: the call that started it names it."""
+    process = only_process(whyrss, recording, ["sh", "-c", "exec /sbin/ldconfig -p"])
+    assert process["command"][0] == "/sbin/ldconfig" and process["traced"] == "kernel"
+    assert [note for note in process["notes"] if note.startswith("not traced since ") and "ldconfig -p" in note]
+
+
+def test_a_program_that_replaces_itself_with_us_is_traced(whyrss, recording, tmp_path):
+    script = tmp_path / "hold.py"
+    script.write_text(HOLD)
+    process = only_process(whyrss, recording, ["sh", "-c", f"exec env A=1 /usr/bin/python3 {script}"])
+    assert process["traced"] == "full"
+    assert not [note for note in process["notes"] if "not traced" in note]

@@ -5,7 +5,6 @@ import pathlib
 import re
 import signal
 import subprocess
-import tempfile
 
 import pytest
 
@@ -55,15 +54,6 @@ def pages_with(walk, bit):
 
 
 AS_NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-
-
-@pytest.fixture
-def open_folder():
-    """A folder that everybody may use; those of pytest are closed to other users."""
-    with tempfile.TemporaryDirectory(prefix="whyrss-test-") as name:
-        folder = pathlib.Path(name)
-        folder.chmod(0o1777)  # as /tmp
-        yield folder
 
 
 def as_nobody(whyrss):

@@ -8,13 +8,16 @@ import pool_reader
 from conftest import PATIENCE_S
 
 MAX_PYTHON_FRAMES = 512
+# Blocks come and go: from a heap that keeps their pages they cost no page faults.
+KEEPS_PAGES = {"MALLOC_MMAP_THRESHOLD_": str(64 << 20), "MALLOC_TRIM_THRESHOLD_": str(256 << 20)}
 ZOO = pathlib.Path(__file__).with_name("python_zoo.py")
 
 
-def run_zoo(shim, python, tmp_path, **more):
+def run_zoo(shim, python, tmp_path, chunk_count=None, **more):
     """Runs the zoo traced; returns (pool, {(pid, size): frames of traceback})."""
     pool, log = tmp_path / "pool", tmp_path / "expected"
-    environment = {**os.environ, "LD_PRELOAD": str(shim), **pool_reader.make_pool(pool), **more}
+    room = {} if chunk_count is None else {"chunk_count": chunk_count}
+    environment = {**os.environ, "LD_PRELOAD": str(shim), **pool_reader.make_pool(pool, **room), **more}
     result = subprocess.run([python, ZOO, log], env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
                             check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

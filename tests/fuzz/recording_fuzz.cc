@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "ingest/build.h"
+#include "load/build.h"
 #include "recording/frame_order.h"
 
 namespace {

@@ -52,7 +52,7 @@ static int is_marked(const char* page) {
 static char wait_for_marks(const char* pages, int wait_ms) {
   const char* last = pages + (kPages - 1) * kPage;
   for (int waited = 0; waited < wait_ms && !is_marked(last); waited += 10) sleep_ms(10);
-  sleep_ms(50);  // the look that follows the marking
+  sleep_ms(50);  // the walk that follows the marking
   return is_marked(pages) && is_marked(last) ? '1' : '0';
 }
 

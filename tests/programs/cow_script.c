@@ -7,7 +7,7 @@
 //   1u100-200   process 1 unmaps pages 100 to 199
 //   1c0-1024    process 1 has the kernel merge pages 0 to 1023 into 2 MiB pages of its own, as khugepaged does
 //   1x          process 1 ends
-//   0m          all wait, WAIT_MS at most, until the last page is marked (pagemap bit 57) in every process looked at
+//   0m          all wait, WAIT_MS at most, until the last page is marked (pagemap bit 57) in every process walked
 //   0p300       all wait for 300 ms
 // After each step every process takes a snapshot, in the order of their numbers, one alone at a time. Process 0 fills
 // the pages before the first step; the last page is never written again. `huge` asks for 2 MiB pages, of which PAGES is
@@ -52,7 +52,7 @@ static double now_s(void) {
 }
 
 // A snapshot that took less than it may take, 0.5 s at least, was served; later the first was.
-static void look(void) {
+static void walk(void) {
   double begun = 0;
   for (int turn = 0; turn < 4 && now_s() - begun >= 0.49; ++turn) {
     begun = now_s();
@@ -187,7 +187,7 @@ int main(int argc, char** argv) {
     int live[kMostProcesses];
     for (int turn = 0; turn < kMostProcesses; ++turn) live[turn] = atomic_load(&g_shared->live[turn]);
     for (int turn = 0; turn < kMostProcesses; ++turn) {
-      if (turn == g_self) look();
+      if (turn == g_self) walk();
       if (live[turn] != 0) meet();
     }
   }

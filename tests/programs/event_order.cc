@@ -5,8 +5,8 @@
 #include <limits>
 #include <unordered_map>
 
-#include "ingest/block_merge.h"
-#include "ingest/process_input.h"
+#include "decode/block_merge.h"
+#include "decode/process_input.h"
 
 namespace {
 

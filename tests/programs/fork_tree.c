@@ -1,6 +1,7 @@
 // fork_tree JOB MIB WAIT_MS: a process fills so many MiB, "objects", and forks a tree that writes to them. Prints
 // "NAME PID" of those that a test asks about; what each of them copies is known (tests/e2e/test_fork_trees.py). A job's
-// writers begin WAIT_MS after they were forked.
+// writers begin WAIT_MS after they were forked; where it matters who is first, the second one waits for that, and the
+// root ends last, however slow the machine is.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ enum { kPage = 4096, kStorm = 100 };
 static char* g_objects;
 static size_t g_size_bytes;
 static long g_wait_ms;
+static volatile int* g_root_has_written;  // shared
 
 static void sleep_ms(long ms) {
   const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
@@ -25,6 +27,16 @@ static void sleep_ms(long ms) {
 // Quarters `from` to `to` of the objects.
 static void write_quarters(size_t from, size_t to) {
   for (size_t at = from * g_size_bytes / 4; at < to * g_size_bytes / 4; at += kPage) ++g_objects[at];
+}
+
+static void write_as_root(size_t to) {
+  sleep_ms(g_wait_ms);
+  write_quarters(0, to);
+  *g_root_has_written = 1;
+}
+
+static void wait_for_root(void) {
+  while (!*g_root_has_written) sleep_ms(5);
 }
 
 static void say(const char* name) {
@@ -56,6 +68,12 @@ static void write_all_late(void) {
   write_all();
 }
 
+static void write_all_after_root(void) {
+  wait_for_root();
+  sleep_ms(400);
+  write_all();
+}
+
 static void write_all_and_be_killed(void) {
   sleep_ms(g_wait_ms);
   write_quarters(0, 4);
@@ -76,7 +94,8 @@ static void write_next_half(void) {
 }
 
 static void write_last_half_late(void) {
-  sleep_ms(g_wait_ms + 1200);
+  wait_for_root();
+  sleep_ms(600);
   write_quarters(2, 4);
   sleep_ms(500);
 }
@@ -86,12 +105,16 @@ static void run_another_program(void) {
   execl("/bin/sleep", "sleep", "0.5", (char*)NULL);
 }
 
-static void sleep_long(void) { sleep_ms(g_wait_ms + 700); }
+static void outlast_root(void) {
+  wait_for_root();
+  sleep_ms(600);
+}
 static void end_at_once(void) { sleep_ms(2); }
 static void end_soon(void) { sleep_ms(60); }
 
 static void leave_a_writer(void) { begin("grandchild", write_all); }
 static void leave_a_late_writer(void) { begin("grandchild", write_all_late); }
+static void leave_a_writer_after_root(void) { begin("grandchild", write_all_after_root); }
 static void leave_one_that_is_killed(void) { begin("grandchild", write_all_and_be_killed); }
 static void leave_a_writer_and_be_killed(void) {
   begin("grandchild", write_all);
@@ -117,6 +140,9 @@ int main(int argc, char** argv) {
   g_size_bytes = (size_t)atol(argv[2]) << 20;
   g_wait_ms = atol(argv[3]);
   g_objects = mmap(NULL, g_size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  g_root_has_written = mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  int alive[2];  // open in each of its descendants
+  if (pipe(alive) != 0) return 2;
   write_quarters(0, 4);
   say("root");
   sleep_ms(200);
@@ -125,14 +151,12 @@ int main(int argc, char** argv) {
   if (strcmp(job, "deep") == 0) fork_middle(leave_one_four_deeper);
   if (strcmp(job, "killed") == 0) fork_middle(leave_one_that_is_killed);
   if (strcmp(job, "both") == 0) {
-    fork_middle(leave_a_late_writer);
-    sleep_ms(g_wait_ms);
-    write_quarters(0, 2);
+    fork_middle(leave_a_writer_after_root);
+    write_as_root(2);
   }
   if (strcmp(job, "root") == 0) {
-    begin("child", sleep_long);
-    sleep_ms(g_wait_ms);
-    write_quarters(0, 2);
+    begin("child", outlast_root);
+    write_as_root(2);
   }
   if (strcmp(job, "ages") == 0) {
     begin("old", write_first_quarter);
@@ -156,13 +180,14 @@ int main(int argc, char** argv) {
   }
   if (strcmp(job, "storm-root") == 0) {
     begin("writer", write_last_half_late);
-    sleep_ms(g_wait_ms);
     for (int i = 0; i < kStorm; ++i) {
       waitpid(begin(NULL, end_at_once), NULL, 0);
-      if (i == kStorm / 2) write_quarters(0, 1);
+      if (i == kStorm / 2) write_as_root(1);
     }
   }
   wait_for_all();
-  sleep_ms(g_wait_ms + 1200);  // those of whom it knows nothing
+  close(alive[1]);
+  char nothing;
+  while (read(alive[0], &nothing, 1) < 0) continue;  // those of whom it knows nothing: until the last one has ended
   return 0;
 }

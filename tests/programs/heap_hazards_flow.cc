@@ -198,7 +198,7 @@ void forks() {
       },
       nullptr);
   long well = 0;
-  for (int round = 0; round < 60; ++round) {
+  for (int round = 0; round < 16; ++round) {
     const pid_t child = fork();
     if (child == 0) {
       churn(200);

@@ -53,10 +53,10 @@ int main(int argc, char** argv) {
   // In turns of a hundredth each, so that the lines' blocks lie between each other's.
   for (std::size_t turn = 1; turn <= 100; ++turn) {
     for (std::size_t index = 0; index < kMakers.size(); ++index) {
-      const Maker& maker = kMakers[index];
-      while (lines[index].bytes < wanted / 100 * maker.percent / 100 * turn) {
-        void* kept = maker.make(stage::random_size(random, maker.from_bytes, maker.to_bytes));
-        void* dropped = maker.make(stage::random_size(random, maker.from_bytes, maker.to_bytes));
+      const Maker& site = kMakers[index];
+      while (lines[index].bytes < wanted / 100 * site.percent / 100 * turn) {
+        void* kept = site.make(stage::random_size(random, site.from_bytes, site.to_bytes));
+        void* dropped = site.make(stage::random_size(random, site.from_bytes, site.to_bytes));
         lines[index].bytes += malloc_usable_size(kept);
         ++lines[index].blocks;
         std::free(dropped);

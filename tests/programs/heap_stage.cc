@@ -81,7 +81,7 @@ std::int64_t now_ns() {
 
 void have_looked() {
   if (whyrss_snapshot == nullptr) return;
-  for (int look = 0; look < kMostLooks; ++look) {
+  for (int walk = 0; walk < kMostLooks; ++walk) {
     const std::int64_t begin_ns = now_ns();
     whyrss_snapshot();
     if (now_ns() - begin_ns < kServedNs) return;
@@ -113,7 +113,7 @@ void write(const char* name, const Line* lines, std::size_t line_count) {
   have_looked();
   const Anonymous anonymous = read_anonymous();
   WHYRSS_PHASE_END(name);
-  have_looked();  // a look of its own accord that began in the phase is over before anything changes
+  have_looked();  // a walk of its own accord that began in the phase is over before anything changes
   int length = std::snprintf(text, 1 << 14, R"({"stage":"%s","allocator_bytes":%zu,"whyrss_bytes":%zu,"lines":{)", name,
                              anonymous.allocator_bytes, anonymous.whyrss_bytes);
   for (std::size_t index = 0; index < line_count; ++index) {

@@ -1,4 +1,4 @@
-// What the programs that know their own heap share: stages, at each of which the pages are looked at and the truth is
+// What the programs that know their own heap share: stages, at each of which the pages are walked and the truth is
 // written, as a line of JSON, to a file. Nothing here allocates: tables lie in shared mappings, which are no heap.
 #pragma once
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "ingest/line_table.h"
+#include "decode/line_table.h"
 #include "support/text.h"
 
 namespace {

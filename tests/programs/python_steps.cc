@@ -15,10 +15,10 @@
 #include <cstdint>
 #include <cstring>
 
-#include "shim/guard.h"
-#include "shim/python_frames.h"
-#include "shim/raw_io.h"
-#include "shim/thread_state.h"
+#include "shim/events/guard.h"
+#include "shim/events/thread_state.h"
+#include "shim/stacks/python_frames.h"
+#include "shim/sys/raw_io.h"
 
 namespace {
 

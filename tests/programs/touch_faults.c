@@ -278,10 +278,10 @@ static int alternate_stack(void) {
   if (sigaltstack(&stack, &before) != 0) return 1;
   sigaltstack(NULL, &after);
   printf("before %d, then %d %d\n", before.ss_flags, after.ss_flags, after.ss_size == size);
-  struct sigaction action = {.sa_handler = touch_in_handler, .sa_flags = SA_ONSTACK}, told;
+  struct sigaction action = {.sa_handler = touch_in_handler, .sa_flags = SA_ONSTACK}, reported;
   sigaction(SIGUSR1, &action, NULL);
-  sigaction(SIGUSR1, NULL, &told);
-  printf("mask %d flags %#x\n", sigismember(&told.sa_mask, SIGTRAP), (unsigned)told.sa_flags);
+  sigaction(SIGUSR1, NULL, &reported);
+  printf("mask %d flags %#x\n", sigismember(&reported.sa_mask, SIGTRAP), (unsigned)reported.sa_flags);
   for (int i = 0; i < 50; ++i) {
     g_handler_pages = map_pages(kPages, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     first_touch(g_handler_pages, kPages);

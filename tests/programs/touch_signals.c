@@ -242,10 +242,10 @@ static int wait_for_it(void) {
   struct pollfd waiting = {.fd = fd, .events = POLLIN};
   printf("signalfd %d poll %d\n", fd, poll(&waiting, 1, 0));
   raise(SIGTRAP);
-  struct signalfd_siginfo told;
-  memset(&told, 0, sizeof told);
-  const ssize_t size = read(fd, &told, sizeof told);
-  printf("read %zd signal %u code %d\n", size, told.ssi_signo, told.ssi_code);
+  struct signalfd_siginfo reported;
+  memset(&reported, 0, sizeof reported);
+  const ssize_t size = read(fd, &reported, sizeof reported);
+  printf("read %zd signal %u code %d\n", size, reported.ssi_signo, reported.ssi_code);
   return 0;
 }
 

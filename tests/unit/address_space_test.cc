@@ -140,11 +140,11 @@ TEST(AddressSpace, FreeingABlockThatGlibcMappedGivesItsInheritedPagesBack) {
   EXPECT_EQ(child.inheritance().ranges(), (Forked{{page(500), page(510), ForkClass::shared}}));
 }
 
-TEST(AddressSpace, WhatIsGivenBackDuringALookWaitsForItsEnd) {
+TEST(AddressSpace, WhatIsGivenBackDuringAWalkWaitsForItsEnd) {
   AddressSpace space(kPage, true);
   space.map(page(0), 20 * kPage, {Owner::program, kCall});
   space.allocate(page(100) + 16, 512 * 1024, kCall);
-  space.begin_look();
+  space.begin_walk();
   space.unmap(page(0), 5 * kPage);
   space.unmap(page(4), 6 * kPage);
   space.unmap(page(15), 5 * kPage);
@@ -158,7 +158,7 @@ TEST(AddressSpace, WhatIsGivenBackDuringALookWaitsForItsEnd) {
   EXPECT_EQ(space.owned(), (Owned{{page(9), page(10), Owner::program, kOther},
                                   {page(10), page(20), Owner::program, kCall},
                                   {page(100) + 16, page(100) + 16 + 512 * 1024, Owner::block, kCall}}));
-  space.end_look();
+  space.final_walk();
   EXPECT_EQ(space.owned(),
             (Owned{{page(9), page(10), Owner::program, kOther}, {page(10), page(15), Owner::program, kCall}}));
   EXPECT_TRUE(space.held_blocks().empty());
@@ -171,25 +171,25 @@ TEST(AddressSpace, RelativesKnowAtOnceWhatIsGivenBackDuringALook) {
   AddressSpace child;
   child.follow_dropped(true);
   child.inherit(page(0), page(8));
-  child.begin_look();
+  child.begin_walk();
   child.unmap(page(0), 2 * kPage);
-  child.drop_pages_after_look(page(4), kPage);
+  child.drop_pages_after_walk(page(4), kPage);
   const std::vector<Range> dropped{{page(0), page(2)}, {page(4), page(5)}};
   EXPECT_EQ(child.take_dropped(), dropped);
   EXPECT_EQ(child.inheritance().ranges(), (Forked{{page(0), page(8), ForkClass::shared}}));
-  child.end_look();
+  child.final_walk();
   EXPECT_TRUE(child.take_dropped().empty());
   EXPECT_EQ(child.inheritance().ranges(),
             (Forked{{page(2), page(4), ForkClass::shared}, {page(5), page(8), ForkClass::shared}}));
 }
 
-TEST(AddressSpace, AProgramThatGivesBackWithoutEndIsToldAtOnce) {
+TEST(AddressSpace, AProgramThatGivesBackWithoutEndIsReportedAtOnce) {
   AddressSpace space;
   space.map(page(0), 10000 * kPage, {Owner::program, kCall});
-  space.begin_look();
+  space.begin_walk();
   for (std::uint64_t i = 0; i < 5000; ++i) space.unmap(page(2 * i), kPage);
   EXPECT_EQ(space.owned().front(), (OwnedRange{page(1), page(2), Owner::program, kCall}));
-  space.end_look();
+  space.final_walk();
   EXPECT_EQ(space.owned().size(), 5000U);
 }
 

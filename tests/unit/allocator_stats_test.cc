@@ -1,11 +1,12 @@
 // What an allocator says about itself: from its records to the lines and figures of the reports.
 #include <gtest/gtest.h>
 
-#include "ingest/allocator_records.h"
+#include "decode/allocator_records.h"
 #include "literal_accounts.h"
 #include "recording_builder.h"
-#include "report/allocator_figures.h"
-#include "report/json.h"
+#include "report/render/allocator_figures.h"
+#include "report/render/json.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 namespace {
@@ -99,6 +100,12 @@ TEST(AllocatorLines, OfTheMomentWhenMostWasLive) {
                                                           "whyrss 100 MiB live: +0.99 %"});
 }
 
+// Read at no other time, it says nothing of what the program did.
+TEST(AllocatorLines, AnEmptyHeapAtTheStartIsNotSpokenOf) {
+  EXPECT_TRUE(lines_of(recording_with({said({{"uordblks", 0}}, 0, 0, "start")}, "glibc")).empty());
+  EXPECT_EQ(lines_of(recording_with({said({{"uordblks", 2 * kMiB}}, 2 * kMiB, 0, "start")}, "glibc")).size(), 1U);
+}
+
 TEST(AllocatorLines, ALargeDifferenceIsExplained) {
   const auto more = lines_of(recording_with({said({{"uordblks", 110 * kMiB}}, 100 * kMiB, 0)}, "glibc"));
   ASSERT_EQ(more.size(), 1U);
@@ -141,7 +148,7 @@ TEST(AllocatorJson, MomentsByName) {
                       said({{"uordblks", 5}}, {}, {}, "end")},
                      "glibc");
   const View view = build_view(recording, whole_life(recording));
-  const auto report = nlohmann::json::parse(render_json(view, find_verdicts(view), 0));
+  const auto report = nlohmann::json::parse(render_json(view, find_verdicts(view), {}));
   const auto& stats = report["processes"][0]["allocator_stats"];
   EXPECT_EQ(stats["difference"], -0.2);
   EXPECT_EQ(stats["start"]["counted"], 10);

@@ -1,5 +1,5 @@
 // Memory cgroups: v1 and v2 as trees of files, their frames in a recording, what a limit did.
-#include "collect/cgroup.h"
+#include "collect/cgroup/cgroup.h"
 
 #include <gtest/gtest.h>
 
@@ -7,9 +7,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "decode/cgroup_frames.h"
 #include "file_tree.h"
-#include "ingest/cgroup_frames.h"
-#include "report/limit_effect.h"
+#include "report/view/limit_effect.h"
 
 namespace whyrss {
 namespace {
@@ -213,10 +213,9 @@ TEST(LimitEffect, WhatWasTakenBack) {
     info.cgroup->readings[i].reclaimed_bytes = static_cast<std::int64_t>(i) * 70 * kMiB;
   const auto lines = limit_effect_lines(info);
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(
-      lines[0],
-      "memory cgroup: limit 128 MiB, peak 128 MiB; the limit was hit 100 times, the kernel took back 140 MiB, nobody "
-      "was killed");
+  EXPECT_EQ(lines[0],
+            "memory cgroup: limit 128 MiB, peak 128 MiB; the limit was hit 100 times, the kernel took back 140 MiB, no "
+            "process was killed");
   EXPECT_EQ(lines[1], "in the group when it was fullest, at 1.0 s: 9.0 MiB anonymous memory, 119 MiB file cache");
 }
 
@@ -231,9 +230,9 @@ TEST(LimitEffect, Version1DoesNotCount) {
   EXPECT_EQ(
       limit_effect_lines(info)[0],
       "memory cgroup: limit 128 MiB, peak 128 MiB; the limit was hit once, how much the kernel took back is not known "
-      "(cgroup v1), nobody was killed");
+      "(cgroup v1), no process was killed");
   info.cgroup->version = 2;  // nor do all kernels there
-  EXPECT_NE(limit_effect_lines(info)[0].find("took back is not known, nobody"), std::string::npos);
+  EXPECT_NE(limit_effect_lines(info)[0].find("took back is not known, no process"), std::string::npos);
   info.cgroup->seen_reclaimed_bytes = 60 * kMiB;
   EXPECT_EQ(limit_effect(*info.cgroup).reclaimed_at_least, 60 * kMiB);
   info.cgroup->readings[0].refaulted_bytes = kMiB;

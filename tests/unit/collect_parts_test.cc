@@ -14,11 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "collect/cgroup.h"
-#include "collect/process_names.h"
-#include "collect/recording_directory.h"
-#include "collect/target_kind.h"
-#include "collect/walk_policy.h"
+#include "collect/cgroup/cgroup.h"
+#include "collect/loop/process_names.h"
+#include "collect/loop/walk_policy.h"
+#include "collect/read/process_presence.h"
+#include "collect/read/target_kind.h"
+#include "collect/start/recording_directory.h"
 #include "file_tree.h"
 #include "recording/manifest.h"
 #include "shim/trace/sanitizer_runtime.h"
@@ -118,11 +119,11 @@ TEST_F(Directory, SaysWhatIsInTheWay) {
   EXPECT_FALSE(make_recording_directory(root_ + "/file/below", WhenTaken::refuse).ok());
 }
 
-TEST(ViewPolicy, LooksWhenTheProcessHasGrownAndTheCostAllows) {
+TEST(ViewPolicy, WalksWhenTheProcessHasGrownAndTheCostAllows) {
   using trace::WalkTrigger;
   constexpr std::int64_t kSecond = 1'000'000'000;
   ViewPolicy policy;
-  policy.looked(100 * kSecond, 20'000'000, 10'000);
+  policy.probed(100 * kSecond, 20'000'000, 10'000);
   EXPECT_FALSE(policy.is_due(WalkTrigger::growth, 105 * kSecond, 10'000 + ViewPolicy::kGrownPages - 1));
   EXPECT_TRUE(policy.is_due(WalkTrigger::growth, 105 * kSecond, 10'000 + ViewPolicy::kGrownPages));
   EXPECT_FALSE(policy.is_due(WalkTrigger::growth, 101 * kSecond, 20'000));  // that was 1/50 of the time
@@ -131,7 +132,7 @@ TEST(ViewPolicy, LooksWhenTheProcessHasGrownAndTheCostAllows) {
   EXPECT_TRUE(policy.is_due(WalkTrigger::exit, 100 * kSecond, 10'000));
 }
 
-TEST(ViewPolicy, LooksOnRequestAsLongAsItsPurseLasts) {
+TEST(ViewPolicy, WalksOnRequestAsLongAsItsBudgetLasts) {
   using trace::WalkTrigger;
   constexpr std::int64_t kMs = 1'000'000;
   ViewPolicy policy;
@@ -140,14 +141,14 @@ TEST(ViewPolicy, LooksOnRequestAsLongAsItsPurseLasts) {
   for (int request = 0; request < 400; ++request, now_ns += 25 * kMs) {
     if (!policy.is_due(WalkTrigger::request, now_ns, 10'000)) continue;
     spent_ns += 10 * kMs;
-    policy.looked(now_ns, 10 * kMs, 10'000);
+    policy.probed(now_ns, 10 * kMs, 10'000);
   }
-  // Then a hundredth of its 10 s goes into them, beside what was in the purse
-  EXPECT_LE(spent_ns, ViewPolicy::kPurseNs + 110 * kMs);
-  EXPECT_GE(spent_ns, ViewPolicy::kPurseNs + 90 * kMs);
-  // What moved much is looked at all the same, if a tenth of the time at most goes into it; and the end always
+  // Then a hundredth of its 10 s goes into them, beside what was in the token bucket
+  EXPECT_LE(spent_ns, ViewPolicy::kBucketNs + 110 * kMs);
+  EXPECT_GE(spent_ns, ViewPolicy::kBucketNs + 90 * kMs);
+  // What moved much is walked all the same, if a tenth of the time at most goes into it; and the end always
   EXPECT_FALSE(policy.is_due(WalkTrigger::request, now_ns, 10'000 + ViewPolicy::kGrownPages - 1));
-  policy.looked(now_ns, 10 * kMs, 10'000);
+  policy.probed(now_ns, 10 * kMs, 10'000);
   EXPECT_FALSE(policy.is_due(WalkTrigger::request, now_ns + 99 * kMs, 10'000 + ViewPolicy::kGrownPages));
   EXPECT_TRUE(policy.is_due(WalkTrigger::request, now_ns + 100 * kMs, 10'000 + ViewPolicy::kGrownPages));
   EXPECT_TRUE(policy.is_due(WalkTrigger::request, now_ns + 100 * kMs, 10'000 - ViewPolicy::kGrownPages));
@@ -160,7 +161,7 @@ TEST(Tokens, AreFilledIn) {
   EXPECT_EQ(expand_tokens("a%p-%j.%r%%%x%", 42), "a42-77.3%%x%");
   unsetenv("SLURM_JOB_ID");
   unsetenv("SLURM_PROCID");
-  EXPECT_EQ(expand_tokens("%j", 1), "0");
+  EXPECT_EQ(expand_tokens("%j", getpid()), std::to_string(getsid(0)));
 }
 
 TEST_F(Directory, TellsProgramsThatCannotBePreloaded) {
@@ -285,6 +286,28 @@ TEST(WalkPolicy, StartsAgainWithAnotherProgram) {
   EXPECT_EQ(policy.observe({.time_ns = 1, .rss_pages = 1000, .faults = 0}), trace::WalkTrigger::start);
 }
 
+TEST(WalkPolicy, WalksMoreRarelyTheLongerItHasRunWhereItsSizeIsKnown) {
+  constexpr std::int64_t kSecond = 1'000'000'000, kHour = 3600 * kSecond;
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 8000}, 100);
+  policy.walked({.time_ns = kHour, .rss_pages = 4000, .faults = 100'000}, 100);
+  const auto after = [&](std::int64_t seconds, std::uint64_t pages, std::uint64_t faults) {
+    return policy.observe({.time_ns = kHour + seconds * kSecond, .rss_pages = pages, .faults = faults});
+  };
+  EXPECT_EQ(after(8, 6000, 100'000), std::nullopt) << "it had more at a walk";
+  EXPECT_TRUE(after(9, 6000, 100'000));
+  EXPECT_EQ(after(9, 4000, 200'000), std::nullopt) << "what comes and goes at one size may wait longer";
+  EXPECT_TRUE(after(10, 4000, 200'000));
+  EXPECT_EQ(after(1, 8100, 100'000), trace::WalkTrigger::growth) << "so much was never there";
+  policy = WalkPolicy(10 * WalkBudget::kShare);
+  policy.walked({.time_ns = 0, .rss_pages = 8000}, 100);
+  policy.walked({.time_ns = kHour, .rss_pages = 4000, .faults = 100'000}, 100);
+  EXPECT_EQ(after(1, 6000, 100'000), trace::WalkTrigger::growth) << "--overhead asks for more";
+  policy.forget();
+  policy.walked({.time_ns = kHour, .rss_pages = 8000}, 100);
+  EXPECT_EQ(after(1, 4000, 100'000), trace::WalkTrigger::growth) << "another program has no past";
+}
+
 TEST(WalkPolicy, WalksOnceAfterASmallChangeWentQuietAndAtIntervals) {
   WalkPolicy policy;
   policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100);
@@ -355,7 +378,7 @@ TEST(PeakPolicy, AsksAtPeaksATenthHigherAndNotTooOften) {
   EXPECT_FALSE(policy.observe({.time_ns = 200 * kSecond, .rss_pages = 15'000, .faults = 0})) << "below the peak";
 }
 
-// Asks at every tick for a look of `cost_ns`, if `choice` then one that follows growth, if `must` one that
+// Asks at every tick for a walk of `cost_ns`, if `choice` then one that follows growth, if `must` one that
 // must happen; returns what was spent.
 std::int64_t spend_all(WalkBudget& budget, std::int64_t end_ns, std::int64_t cost_ns, bool choice, bool must) {
   std::int64_t spent_ns = 0;
@@ -368,7 +391,7 @@ std::int64_t spend_all(WalkBudget& budget, std::int64_t end_ns, std::int64_t cos
   return spent_ns;
 }
 
-TEST(WalkBudget, StaysAtItsShareOverTimeWhateverTheLooksAreFor) {
+TEST(WalkBudget, StaysAtItsShareOverTimeWhateverTheWalksAreFor) {
   constexpr std::int64_t kCost = 5'000'000, kEnd = 1'000'000'000'000;
   constexpr double kRestNs = (kEnd - WalkBudget::kFirstNs) * WalkBudget::kRestPart;
   constexpr auto kEarned = static_cast<std::int64_t>((WalkBudget::kFirstNs + kRestNs) * WalkBudget::kShare);
@@ -424,7 +447,7 @@ TEST(WalkBudget, FollowsGrowthHoweverMuchHadToHappen) {
   EXPECT_TRUE(budget.allows(10'000'000'000, 10'000'000));
 }
 
-TEST(WalkBudget, LetsALookThatCostsMoreThanItHoldsWaitUntilItIsFull) {
+TEST(WalkBudget, LetsAWalkThatCostsMoreThanItHoldsWaitUntilItIsFull) {
   WalkBudget budget(0);
   EXPECT_TRUE(budget.allows(0, 10 * WalkBudget::kBurstNs));
   budget.spend(WalkBudget::kBurstNs / 2, false);
@@ -432,7 +455,7 @@ TEST(WalkBudget, LetsALookThatCostsMoreThanItHoldsWaitUntilItIsFull) {
   EXPECT_TRUE(budget.allows(100'000'000'000, 10 * WalkBudget::kBurstNs));
 }
 
-TEST(WalkBudget, IsNotForLooksOnRequest) {
+TEST(WalkBudget, IsNotForWalksOnRequest) {
   WalkBudget budget(0);
   budget.spend_beside(100 * WalkBudget::kBurstNs);
   budget.settle(100 * WalkBudget::kBurstNs + WalkBudget::kBurstNs / 2);
@@ -442,7 +465,7 @@ TEST(WalkBudget, IsNotForLooksOnRequest) {
   EXPECT_FALSE(budget.allows_overdraft(0)) << "what nobody asked for is charged";
 }
 
-TEST(WalkBudget, CountsWhatNoLookWasChargedWith) {
+TEST(WalkBudget, CountsWhatNoWalkWasChargedWith) {
   WalkBudget budget(0);
   budget.spend(WalkBudget::kBurstNs / 2, false);
   budget.settle(WalkBudget::kBurstNs / 2);

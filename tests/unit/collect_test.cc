@@ -18,7 +18,8 @@
 #include <optional>
 #include <set>
 
-#include "collect/collector.h"
+#include "collect/loop/collector.h"
+#include "collect/read/process_presence.h"
 #include "file_tree.h"
 #include "support/clock.h"
 #include "support/text.h"
@@ -358,27 +359,27 @@ TEST_F(Collect, ServesALook) {
       if (pool.slots[i].state == trace::SlotState::live) slot = &pool.slots[i];
     return slot != nullptr;
   }));
-  slot->look_request.fetch_add(1);
+  slot->walk_request.fetch_add(1);
   trace::ring_doorbell(pool);
-  EXPECT_TRUE(eventually([&] { return slot->look_done == slot->look_request; }));
+  EXPECT_TRUE(eventually([&] { return slot->walk_done == slot->walk_request; }));
   EXPECT_GT(slot->walked_rss_pages.load(), 0U);
 }
 
-TEST_F(Collect, DoesNotStoreALookAsInTimeThatWasTakenBack) {
+TEST_F(Collect, DoesNotStoreAWalkAsInTimeThatWasTakenBack) {
   start_writer(1, 0, [](trace::Lease&) { pause(); });
   ASSERT_TRUE(eventually([&] { return progress_->published == 1; }));
   const trace::PoolView pool = pool_.view();
   const auto slot = std::find_if(pool.slots, pool.slots + pool.header->slot_count,
                                  [](const auto& one) { return one.state == trace::SlotState::live; });
   ASSERT_NE(slot, pool.slots + pool.header->slot_count);
-  slot->look_request = 1;
-  slot->look_done = 1;
+  slot->walk_request = 1;
+  slot->walk_done = 1;
   start_collector();
   ASSERT_TRUE(eventually([&] { return triggers().contains(trace::WalkTrigger::growth); }));
   EXPECT_FALSE(triggers().contains(trace::WalkTrigger::request));
-  slot->look_request.fetch_add(1);
+  slot->walk_request.fetch_add(1);
   trace::ring_doorbell(pool);
-  EXPECT_TRUE(eventually([&] { return slot->look_done == 2; }));
+  EXPECT_TRUE(eventually([&] { return slot->walk_done == 2; }));
   EXPECT_TRUE(eventually([&] { return triggers().contains(trace::WalkTrigger::request); }));
 }
 
@@ -395,7 +396,7 @@ TEST_F(Collect, KnowsTheParentOfAChildWhoseEventsComeFirst) {
   }
   ASSERT_TRUE(eventually([&] { return progress_->published == 2; }));
   start_collector();
-  // Then the child is looked at as one of a fork.
+  // Then the child is walked as one of a fork.
   EXPECT_TRUE(eventually([&] { return triggers().contains(trace::WalkTrigger::fork); }));
   progress_->stop = true;
   reap(writer_);

@@ -1,12 +1,13 @@
 // What is made of runs under several allocators.
-#include "report/compare.h"
+#include "report/compare/compare.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "literal_accounts.h"
-#include "report/compare_formats.h"
+#include "report/compare/compare_formats.h"
+#include "text_width.h"
 
 namespace whyrss {
 namespace {
@@ -158,7 +159,7 @@ RecordingAccount job() {
                         {Cause::heap_slack, 20, pinned},
                         {Cause::heap_retained, 5, last},
                         {Cause::whyrss, 7}}),
-      // The last look comes a moment after what its events call the end.
+      // The last walk comes a moment after what its events call the end.
       literal::walk(9.5, {{Cause::heap_live, 2, pinned},
                           {Cause::heap_slack, 8, pinned},
                           {Cause::heap_retained, 30, last},
@@ -254,6 +255,22 @@ TEST(CompareText, TablesAndNotes) {
         "Left out: mimalloc: not found\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
   EXPECT_NE(render_compare_markdown(comparison).find("| jemalloc | 451.0 |"), std::string::npos);
+}
+
+TEST(CompareText, NoLineIsWiderThanItMayBe) {
+  Comparison comparison = comparison_of({contestant("glibc", 600, 300, 1.0), contestant("jemalloc", 450, 100, 1.2)});
+  const std::string name(3000, 'n');
+  comparison.command = {"/usr/bin/" + name};
+  comparison.contestants[1].label = "jemalloc:MALLOC_CONF=" + name;
+  comparison.contestants[1].settings = {"MALLOC_CONF=" + name};
+  comparison.contestants[1].pinning_lines = {{Cause::heap_slack, 12 * kMiB, name + ".c:3 in keep"}};
+  comparison.contestants[1].bare[0].end = "killed by SIGKILL";
+  comparison.notes = {"Left out: mimalloc: " + name};
+  for (const std::size_t columns : {60U, 80U, 100U, 180U}) {
+    const std::string text = render_compare_text(comparison, columns);
+    EXPECT_LE(widest_line(text), columns) << text;
+    EXPECT_NE(text.find("601.0"), std::string::npos) << text;
+  }
 }
 
 TEST(CompareJson, FiguresAndRuns) {

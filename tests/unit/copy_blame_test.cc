@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "literal_accounts.h"
-#include "report/view.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 namespace {
@@ -64,7 +64,7 @@ TEST(CopyBlame, PagesBehindTheHeadOfALargeBlockAreData) {
 
 // A heap of small blocks, a quarter of which was sampled: three parts of one line and one of another, written by a
 // third.
-TEST(CopyBlame, WhatNobodyOwnsGoesToTheMakersOfItsSmallBlocks) {
+TEST(CopyBlame, WhatNobodyOwnsGoesToTheSitesOfItsSmallBlocks) {
   TouchedPages touched(kPage);
   touched.add({.page = page(1), .time_ns = 10, .weight = 16, .stack = kWrote}, true, true);
   LiveSet blocks;

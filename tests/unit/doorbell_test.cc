@@ -1,5 +1,5 @@
 // The doorbell's thread turns a ring into a readable descriptor.
-#include "collect/doorbell.h"
+#include "collect/loop/doorbell.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>

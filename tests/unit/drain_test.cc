@@ -1,5 +1,5 @@
 // The collector's drain, fed through a pool in this process: what ends up in which frames.
-#include "collect/drain.h"
+#include "collect/loop/drain.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "collect/backing.h"
+#include "collect/read/backing.h"
 #include "compact_builder.h"
 #include "file_tree.h"
 #include "recording/frame_order.h"
@@ -217,10 +217,10 @@ TEST_F(DrainTest, TellsOfAdviceThatCallsForALook) {
   advise(4096, MADV_DONTNEED);
   advise(1 << 20, MADV_DONTNEED);
   round();
-  const std::vector<Happening> happenings = drain_->take_happenings();
-  ASSERT_EQ(happenings.size(), 2U);
-  EXPECT_TRUE(happenings[0].lazily);
-  EXPECT_FALSE(happenings[1].lazily);
+  const std::vector<ProcessEvent> process_events = drain_->take_process_events();
+  ASSERT_EQ(process_events.size(), 2U);
+  EXPECT_TRUE(process_events[0].lazily);
+  EXPECT_FALSE(process_events[1].lazily);
 }
 
 TEST_F(DrainTest, GivesChunksBackBeforeThePoolIsFull) {

@@ -1,4 +1,4 @@
-// What a walk would have seen, told from polls and events since the last one.
+// What a walk would have seen, known from polls and events since the last one.
 #include "attribute/estimated_walk.h"
 
 #include <gtest/gtest.h>
@@ -8,8 +8,8 @@
 
 #include "attribute/address_space.h"
 #include "attribute/attribute.h"
-#include "ingest/estimate_moments.h"
-#include "ingest/high_water.h"
+#include "replay/estimate_moments.h"
+#include "replay/high_water.h"
 
 namespace whyrss {
 namespace {
@@ -98,7 +98,7 @@ TEST_F(EstimatedWalkTest, GrowthIsSharedOutByFaults) {
 }
 
 // A copy takes the place of its original: what the process has alone grows, and its size does not.
-TEST_F(EstimatedWalkTest, CopiesOfSharedPagesAreToldBySampledWrites) {
+TEST_F(EstimatedWalkTest, CopiesOfSharedPagesAreReportedBySampledWrites) {
   walked_.runs.front().exclusive = false;
   space_.touched().observe(
       {.begin_ns = 150, .vmas = walked_.vmas, .runs = walked_.runs, .inherited = walked_.inherited});
@@ -154,7 +154,7 @@ TEST_F(EstimatedWalkTest, WhatWasGivenBackIsGone) {
   EXPECT_EQ(walk.lost_anonymous_bytes, 0);
 }
 
-TEST_F(EstimatedWalkTest, AnUnseenFallIsTold) { EXPECT_EQ(estimate(7 * kMiB).lost_anonymous_bytes, 3 * kMiB); }
+TEST_F(EstimatedWalkTest, AnUnseenFallIsReported) { EXPECT_EQ(estimate(7 * kMiB).lost_anonymous_bytes, 3 * kMiB); }
 
 TEST_F(EstimatedWalkTest, TheEndOfTheHeapIsTrimmedUnseen) {
   walked_.vmas.front().path = "[heap]";
@@ -310,11 +310,11 @@ TEST(MomentsBetweenWalks, WithoutAnyWalkPollsAreAllThereIs) {
 
 Account account_of(double time_s, std::int64_t bytes) {
   Account account{.time_s = time_s, .rss_bytes = bytes, .pymalloc = {}, .slices = {}};
-  account.slices.push_back({.site = {.cause = Cause::heap_live}, .bytes = bytes});
+  account.slices.open().push_back({.site = {.cause = Cause::heap_live}, .bytes = bytes});
   return account;
 }
 
-TEST(HighWater, WhatNobodySawIsNotLookedAt) {
+TEST(HighWater, WhatNobodySawIsNotWalked) {
   ProcessAccount process;
   process.accounts = {account_of(1, 10 * kMiB), account_of(2, 50 * kMiB), account_of(3, 20 * kMiB)};
   process.high_water_bytes = 80 * kMiB;

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "compact_builder.h"
-#include "ingest/load.h"
-#include "ingest/pool_leftovers.h"
-#include "ingest/replay.h"
+#include "load/load.h"
+#include "load/pool_leftovers.h"
+#include "replay/replay.h"
 #include "shim/trace/pool.h"
 
 namespace whyrss {
@@ -213,7 +213,7 @@ TEST(ExactIngest, LargeBlocksAndFailedReallocs) {
   EXPECT_EQ(run.run().at(100).at(0), (ExactRun::Live{{kHeap, 24}}));
 }
 
-TEST(ExactIngest, LossesAreTold) {
+TEST(ExactIngest, LossesAreReported) {
   TestRecording recording;
   DrainedChunks chunks;
   const ByteVector clocked = clock_then(kSecond, {compact_allocate(1, kHeap, 24, 1), compact_release(1, kHeap)});

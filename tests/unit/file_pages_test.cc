@@ -1,5 +1,5 @@
 // File pages that went while their mapping stayed: what counts as taken back by the kernel, and what does not.
-#include "ingest/file_pages.h"
+#include "replay/file_pages.h"
 
 #include <gtest/gtest.h>
 
@@ -30,46 +30,46 @@ WalkedPages seen(std::vector<Vma> vmas, std::vector<ResidentRun> runs) {
 
 TEST(FilePages, AScanUnderALimit) {
   FilePages file;
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {resident(0, 40)})), 0);
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {resident(30, 70)})), 30 * 4096);
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {resident(60, 65), resident(70, 100)})), 35 * 4096);
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {resident(0, 40)})), 0);
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {resident(30, 70)})), 30 * 4096);
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {resident(60, 65), resident(70, 100)})), 35 * 4096);
 }
 
 TEST(FilePages, WhatTheProgramGaveUpItselfIsNotTakenBack) {
   FilePages file;
-  file.look(seen({mapping(0, 100)}, {resident(0, 40)}));
+  file.observe(seen({mapping(0, 100)}, {resident(0, 40)}));
   file.forget(kBase, 10 * kPage, false);  // MADV_DONTNEED
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {resident(10, 35)})), 5 * 4096);
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {resident(10, 35)})), 5 * 4096);
   file.forget(kBase, 100 * kPage, false);  // munmap, and the next one at the same place
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {})), 0);
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {})), 0);
 }
 
-// It was seen, and given up before the look was over.
+// It was seen, and given up before the walk was over.
 TEST(FilePages, GivenUpDuringALook) {
   FilePages file;
   file.forget(kBase, 20 * kPage, true);
-  file.look(seen({mapping(0, 100)}, {resident(0, 40)}));
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {})), 20 * 4096);
+  file.observe(seen({mapping(0, 100)}, {resident(0, 40)}));
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {})), 20 * 4096);
 }
 
 TEST(FilePages, WrittenUnmappedUnseenOrOfAnotherFile) {
   FilePages file;
-  file.look(seen({mapping(0, 100)}, {resident(0, 40)}));
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {resident(0, 40, false)})), 0);  // copied by a write
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {})), 0);                        // anonymous pages are no file's
-  file.look(seen({mapping(0, 100)}, {resident(0, 40)}));
-  EXPECT_EQ(file.look(seen({mapping(0, 100, "/data/other.bin")}, {})), 0);
-  file.look(seen({mapping(0, 100)}, {resident(0, 40)}));
-  EXPECT_EQ(file.look(seen({}, {})), 0);
+  file.observe(seen({mapping(0, 100)}, {resident(0, 40)}));
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {resident(0, 40, false)})), 0);  // copied by a write
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {})), 0);                        // anonymous pages are no file's
+  file.observe(seen({mapping(0, 100)}, {resident(0, 40)}));
+  EXPECT_EQ(file.observe(seen({mapping(0, 100, "/data/other.bin")}, {})), 0);
+  file.observe(seen({mapping(0, 100)}, {resident(0, 40)}));
+  EXPECT_EQ(file.observe(seen({}, {})), 0);
 }
 
-TEST(FilePages, LooksThatSayNothingOfPages) {
+TEST(FilePages, WalksThatSayNothingOfPages) {
   FilePages file;
-  file.look(seen({mapping(0, 100)}, {resident(0, 40)}));
+  file.observe(seen({mapping(0, 100)}, {resident(0, 40)}));
   WalkedPages vague = seen({mapping(0, 100)}, {});
   vague.smaps_only = true;
-  EXPECT_EQ(file.look(vague), 0);
-  EXPECT_EQ(file.look(seen({mapping(0, 100)}, {resident(0, 30)})), 10 * 4096);
+  EXPECT_EQ(file.observe(vague), 0);
+  EXPECT_EQ(file.observe(seen({mapping(0, 100)}, {resident(0, 30)})), 10 * 4096);
 }
 
 }  // namespace

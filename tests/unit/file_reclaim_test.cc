@@ -1,9 +1,9 @@
 // Which pages `prove` may name to the kernel: page cache that is mapped once, and never a private copy.
-#include "collect/file_reclaim.h"
+#include "collect/read/file_reclaim.h"
 
 #include <gtest/gtest.h>
 
-#include "collect/page_runs.h"
+#include "collect/read/page_runs.h"
 #include "procfs/page_scan.h"
 
 namespace whyrss {

@@ -1,5 +1,5 @@
 // How large mapped files are: what is asked, when it is told, and what a report reads of it.
-#include "collect/file_sizes.h"
+#include "collect/read/file_sizes.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
-#include "ingest/load.h"
+#include "load/load.h"
 #include "recording_builder.h"
 #include "support/file.h"
 
@@ -50,12 +50,12 @@ class AFile : public testing::Test {
             .path = path_,
             .runs = {{.bits = trace::PageBits::present | trace::PageBits::file, .page_count = pages}}};
   }
-  std::optional<nlohmann::json> tell(const std::vector<WalkedVma>& vmas, bool anew = false) {
+  std::optional<nlohmann::json> changes(const std::vector<WalkedVma>& vmas, bool anew = false) {
     PageWalk walk;
     walk.vmas = vmas;
-    return sizes_.tell(walk, resolver_, getpid(), anew);
+    return sizes_.changes(walk, resolver_, getpid(), anew);
   }
-  [[nodiscard]] bool is_told() const { return resolver_.is_local(entry_.device_major, entry_.device_minor); }
+  [[nodiscard]] bool is_reported() const { return resolver_.is_local(entry_.device_major, entry_.device_minor); }
 
   std::string path_ = std::string(testing::TempDir()) + "whyrss-sizes-XXXXXX";
   Fd fd_;
@@ -65,19 +65,19 @@ class AFile : public testing::Test {
   MappedFileSizes sizes_;
 };
 
-TEST_F(AFile, ItsSizeAndWhatOfItIsMappedAreToldOnce) {
-  if (!is_told()) GTEST_SKIP() << "the folder for temporary files is of no kind of file system that is asked";
-  EXPECT_FALSE(tell({mapping(0, 8 * kMiB, 255)}));  // less than 1 MiB in memory
+TEST_F(AFile, ItsSizeAndWhatOfItIsMappedAreReportedOnce) {
+  if (!is_reported()) GTEST_SKIP() << "the folder for temporary files is of no kind of file system that is asked";
+  EXPECT_FALSE(changes({mapping(0, 8 * kMiB, 255)}));  // less than 1 MiB in memory
   const std::int64_t size = 8 * kMiB + 100, whole = 8 * kMiB + 4096;
-  const auto told = tell({mapping(0, 64 * kMiB, 256), mapping(6 * kMiB, kMiB, 0)});
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->at("files"),
+  const auto reported = changes({mapping(0, 64 * kMiB, 256), mapping(6 * kMiB, kMiB, 0)});
+  ASSERT_TRUE(reported);
+  EXPECT_EQ(reported->at("files"),
             nlohmann::json::array(
                 {{{"path", path_}, {"size_bytes", size}, {"mapped_bytes", whole + static_cast<std::int64_t>(kMiB)}}}));
-  EXPECT_FALSE(tell({mapping(0, 64 * kMiB, 300), mapping(6 * kMiB, kMiB, 0)}));
+  EXPECT_FALSE(changes({mapping(0, 64 * kMiB, 300), mapping(6 * kMiB, kMiB, 0)}));
   ASSERT_EQ(ftruncate(fd_.get(), static_cast<off_t>(16 * kMiB)), 0);
-  EXPECT_FALSE(tell({mapping(0, 64 * kMiB, 300), mapping(6 * kMiB, kMiB, 0)}));
-  const auto grown = tell({mapping(0, 64 * kMiB, 300)}, true);
+  EXPECT_FALSE(changes({mapping(0, 64 * kMiB, 300), mapping(6 * kMiB, kMiB, 0)}));
+  const auto grown = changes({mapping(0, 64 * kMiB, 300)}, true);
   ASSERT_TRUE(grown);
   EXPECT_EQ(grown->at("files")[0].at("size_bytes"), 16 * kMiB);
   EXPECT_EQ(grown->at("files")[0].at("mapped_bytes"), 16 * kMiB);
@@ -85,14 +85,14 @@ TEST_F(AFile, ItsSizeAndWhatOfItIsMappedAreToldOnce) {
 
 TEST_F(AFile, AnotherFileOfItsNameIsNotTaken) {
   status_.st_ino += 1;
-  EXPECT_FALSE(tell({mapping(0, 8 * kMiB, 300)}));
-  EXPECT_FALSE(tell({mapping(0, 8 * kMiB, 300)}, true));
+  EXPECT_FALSE(changes({mapping(0, 8 * kMiB, 300)}));
+  EXPECT_FALSE(changes({mapping(0, 8 * kMiB, 300)}, true));
 }
 
 TEST_F(AFile, AskedForOnlyWhereNobodyCanKeepUsWaiting) {
   WalkedVma elsewhere = mapping(0, 8 * kMiB, 300);
   elsewhere.vma.device_major = 0xfff;  // of no mount that is known
-  EXPECT_FALSE(tell({elsewhere}));
+  EXPECT_FALSE(changes({elsewhere}));
 }
 
 TEST(FileSizesOfARecording, WhatIsNoSizeIsLeftOut) {

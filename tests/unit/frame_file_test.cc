@@ -53,10 +53,12 @@ class FrameFileTest : public testing::Test {
   // Every frame that was read is exactly one of the twelve, in order; returns how many.
   static std::size_t expect_true_frames(const FrameFile& file) {
     std::uint64_t last = 0;
+    const Fd fd = file.reopen();
     for (const RawFrame& frame : file.frames) {
       EXPECT_GE(frame.time_ns, last);
       last = frame.time_ns;
-      EXPECT_EQ(frame.payload, payload(std::size_t{frame.time_ns} * 1000, static_cast<unsigned>(frame.time_ns)));
+      EXPECT_EQ(load_payload(frame, fd.get(), 0),
+                payload(std::size_t{frame.time_ns} * 1000, static_cast<unsigned>(frame.time_ns)));
     }
     return file.frames.size();
   }
@@ -140,21 +142,24 @@ TEST_F(FrameFileTest, ReadsAFileAsItReadsItsBytes) {
   EXPECT_FALSE(read_frame_file(directory_ + "/missing").ok());
 }
 
-TEST_F(FrameFileTest, LeavesBlocksInTheFileButForTheirFront) {
+TEST_F(FrameFileTest, LeavesEventsInTheFileButForTheFrontOfBlocks) {
   const auto blocks = payload(300'000, 5);
   {
     auto writer = FrameWriter::create(path(), {.kind = trace::FileKind::events});
     ASSERT_TRUE(writer.ok());
-    EXPECT_TRUE(writer->append(trace::FrameKind::segment, 1, payload(1000, 1)).ok());
+    EXPECT_TRUE(writer->append(trace::FrameKind::walk, 1, payload(1000, 1)).ok());
     EXPECT_TRUE(
         writer->append(trace::FrameKind::blocks, 2, blocks, std::vector<std::size_t>{1234, 0, 66, 298'700}).ok());
     EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 3, blocks, std::vector<std::size_t>{blocks.size()}).ok());
     EXPECT_TRUE(writer->append(trace::FrameKind::blocks, 4, {}).ok());
+    for (const std::size_t bytes : {5000U, 200U})
+      EXPECT_TRUE(writer->append(trace::FrameKind::segment, 5, payload(bytes, 9)).ok());
   }
   const auto file = read_frame_file(path());
   ASSERT_TRUE(file.ok());
-  ASSERT_EQ(file->frames.size(), 4U);
-  EXPECT_EQ(file->frames[0].payload, payload(1000, 1));
+  ASSERT_EQ(file->frames.size(), 6U);
+  const auto walk = payload(1000, 1);
+  EXPECT_EQ(file->frames[0].payload, std::vector(walk.begin(), walk.begin() + sizeof(trace::WalkHeader)));
   EXPECT_EQ(file->frames[1].payload, std::vector(blocks.begin(), blocks.begin() + 1234));
   EXPECT_EQ(file->frames[2].payload, blocks);
   const Fd fd = file->reopen();
@@ -165,7 +170,17 @@ TEST_F(FrameFileTest, LeavesBlocksInTheFileButForTheirFront) {
     whole->resize(blocks.size());
     EXPECT_EQ(*whole, blocks);
   }
-  EXPECT_EQ(load_payload(file->frames[0], -1, 8)->size(), 1008U);
+  PayloadBuffer buffer;
+  for (const std::size_t i : {4U, 5U, 2U, 0U}) {
+    const auto whole = load_payload(file->frames[i], fd.get(), 0);
+    const auto in_buffer = buffer.load(file->frames[i], fd.get());
+    ASSERT_TRUE(whole.has_value() && in_buffer.has_value());
+    EXPECT_EQ(*whole, std::vector(in_buffer->begin(), in_buffer->end()));
+    EXPECT_EQ(i == 4, *whole == payload(5000, 9));
+  }
+  EXPECT_TRUE(file->frames[4].payload.empty());
+  EXPECT_FALSE(buffer.load(file->frames[4], -1).has_value());
+  EXPECT_EQ(load_payload(file->frames[0], fd.get(), 8)->size(), 1008U);
   EXPECT_FALSE(load_payload(file->frames[1], -1, 8).has_value());
   ASSERT_EQ(truncate(path().c_str(), 5000), 0);
   EXPECT_FALSE(load_payload(file->frames[1], fd.get(), 8).has_value());

@@ -1,4 +1,4 @@
-#include "ingest/frame_placing.h"
+#include "decode/frame_placing.h"
 
 #include <gtest/gtest.h>
 

@@ -371,7 +371,7 @@ TEST(WithoutLiveness, NothingKnownCountsAsLive) {
   EXPECT_FALSE(account.has_liveness);
 }
 
-TEST(HeapBytes, AHeapOfTerabytesIsToldAsOne) {
+TEST(HeapBytes, AHeapOfTerabytesIsReportedAsOne) {
   Evidence evidence = heap_of({holds(1)});
   evidence.vmas[0].end = std::uint64_t{1} << 46;
   evidence.runs = {{page(16), std::uint64_t{1} << 46, false, true}};

@@ -1,4 +1,4 @@
-// Peaks of RSS that come and go between two polls are told by VmHWM.
+// Peaks of RSS that come and go between two polls are known from VmHWM.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -8,7 +8,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
-#include "collect/process_follow.h"
+#include "collect/loop/process_follow.h"
+#include "collect/read/process_presence.h"
 #include "file_tree.h"
 #include "recording/frame_file.h"
 #include "stopped_child.h"
@@ -37,7 +38,7 @@ pid_t start_child(bool pulses) {
 }
 
 // What its ended frame says, 0: nothing.
-std::int64_t told_kilos(bool pulses) {
+std::int64_t reported_kib(bool pulses) {
   const pid_t pid = start_child(pulses);
   FileTree tree;
   WriteFaults faults(tree.path());
@@ -70,8 +71,8 @@ std::int64_t told_kilos(bool pulses) {
 }
 
 TEST(HighWater, IsReadWhenAPeakMayHavePassed) {
-  EXPECT_GE(told_kilos(true), static_cast<std::int64_t>(kPulseBytes / 1024));
-  EXPECT_EQ(told_kilos(false), 0);
+  EXPECT_GE(reported_kib(true), static_cast<std::int64_t>(kPulseBytes / 1024));
+  EXPECT_EQ(reported_kib(false), 0);
 }
 
 }  // namespace

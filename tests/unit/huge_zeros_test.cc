@@ -1,5 +1,5 @@
 // Frames of what huge pages hold, and whose memory the zeros on them are.
-#include "ingest/huge_zeros.h"
+#include "decode/huge_zeros.h"
 
 #include <gtest/gtest.h>
 

@@ -11,9 +11,9 @@
 #include <map>
 #include <string>
 
-#include "ingest/event_stream.h"
-#include "ingest/load.h"
-#include "ingest/page_walk_reader.h"
+#include "decode/event_stream.h"
+#include "decode/page_walk_reader.h"
+#include "load/load.h"
 #include "recording_builder.h"
 #include "shim/trace/pool.h"
 
@@ -116,6 +116,40 @@ TEST(Ingest, AFileThatWasDeletedIsTheSameFile) {
   }
 }
 
+// Events do not say what was mapped. At a moment between walks it is what the next one shows there, unless that was
+// mapped later.
+TEST(Ingest, AFileThatWasMappedSinceTheWalkIsNamedByTheNextOne) {
+  constexpr std::uint32_t kCached = PageBits::present | PageBits::file;
+  constexpr std::uint64_t kPages = 1024;
+  const auto mapping_between = [](const ByteVector& later) {
+    TestRecording recording;
+    ByteVector points;
+    for (const trace::Poll& poll :
+         {trace::Poll{2 * kSecond, 10, 0, 0, 0}, trace::Poll{3 * kSecond, 10 + kPages, kPages, 0, 0},
+          trace::Poll{4 * kSecond, 10, 0, 0, 0}})
+      append(points, &poll, sizeof poll);
+    const TestVma file{
+        .start = kMapped, .path = "/data/big", .backing = trace::Backing::file, .runs = {{kCached, kPages}}};
+    recording.add(
+        100,
+        {segment(1, 0,
+                 joined({attach(kSecond, 100, 1, trace::Born::exec),
+                         map(kSecond * 5 / 2, kMapped, kPages * 4096, 0, trace::MapOrigin::program, 3), later}))},
+        {{FrameKind::walk, walk(2 * kSecond, {heap(10)})},
+         {FrameKind::polls, points},
+         {FrameKind::walk, walk(5 * kSecond, {heap(10), file})}});
+    recording.write_manifest();
+    const auto account = load_account(recording.path());
+    EXPECT_TRUE(account.ok());
+    for (const Account& moment : account->processes.at(0).accounts)
+      for (const Slice& slice : moment.slices)
+        if (moment.estimated_from_s && slice.site.cause == Cause::file_cache) return slice.site.mapping;
+    return std::string("no such account");
+  };
+  EXPECT_EQ(mapping_between({}), "/data/big");
+  EXPECT_EQ(mapping_between(map(4 * kSecond, kMapped, kPages * 4096, 0, trace::MapOrigin::program, 4)), "");
+}
+
 TEST(Ingest, ExecForgetsAndOneWithoutUsIsUntraced) {
   TestRecording recording;
   recording.add(100,
@@ -176,8 +210,8 @@ TEST(Ingest, AForkChildKnowsItsParentsStacksAndCopiesAtMostItsFaults) {
   EXPECT_EQ(child.copies[0].time_s, 3.0);
 }
 
-// Two children have been looked at, and end; before that is known the parent asks for a look at what is its own now.
-TEST(Ingest, LooksThatProcessesAskedForAreNoRound) {
+// Two children have been walked, and end; before that is known the parent asks for a walk of what is its own now.
+TEST(Ingest, WalksThatProcessesAskedForAreNoRound) {
   TestRecording recording;
   const auto request = trace::WalkTrigger::request;
   recording.add(
@@ -236,7 +270,7 @@ TEST(Ingest, TheFaultsOfAWalkThatIsReadAheadAreSampledAsWell) {
 
 // A walk that began before a fork shows pages that only the parent has yet: neither of the two has copied them. What
 // the parent copies after that is its own, though the faults came before the walk ended.
-TEST(Ingest, AWalkThatAForkFellInIsNoLookAtWhatItShared) {
+TEST(Ingest, AWalkThatAForkFellInIsNoWalkOfWhatItShared) {
   TestRecording recording;
   const auto parent_heap = [](std::uint32_t own) {
     return TestVma{.start = kHeap, .path = "[heap]", .runs = {{kOwn, own}, {PageBits::present, 10 - own}}};
@@ -374,46 +408,47 @@ ProcessAccount ended_process(std::vector<ByteVector> records, std::vector<std::p
   return account->processes.at(0);
 }
 
-std::pair<FrameKind, ByteVector> look(std::uint64_t time_ns, trace::WalkTrigger trigger) {
+std::pair<FrameKind, ByteVector> walk_frame(std::uint64_t time_ns, trace::WalkTrigger trigger) {
   return {FrameKind::walk, walk(time_ns, {heap(4)}, 0, trigger)};
 }
 
-TEST(Ingest, ATeardownBeginsWithTheLookThatItAskedFor) {
+TEST(Ingest, ATeardownBeginsWithTheWalkThatItAskedFor) {
   using trace::Teardown;
-  const auto told = [](std::uint64_t time_ns, std::int32_t status) {
+  const auto reported = [](std::uint64_t time_ns, std::int32_t status) {
     return process_record(RecordKind::teardown, time_ns, 100, status);
   };
-  const auto early = look(2 * kSecond, trace::WalkTrigger::start);
-  const auto asked = look(4 * kSecond + 5 * kMs, trace::WalkTrigger::exit);
-  const auto late = look(4 * kSecond + 2500 * kMs, trace::WalkTrigger::growth);
+  const auto early = walk_frame(2 * kSecond, trace::WalkTrigger::start);
+  const auto asked = walk_frame(4 * kSecond + 5 * kMs, trace::WalkTrigger::exit);
+  const auto late = walk_frame(4 * kSecond + 2500 * kMs, trace::WalkTrigger::growth);
   const ByteVector exit = process_record(RecordKind::exit, 5 * kSecond, 100);
-  const auto teardown_s = [&](const std::vector<ByteVector>& records, const auto&... looks) {
-    return ended_process(records, {looks...}).teardown_s;
+  const auto teardown_s = [&](const std::vector<ByteVector>& records, const auto&... walks) {
+    return ended_process(records, {walks...}).teardown_s;
   };
   EXPECT_EQ(teardown_s({exit}, early), std::nullopt);
-  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::process), exit}, early, asked), 3.005);
-  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::process), exit}, early), 3.0);  // it came too late
-  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::process | Teardown::unmoved), exit}, early, asked), 3.0);
+  EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process), exit}, early, asked), 3.005);
+  EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process), exit}, early), 3.0);  // it came too late
+  EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process | Teardown::unmoved), exit}, early, asked), 3.0);
   // The end of a script is a begin only where the end of the interpreter says so.
-  const ByteVector script = told(3 * kSecond, Teardown::script | Teardown::unmoved);
+  const ByteVector script = reported(3 * kSecond, Teardown::script | Teardown::unmoved);
   EXPECT_EQ(teardown_s({script, exit}, early), std::nullopt);
-  EXPECT_EQ(teardown_s({script, told(4 * kSecond, Teardown::runtime | Teardown::script), exit}, early, asked), 2.0);
-  EXPECT_EQ(teardown_s({script, told(4 * kSecond, Teardown::runtime), exit}, early, asked), 3.005);
+  EXPECT_EQ(teardown_s({script, reported(4 * kSecond, Teardown::runtime | Teardown::script), exit}, early, asked), 2.0);
+  EXPECT_EQ(teardown_s({script, reported(4 * kSecond, Teardown::runtime), exit}, early, asked), 3.005);
   // Whoever outlives its interpreter says when it ends itself, or is killed later.
-  EXPECT_EQ(teardown_s({told(2 * kSecond, Teardown::runtime), told(4 * kSecond, Teardown::process), exit}, asked),
-            3.005);
-  EXPECT_EQ(teardown_s({told(4 * kSecond, Teardown::runtime)}, asked, late), std::nullopt);
-  EXPECT_EQ(teardown_s({told(4 * kSecond, 0), exit}, asked, late), std::nullopt);  // an older recording
+  EXPECT_EQ(
+      teardown_s({reported(2 * kSecond, Teardown::runtime), reported(4 * kSecond, Teardown::process), exit}, asked),
+      3.005);
+  EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::runtime)}, asked, late), std::nullopt);
+  EXPECT_EQ(teardown_s({reported(4 * kSecond, 0), exit}, asked, late), std::nullopt);  // an older recording
 }
 
-TEST(Ingest, HowLongBeforeItsEndAProcessWasLookedAt) {
+TEST(Ingest, HowLongBeforeItsEndAProcessWasWalked) {
   const auto poll = [](std::uint64_t time_ns, std::uint64_t rss_pages, std::uint64_t faults) {
     return trace::Poll{
         .time_ns = time_ns, .rss_pages = rss_pages, .shared_pages = 0, .minor_faults = faults, .major_faults = 0};
   };
-  const auto unseen_s = [](const std::vector<ByteVector>& records, std::uint64_t look_ns,
+  const auto unseen_s = [](const std::vector<ByteVector>& records, std::uint64_t walk_ns,
                            const std::vector<trace::Poll>& points) {
-    return ended_process(records, {look(look_ns, trace::WalkTrigger::growth), polls(points)}).unseen_s;
+    return ended_process(records, {walk_frame(walk_ns, trace::WalkTrigger::growth), polls(points)}).unseen_s;
   };
   const auto torn_down = [](std::int32_t status) {
     return process_record(RecordKind::teardown, 3 * kSecond, 100, trace::Teardown::process | status);
@@ -448,10 +483,10 @@ std::pair<FrameKind, ByteVector> liveness(std::uint64_t walk_ns, bool any) {
   return {FrameKind::liveness, payload};
 }
 
-TEST(Ingest, ALookThatAKillCutOffSaysLessThanTheOneBefore) {
+TEST(Ingest, AWalkThatAKillCutOffSaysLessThanTheOneBefore) {
   const auto accounts = [](std::uint64_t last_ns, bool any) {
-    return ended_process({}, {look(4 * kSecond, trace::WalkTrigger::growth), liveness(4 * kSecond, true),
-                              look(last_ns, trace::WalkTrigger::growth), liveness(last_ns, any)})
+    return ended_process({}, {walk_frame(4 * kSecond, trace::WalkTrigger::growth), liveness(4 * kSecond, true),
+                              walk_frame(last_ns, trace::WalkTrigger::growth), liveness(last_ns, any)})
         .accounts.size();
   };
   EXPECT_EQ(accounts(4900 * kMs, false), 1U);
@@ -462,14 +497,14 @@ TEST(Ingest, ALookThatAKillCutOffSaysLessThanTheOneBefore) {
 TEST(Ingest, HighWaterIsAtLeastThatWhereTheEndWasNotSeen) {
   const ByteVector teardown =
       process_record(RecordKind::teardown, 4 * kSecond, 100, trace::Teardown::process | trace::Teardown::unmoved);
-  const auto early = look(2 * kSecond, trace::WalkTrigger::start);
+  const auto early = walk_frame(2 * kSecond, trace::WalkTrigger::start);
   const auto peaked = ended_at(5 * kSecond, ", \"high_water_kilos\": 3000");
   EXPECT_EQ(ended_process({}, {early, peaked}).high_water_bytes, 3000 * 1024);
   EXPECT_TRUE(ended_process({}, {early, peaked}).high_water_at_least);
   EXPECT_FALSE(ended_process({teardown}, {early, peaked}).high_water_at_least);
 }
 
-TEST(Ingest, DescriptorsAreToldWithTheTimeOfTheirLastCount) {
+TEST(Ingest, DescriptorsAreReportedWithTheTimeOfTheirLastCount) {
   const auto counters = [](const std::string& json) {
     ByteVector payload;
     append(payload, json);

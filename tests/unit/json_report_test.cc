@@ -4,7 +4,8 @@
 #include <set>
 
 #include "literal_accounts.h"
-#include "report/json.h"
+#include "report/render/json.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 namespace {
@@ -14,7 +15,7 @@ using literal::kMiB;
 
 Json report_of(const RecordingAccount& recording, std::size_t top = 0) {
   const View view = build_view(recording, whole_life(recording));
-  return Json::parse(render_json(view, find_verdicts(view), top));
+  return Json::parse(render_json(view, find_verdicts(view), {.top = top, .schema = JsonSchema::v1}));
 }
 
 std::set<std::string> keys(const Json& object) {
@@ -53,7 +54,46 @@ TEST(JsonReport, EveryKeyOfTheContract) {
   expect_keys(report["verdicts"][0], {"id", "severity", "pid", "bytes", "headline", "why", "advice", "evidence"});
 }
 
-TEST(JsonReport, EndsThatNobodyLookedAt) {
+// The same report with the frames of each stack where it is referred to.
+Json expanded(Json report) {
+  const auto put = [&](Json& number) {
+    Json frames = Json::array();
+    for (const Json& frame : report["stacks"].at(number.get<std::size_t>()))
+      frames.push_back(report["frames"].at(frame.get<std::size_t>()));
+    number = frames;
+  };
+  for (Json& process : report["processes"]) {
+    for (Json& cause : process["causes"])
+      for (Json& site : cause["sites"]) {
+        put(site["stack"]);
+        for (Json& touch : site["touched_by"]) put(touch["stack"]);
+        if (site.contains("advised_by"))
+          for (Json& advice : site["advised_by"]) put(advice["stack"]);
+      }
+    for (Json& site : process["cow"]["sites"])
+      for (const char* name : {"allocated_at", "written_at"}) put(site[name]);
+  }
+  report["schema"] = "whyrss.report/1";
+  report.erase("frames");
+  report.erase("stacks");
+  return report;
+}
+
+TEST(JsonReport, EachStackStandsOnce) {
+  const RecordingAccount recording = literal::quickstart();
+  const View view = build_view(recording, whole_life(recording));
+  for (const std::size_t top : {0U, 1U}) {
+    const Json report = Json::parse(render_json(view, find_verdicts(view), {.top = top, .schema = JsonSchema::v2}));
+    EXPECT_EQ(report["schema"], "whyrss.report/2");
+    EXPECT_EQ(report["stacks"].at(0), Json::array());
+    EXPECT_GT(report["stacks"].size(), 1U);
+    for (const char* table : {"frames", "stacks"})
+      EXPECT_EQ(std::set<Json>(report[table].begin(), report[table].end()).size(), report[table].size()) << table;
+    EXPECT_EQ(expanded(report), report_of(recording, top));
+  }
+}
+
+TEST(JsonReport, EndsThatNobodyWalked) {
   RecordingAccount recording = literal::quickstart();
   recording.processes[0].unseen_s = 0;
   EXPECT_EQ(report_of(recording)["recording"]["ends_seen"], true);
@@ -130,7 +170,7 @@ TEST(JsonReport, SitesBeyondTopAreSummedNotDropped) {
 
 TEST(JsonReport, EstimatesBearTheirStandardError) {
   RecordingAccount recording = literal::quickstart();
-  for (Slice& slice : recording.processes[0].accounts.back().slices)
+  for (Slice& slice : recording.processes[0].accounts.back().slices.open())
     if (slice.site.cause == Cause::heap_live) slice.variance = 100.0 * kMiB * kMiB;
   const auto heap_sites = [&](std::size_t top) {
     Json report = report_of(recording, top);

@@ -1,5 +1,5 @@
 // Whose kill a group's counter has counted: when the main process's end is laid at the kernel's door, and when not.
-#include "ingest/kill_judgement.h"
+#include "replay/kill_judgement.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,9 @@
 #include <cstring>
 #include <vector>
 
-#include "collect/backing.h"
-#include "collect/process_follow.h"
+#include "collect/loop/process_follow.h"
+#include "collect/read/backing.h"
+#include "collect/read/process_presence.h"
 #include "file_tree.h"
 #include "recording/frame_file.h"
 #include "stopped_child.h"

@@ -4,9 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "literal_accounts.h"
-#include "report/json.h"
-#include "report/lazy_free_rule.h"
-#include "report/text.h"
+#include "report/render/json.h"
+#include "report/render/text.h"
+#include "report/verdicts/lazy_free_rule.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 namespace {
@@ -25,8 +26,8 @@ RecordingAccount giving_up() {
   ProcessAccount process = literal::python_process(7, {"python3", "work.py"});
   process.accounts = {literal::walk(1, {{Cause::anonymous, 80, mapper}, {Cause::lazy_free, 20, mapper}}),
                       literal::walk(2, {{Cause::anonymous, 45, mapper}, {Cause::lazy_free, 55, mapper}})};
-  process.accounts[0].slices[1].advised = {{drop, 20 * kMiB}};
-  process.accounts[1].slices[0].advised = {{clear, 40 * kMiB}, {drop, 15 * kMiB}};
+  process.accounts[0].slices.open()[1].advised = {{drop, 20 * kMiB}};
+  process.accounts[1].slices.open()[0].advised = {{clear, 40 * kMiB}, {drop, 15 * kMiB}};
   recording.processes.push_back(std::move(process));
   return recording;
 }
@@ -35,7 +36,7 @@ TEST(LazyFreeReport, NamesTheCallsByTheirGrowth) {
   const RecordingAccount recording = giving_up();
   const View view = build_view(recording, {1, 2});
   const std::vector<Verdict> verdicts = find_verdicts(view);
-  const auto report = nlohmann::json::parse(render_json(view, verdicts, 0));
+  const auto report = nlohmann::json::parse(render_json(view, verdicts, {.schema = JsonSchema::v1}));
   const auto& cause = report["processes"][0]["causes"][0];
   EXPECT_EQ(cause["cause"], "lazy_free");
   EXPECT_EQ(cause["growth"]["rss"], 35 * kMiB);
@@ -73,7 +74,7 @@ TEST(LazyFreeReport, IsNoLeakAndNoCauseGrowth) {
 
 TEST(LazyFreeReport, CountsOnceWhatRelativesShare) {
   RecordingAccount recording = giving_up();
-  for (Slice& slice : recording.processes[0].accounts[1].slices) slice.exclusive_bytes = 10 * kMiB;
+  for (Slice& slice : recording.processes[0].accounts[1].slices.open()) slice.exclusive_bytes = 10 * kMiB;
   recording.processes.push_back(recording.processes[0]);
   recording.processes[1].born_s = 1.5;
   recording.processes[1].ended_s = 2.5;
@@ -81,7 +82,7 @@ TEST(LazyFreeReport, CountsOnceWhatRelativesShare) {
   EXPECT_EQ(lazy_free_at(recording, 1.2), 20 * kMiB);
   EXPECT_EQ(lazy_free_at(recording, 2.2), (10 + 10 + 45) * kMiB);
   EXPECT_EQ(lazy_free_at(recording, 2.8), 55 * kMiB);
-  // Between two looks: what both saw.
+  // Between two walks: what both saw.
   recording.processes.resize(1);
   recording.processes[0].accounts.push_back(literal::walk(4, {{Cause::anonymous, 95}, {Cause::lazy_free, 5}}));
   EXPECT_EQ(lazy_free_at(recording, 2.1), 55 * kMiB);

@@ -1,5 +1,5 @@
 // Frames of what the kernel said of pages given up with MADV_FREE, from a process to an account.
-#include "ingest/lazy_free.h"
+#include "decode/lazy_free.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ingest/load.h"
+#include "load/load.h"
 #include "recording_builder.h"
 
 namespace whyrss {
@@ -63,7 +63,7 @@ std::int64_t lazy_bytes(const Account& account) {
 
 // A mapping of 10 pages, 6 of which are given up before the first walk and 2 others after it; 4 are lazy at the first
 // and, of all 8, 7 at the second. The kernel is not asked at the third, and the fourth is after MADV_DONTNEED.
-TEST(LazyFree, IsToldWhereTheKernelWasAsked) {
+TEST(LazyFree, IsReportedWhereTheKernelWasAsked) {
   TestRecording recording;
   recording.manifest.command = {"job"};
   const auto advise = [](std::uint64_t time_ns, std::uint64_t first, std::uint64_t count, int advice) {

@@ -12,7 +12,7 @@ namespace {
 constexpr std::uint64_t kPage = 4096;
 constexpr auto kEarly = StackId{3};
 constexpr auto kLate = StackId{4};
-constexpr auto kMaker = StackId{5};
+constexpr auto kSite = StackId{5};
 
 std::uint64_t page(std::uint64_t number) { return number * kPage; }
 std::int64_t pages(std::int64_t count) { return count * static_cast<std::int64_t>(kPage); }
@@ -25,7 +25,7 @@ Evidence one_mapping() {
   evidence.traced = true;
   evidence.vmas = {{.start = page(16), .end = page(80), .path = {}, .writable = true}};
   evidence.runs = {{.start = page(16), .end = page(80), .exclusive = true}};
-  evidence.owned = {{page(16), page(80), Owner::program, kMaker}};
+  evidence.owned = {{page(16), page(80), Owner::program, kSite}};
   return evidence;
 }
 
@@ -33,13 +33,13 @@ Advised given_up(const AddressSpace& space) { return space.given_up().within(0, 
 
 TEST(AdvisedPages, AreForgottenWithTheirPages) {
   AddressSpace space;
-  space.map(page(16), 64 * kPage, {Owner::program, kMaker});
+  space.map(page(16), 64 * kPage, {Owner::program, kSite});
   space.give_up_pages(page(20), 10 * kPage, kEarly);
   space.give_up_pages(page(28), 4 * kPage, kLate);
   EXPECT_EQ(given_up(space), (Advised{{page(20), page(28), kEarly, 1}, {page(28), page(32), kLate, 2}}));
   space.drop_pages(page(22), kPage);
   space.unmap(page(24), 2 * kPage);
-  space.map(page(27), 2 * kPage, {Owner::program, kMaker});
+  space.map(page(27), 2 * kPage, {Owner::program, kSite});
   EXPECT_EQ(given_up(space), (Advised{{page(20), page(22), kEarly, 1},
                                       {page(23), page(24), kEarly, 1},
                                       {page(26), page(27), kEarly, 1},
@@ -48,19 +48,19 @@ TEST(AdvisedPages, AreForgottenWithTheirPages) {
 
 TEST(AdvisedPages, GoAlongWhenTheyAreMovedAndInherited) {
   AddressSpace space;
-  space.map(page(16), 8 * kPage, {Owner::program, kMaker});
+  space.map(page(16), 8 * kPage, {Owner::program, kSite});
   space.give_up_pages(page(18), 2 * kPage, kEarly);
-  space.remap(page(16), 8 * kPage, page(100), 12 * kPage, kMaker);
+  space.remap(page(16), 8 * kPage, page(100), 12 * kPage, kSite);
   const Advised moved{{page(102), page(104), kEarly, 1}};
   EXPECT_EQ(given_up(space), moved);
   EXPECT_EQ(given_up(space.forked()), moved);
-  space.move_break(page(110), page(100), {Owner::program, kMaker});
+  space.move_break(page(110), page(100), {Owner::program, kSite});
   EXPECT_TRUE(given_up(space).empty());
 }
 
 TEST(AdvisedPages, KnowWhereALargeBlockWasAllocatedSince) {
   AddressSpace space;
-  space.map(page(16), 64 * kPage, {Owner::allocator, kMaker});
+  space.map(page(16), 64 * kPage, {Owner::allocator, kSite});
   space.give_up_pages(page(20), 10 * kPage, kEarly);
   space.allocate(page(22) + 64, 2 * kPage, kLate);
   EXPECT_EQ(given_up(space), (Advised{{page(20), page(22), kEarly, 1},
@@ -70,14 +70,14 @@ TEST(AdvisedPages, KnowWhereALargeBlockWasAllocatedSince) {
   EXPECT_EQ(given_up(space), (Advised{{page(20), page(30), kLate, 2}}));
 }
 
-TEST(AdvisedPages, GoWhenTheLookDuringWhichTheyWentIsOver) {
+TEST(AdvisedPages, GoWhenTheWalkDuringWhichTheyWentIsOver) {
   AddressSpace space;
-  space.map(page(16), 64 * kPage, {Owner::program, kMaker});
+  space.map(page(16), 64 * kPage, {Owner::program, kSite});
   space.give_up_pages(page(20), 4 * kPage, kEarly);
-  space.begin_look();
+  space.begin_walk();
   space.unmap(page(16), 64 * kPage);
   EXPECT_EQ(given_up(space).size(), 1U);
-  space.end_look();
+  space.final_walk();
   EXPECT_TRUE(given_up(space).empty());
 }
 
@@ -123,14 +123,14 @@ TEST(LazyPages, LeaveOutLiveSmallBlocksAndComeLastToReusedPages) {
   evidence.has_liveness = false;
   evidence.live_pages.clear();
   LiveSet blocks;
-  blocks.allocate({.address = page(21) - 16, .size_bytes = 64, .weight = 1, .stack = kMaker});
-  blocks.allocate({.address = page(28) + 512, .size_bytes = 64, .weight = 1, .stack = kMaker});
+  blocks.allocate({.address = page(21) - 16, .size_bytes = 64, .weight = 1, .stack = kSite});
+  blocks.allocate({.address = page(28) + 512, .size_bytes = 64, .weight = 1, .stack = kSite});
   evidence.small_blocks = &blocks;
   EXPECT_EQ(find_lazy_pages({{page(16), page(80), pages(7)}}, advised, {}, evidence),
             (Lazy{{page(22), page(28), kEarly}, {page(29), page(30), kEarly}}));
 }
 
-// The kernel was asked a moment after the pages were looked at.
+// The kernel was asked a moment after the pages were walked.
 TEST(LazyPages, WhatWasGivenUpSinceCountsInTheKernelsSum) {
   const Advised advised{{page(20), page(30), kEarly, 1}};
   const std::vector<LazyFreeSum> sums{{page(16), page(80), pages(12)}};
@@ -145,7 +145,7 @@ TEST(LazyPages, WhatWasGivenUpSinceCountsInTheKernelsSum) {
 TEST(LazyPages, AreClaimedBeforeForkAndHeap) {
   Evidence evidence = one_mapping();
   constexpr auto kBlock = StackId{6};
-  evidence.owned = {{page(16), page(60), Owner::program, kMaker}, {page(60), page(80), Owner::block, kBlock}};
+  evidence.owned = {{page(16), page(60), Owner::program, kSite}, {page(60), page(80), Owner::block, kBlock}};
   evidence.inherited = {{page(16), page(40), ForkClass::copied}};
   evidence.lazy_free = {{page(20), page(30), kEarly}, {page(38), page(42), kLate}, {page(70), page(80), kLate}};
   const Account account = attribute(evidence);
@@ -156,7 +156,7 @@ TEST(LazyPages, AreClaimedBeforeForkAndHeap) {
     EXPECT_EQ(advised_bytes, slice.site.cause == Cause::lazy_free ? slice.bytes : 0);
     if (slice.site.cause != Cause::lazy_free) continue;
     lazy_bytes += slice.bytes;
-    if (slice.site.stack == kMaker)
+    if (slice.site.stack == kSite)
       EXPECT_EQ(slice.advised, (std::vector<AdviceShare>{{kEarly, pages(10)}, {kLate, pages(4)}}));
     else
       EXPECT_EQ(slice.advised, (std::vector<AdviceShare>{{kLate, pages(10)}}));

@@ -1,4 +1,4 @@
-// The ledger: a byte is claimed once, the first rule wins, the rest is unknown, and the books balance
+// The ledger: a byte is claimed once, the first rule wins, the rest is unknown, and the totals balance
 // after every step (the ledger itself requires that, also here).
 #include "attribute/ledger.h"
 

@@ -3,11 +3,12 @@
 
 #include <algorithm>
 
-#include "ingest/oom_words.h"
+#include "decode/oom_log.h"
 #include "literal_accounts.h"
 #include "procfs/oom_log.h"
-#include "report/text.h"
-#include "report/verdict.h"
+#include "report/render/text.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/build_view.h"
 #include "verdicts_of.h"
 
 namespace whyrss {
@@ -179,9 +180,9 @@ TEST(LimitVerdict, HeldByNobodyWhoWasSeen) {
 TEST(LimitVerdict, TooSmallToBeSeen) {
   RecordingAccount recording = killed_at_limit();
   recording.processes.clear();
-  EXPECT_EQ(
-      verdicts_of(recording).front().headline,
-      "killed by the kernel at the memory limit of 128 MiB before whyrss could look at it: too small even to start it");
+  EXPECT_EQ(verdicts_of(recording).front().headline,
+            "killed by the kernel at the memory limit of 128 MiB before the first snapshot: too small even to "
+            "start it");
   EXPECT_NE(verdicts_of(recording).front().why.find("; its log was not readable"), std::string::npos);
   recording.info.capabilities["kernel_log"] = "yes";
   EXPECT_EQ(verdicts_of(recording).front().why.find("readable"), std::string::npos);
@@ -196,7 +197,7 @@ TEST(LimitVerdict, AnotherKillIsNotOutOfMemory) {
   EXPECT_EQ(find(verdicts, "oom-killed"), nullptr);
   ASSERT_NE(find(verdicts, "killed"), nullptr);
   EXPECT_EQ(find(verdicts, "killed")->headline,
-            "killed by SIGKILL, which somebody sent: it was not the kernel for lack of memory (limit 128 MiB, up "
+            "killed by SIGKILL, which a process sent: it was not the kernel for lack of memory (limit 128 MiB, up "
             "to 63 MiB seen); held most by 118 MiB live heap (keep.py:7 in fill)");
   EXPECT_NE(find(verdicts, "killed")
                 ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache: "
@@ -248,19 +249,36 @@ TEST(LimitVerdict, KilledTogether) {
   EXPECT_EQ(held(), 1U);
 }
 
+// What a worker had that was done shortly before is gone.
+TEST(LimitVerdict, WhoLeftByItselfHoldsNothing) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  ProcessAccount worker = literal::python_process(11, {"worker"});
+  worker.accounts = {literal::walk(15, {{Cause::anonymous, 9}})};
+  worker.born_s = 14;
+  worker.ended_s = 19.8;
+  recording.processes.push_back(worker);
+  const auto held = [&] { return find(verdicts_of(recording), "killed")->evidence["held_by"].size(); };
+  EXPECT_EQ(held(), 2U);  // how it ended is not known
+  recording.processes[1].teardown_s = 19.78;
+  EXPECT_EQ(held(), 1U);
+  recording.processes[1].end_signal = "SIGKILL";
+  EXPECT_EQ(held(), 2U);
+}
+
 TEST(LimitVerdict, TheKernelKilledSomebodyAtAnotherTime) {
   RecordingAccount recording = killed_at_limit();
   recording.info.oom_killed = false;
   const Verdict verdict = *find(verdicts_of(recording), "killed");
   EXPECT_EQ(
-      verdict.headline.find("killed by SIGKILL: by whom is not known, the kernel killed somebody in its group for "
+      verdict.headline.find("killed by SIGKILL: the sender is not known, the kernel killed a process of its group for "
                             "lack of memory, but at another time"),
       0U)
       << verdict.headline;
   EXPECT_NE(verdict.why.find("or the kernel, for lack of memory."), std::string::npos) << verdict.why;
   recording.info.capabilities["kernel_log"] = "yes";
   const Verdict cleared = *find(verdicts_of(recording), "killed");
-  EXPECT_EQ(cleared.headline.find("killed by SIGKILL, which somebody sent"), 0U) << cleared.headline;
+  EXPECT_EQ(cleared.headline.find("killed by SIGKILL, which a process sent"), 0U) << cleared.headline;
   EXPECT_NE(cleared.why.find("a timeout, or a batch system"), std::string::npos) << cleared.why;
 }
 
@@ -272,13 +290,13 @@ TEST(LimitVerdict, NobodyCouldTellWhoKilledIt) {
   auto verdicts = verdicts_of(recording);
   verdict = find(verdicts, "killed");
   ASSERT_NE(verdict, nullptr);
-  EXPECT_EQ(verdict->headline.find("killed by SIGKILL: by whom is not known, neither the kernel's log nor a counter"),
-            0U)
+  EXPECT_EQ(
+      verdict->headline.find("killed by SIGKILL: the sender is not known, neither the kernel's log nor a counter"), 0U)
       << verdict->headline;
   EXPECT_NE(verdict->why.find("or the kernel, for lack of memory."), std::string::npos) << verdict->why;
   recording.info.capabilities["kernel_log"] = "yes";
   verdicts = verdicts_of(recording);
-  EXPECT_EQ(find(verdicts, "killed")->headline.find("killed by SIGKILL, which somebody sent"), 0U);
+  EXPECT_EQ(find(verdicts, "killed")->headline.find("killed by SIGKILL, which a process sent"), 0U);
 }
 
 // A whole group was killed, the collector in it.
@@ -326,6 +344,17 @@ TEST(LimitVerdict, HeldByThoseWhoLived) {
   EXPECT_EQ(verdicts_of(recording).front().evidence["held_by"][0]["bytes"], 118 * kMiB);
   recording.processes.back().ended_s = 19.9;
   EXPECT_EQ(verdicts_of(recording).front().evidence["held_by"][0]["bytes"], 127 * kMiB);
+}
+
+TEST(LimitVerdict, ALineWithinItsErrorOfZeroIsNotNamed) {
+  RecordingAccount recording = killed_at_limit();
+  Slice& held = recording.processes.front().accounts.back().slices.open().front();
+  held.variance = 4.0 * kMiB * kMiB;
+  EXPECT_NE(verdicts_of(recording).front().headline.find("held most by 118 MiB ± 2 % live heap (keep.py:7 in fill)"),
+            std::string::npos);
+  held.variance = 100.0 * 100 * kMiB * kMiB;
+  EXPECT_TRUE(verdicts_of(recording).front().headline.ends_with("118 MiB ± 85 % live heap"))
+      << verdicts_of(recording).front().headline;
 }
 
 TEST(LimitVerdict, EndedByItselfWasNotKilled) {
@@ -381,8 +410,8 @@ TEST(LimitVerdict, PageCacheAtTheLimitIsNotNearIt) {
   EXPECT_EQ(verdict->severity, Severity::ok);
   EXPECT_EQ(
       verdict->headline,
-      "runs under a memory limit of 128 MiB: the limit was hit 500 times, the kernel took back 500 MiB, nobody was "
-      "killed");
+      "runs under a memory limit of 128 MiB: the limit was hit 500 times, the kernel took back 500 MiB, no process "
+      "was killed");
 }
 
 TEST(LimitVerdict, NoLimitNoWord) {

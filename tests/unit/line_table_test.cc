@@ -1,6 +1,6 @@
 // CPython's line tables and strings against CPython's own reading of them: fixtures written by
 // data/make_line_table_fixture.py with each version, and fresh ones by the python3 that is found.
-#include "ingest/line_table.h"
+#include "decode/line_table.h"
 
 #include <gtest/gtest.h>
 

@@ -47,11 +47,10 @@ inline Account walk(double time_s, const std::vector<Part>& parts) {
   account.has_liveness = true;
   for (const Part& part : parts) {
     const std::int64_t exclusive = part.exclusive_mib < 0 ? part.mib : part.exclusive_mib;
-    account.slices.push_back({{part.cause, part.stack, part.mapping}, part.mib * kMiB, exclusive * kMiB});
+    account.slices.open().push_back({{part.cause, part.stack, part.mapping}, part.mib * kMiB, exclusive * kMiB});
     account.rss_bytes += part.mib * kMiB;
   }
-  std::stable_sort(account.slices.begin(), account.slices.end(),
-                   [](const Slice& a, const Slice& b) { return a.bytes > b.bytes; });
+  std::ranges::stable_sort(account.slices.open(), [](const Slice& a, const Slice& b) { return a.bytes > b.bytes; });
   return account;
 }
 

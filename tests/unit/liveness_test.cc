@@ -10,11 +10,11 @@
 #include <random>
 #include <vector>
 
-#include "collect/backing.h"
-#include "collect/liveness_frame.h"
-#include "collect/liveness_read.h"
-#include "collect/pymalloc_pools.h"
-#include "ingest/liveness_reader.h"
+#include "collect/read/backing.h"
+#include "collect/read/liveness_frame.h"
+#include "collect/read/liveness_read.h"
+#include "collect/read/pymalloc_pools.h"
+#include "decode/liveness_reader.h"
 #include "shim/trace/liveness_format.h"
 
 namespace whyrss {
@@ -67,7 +67,7 @@ class Table {
   std::vector<std::unique_ptr<Region>> leaves_;
 };
 
-Liveness look(const Table& table) {
+Liveness read_table(const Table& table) {
   BackingResolver resolver;
   const auto walk = walk_pages(getpid(), trace::WalkTrigger::request, probe_walk_methods(), resolver);
   EXPECT_TRUE(walk) << walk.error();
@@ -104,7 +104,7 @@ TEST(ReadLiveness, ListsResidentPagesThatHoldOrHeldBlocks) {
   table.set(page(1500), counter_of(-4, 1));  // blocks from before us were released
   table.set(page(2999), counter_of(600, 1));
   // When it is read
-  const Liveness liveness = look(table);
+  const Liveness liveness = read_table(table);
   // Then the resident pages have their words, and the sums are of the whole table
   const auto words = words_within(liveness, page(0), page(kPages));
   const std::map<std::uint64_t, std::uint16_t> expected{{page(0), PageLiveness::ever_held | 100},
@@ -167,7 +167,7 @@ TEST(ReadLiveness, CountsTheObjectsOfCpythonsPools) {
   put(half, pool_of(16, 512, kPool));
   put(empty, pool_of(0, 32, kPool));
   // When it is read
-  const Liveness liveness = look(table);
+  const Liveness liveness = read_table(table);
   // Then each pool's live bytes lie on its pages, and pages without a pool never held anything
   const auto live_in = [&](std::uint64_t pool) {
     std::uint64_t bytes = 0;
@@ -212,17 +212,21 @@ TEST(Pools, AreReadInTurn) {
     const auto first = std::span(addresses).first(count);
     return reader.read(memory, kPool, first, std::span(pages).first(count), extent).live_bytes / 64;
   };
-  fill(1);
-  EXPECT_EQ(live_after(kPools - 1, PoolReader::Extent::in_turn), kPools - 1);
-  // When all of them change, then a turn tells of the new one and of as many as are in turn, and the next of the rest
-  fill(2);
+  fill(40);
+  EXPECT_EQ(live_after(kPools - 1, PoolReader::Extent::in_turn), 40 * (kPools - 1));
+  // When all of them change a little, then two turns tell of them, and each of the new ones too
+  fill(41);
   const std::uint64_t after_one = live_after(kPools, PoolReader::Extent::in_turn);
-  EXPECT_GE(after_one, kPools + PoolReader::kInTurn);
-  EXPECT_LT(after_one, 2 * kPools);
+  EXPECT_GE(after_one, 40 * kPools + kPools / 3);
+  EXPECT_LT(after_one, 41 * kPools);
   EXPECT_TRUE(reader.left_some());
-  EXPECT_EQ(live_after(kPools, PoolReader::Extent::in_turn), 2 * kPools);
+  EXPECT_EQ(live_after(kPools, PoolReader::Extent::in_turn), 41 * kPools);
+  // When they change much, then all of them are read at once
   fill(3);
-  EXPECT_EQ(live_after(kPools, PoolReader::Extent::all), 3 * kPools);
+  EXPECT_EQ(live_after(kPools, PoolReader::Extent::in_turn), 3 * kPools);
+  EXPECT_FALSE(reader.left_some());
+  fill(4);
+  EXPECT_EQ(live_after(kPools, PoolReader::Extent::all), 4 * kPools);
   EXPECT_FALSE(reader.left_some());
 }
 

@@ -1,5 +1,5 @@
 // Groups for --memory-max, in trees of files that stand for cgroup file systems, and one real one where that may be.
-#include "collect/memory_group.h"
+#include "collect/cgroup/memory_group.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -8,7 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "collect/process_follow.h"
+#include "collect/loop/process_follow.h"
+#include "collect/read/process_presence.h"
 #include "file_tree.h"
 #include "support/file.h"
 

@@ -4,9 +4,10 @@
 #include <algorithm>
 
 #include "literal_accounts.h"
-#include "report/accounting_text.h"
-#include "report/trend.h"
-#include "report/verdict.h"
+#include "report/render/accounting_text.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/build_view.h"
+#include "report/view/trend.h"
 #include "verdicts_of.h"
 
 namespace whyrss {
@@ -26,9 +27,9 @@ struct Seen {
   std::vector<Part> parts;
 };
 
-ProcessAccount process_of(int pid, const std::vector<Seen>& looks) {
+ProcessAccount process_of(int pid, const std::vector<Seen>& snapshots) {
   ProcessAccount process = literal::python_process(pid, {"prog"});
-  for (const Seen& look : looks) process.accounts.push_back(literal::walk(look.time_s, look.parts));
+  for (const Seen& snapshot : snapshots) process.accounts.push_back(literal::walk(snapshot.time_s, snapshot.parts));
   return process;
 }
 
@@ -71,6 +72,23 @@ TEST(FileBound, TheCacheOfAFileEndsAtItsSize) {
   EXPECT_NE(verdict.why.find("All of it is in memory now"), std::string::npos) << verdict.why;
 }
 
+// The size of a file is not told where little of it is in memory: it may be any.
+TEST(FileBound, OfSeveralFilesOnlyWhereAllAreKnown) {
+  const Lines lines;
+  RecordingAccount recording = recording_of(
+      lines.stacks, 2,
+      {process_of(10, {{1, {{Cause::file_cache, 60, lines.maps, "/a"}, {Cause::file_cache, 40, lines.maps, "/b"}}}})});
+  recording.processes[0].file_sizes = {{.time_s = 1, .files = {{"/a", {90 * kMiB, 90 * kMiB}}}}};
+  EXPECT_FALSE(verdicts_of(recording).at(0).evidence.contains("bound_bytes"));
+  recording.processes[0].file_sizes[0].files["/b"] = {50 * kMiB, 50 * kMiB};
+  EXPECT_EQ(verdicts_of(recording).at(0).evidence["bound_bytes"], 140 * kMiB);
+  recording.processes[0].accounts[0] = literal::walk(1, {{Cause::file_cache, 60, lines.maps, "/a"},
+                                                         {Cause::file_cache, 0, lines.maps, "/c"},
+                                                         {Cause::file_cache, 40, lines.maps, "/b"}});
+  recording.processes[0].accounts[0].slices.open()[2].bytes = 4096;
+  EXPECT_FALSE(verdicts_of(recording).at(0).evidence.contains("bound_bytes"));
+}
+
 TEST(FileLocked, WhatMlockHoldsIsNotCalledReclaimable) {
   const Lines lines;
   RecordingAccount recording = with_file(lines, 100, 0);
@@ -85,7 +103,7 @@ TEST(FileLocked, WhatMlockHoldsIsNotCalledReclaimable) {
   EXPECT_EQ(verdicts[0].evidence["locked_bytes"], 100 * kMiB);
 }
 
-TEST(FileLocked, APartIsToldBesideTheRest) {
+TEST(FileLocked, APartIsReportedBesideTheRest) {
   const Lines lines;
   RecordingAccount recording = with_file(lines, 100, 0);
   recording.processes[0].dirty_files[1].locked = {{"/data/x.bin", 20 * kMiB}};
@@ -96,7 +114,7 @@ TEST(FileLocked, APartIsToldBesideTheRest) {
   EXPECT_NE(verdicts[0].why.find("But 20 MiB of it is locked in memory (mlock)"), std::string::npos);
 }
 
-TEST(FileDirty, PagesThatWaitForTheDiskAreToldInsteadOfReclaimableOnes) {
+TEST(FileDirty, PagesThatWaitForTheDiskAreReportedInsteadOfReclaimableOnes) {
   const Lines lines;
   const auto verdicts = verdicts_of(with_file(lines, 100, 90));
   ASSERT_EQ(verdicts.size(), 1U);
@@ -107,15 +125,18 @@ TEST(FileDirty, PagesThatWaitForTheDiskAreToldInsteadOfReclaimableOnes) {
             "90 MiB of x.bin (mapped at a.py:3 in load) not on disk yet: the kernel writes it back, then it is "
             "reclaimable");
   EXPECT_EQ(verdicts[0].evidence["files"][0]["dirty_bytes"], 90 * kMiB);
+  // smaps says nothing of what write() left in the page cache.
+  EXPECT_EQ(verdicts[0].why.find("need no writing"), std::string::npos);
+  EXPECT_NE(verdicts[0].why.find("10 MiB of other file pages"), std::string::npos) << verdicts[0].why;
 }
 
-TEST(FileDirty, APartIsToldBesideTheRest) {
+TEST(FileDirty, APartIsReportedBesideTheRest) {
   const Lines lines;
   const auto verdicts = verdicts_of(with_file(lines, 100, 40));
   ASSERT_EQ(verdicts.size(), 2U);
-  EXPECT_EQ(verdicts[0].id, "file-cache-growth");
-  EXPECT_EQ(verdicts[0].evidence["dirty_bytes"], 40 * kMiB);
-  EXPECT_EQ(verdicts[1].id, "file-dirty-growth");
+  EXPECT_EQ(verdicts[0].id, "file-dirty-growth");
+  EXPECT_EQ(verdicts[1].id, "file-cache-growth");
+  EXPECT_EQ(verdicts[1].evidence["dirty_bytes"], 40 * kMiB);
 }
 
 TEST(FileDirty, SilentWhenItWasWrittenBack) {
@@ -142,10 +163,10 @@ TEST(FileDirty, AReadingBelongsToTheWalkBeforeIt) {
 // A parent that makes a segment and two workers that read it.
 RecordingAccount with_segment(Lines& lines, const std::string& name) {
   const auto part = [&](std::int64_t mib) { return Part{Cause::shared_memory, mib, lines.maps, name, 0}; };
-  ProcessAccount maker = process_of(10, {{0.5, {}}, {1, {part(60)}}, {3, {part(60)}}});
-  for (Account& account : maker.accounts)
-    for (Slice& slice : account.slices) slice.touched = {{.stack = lines.fills, .bytes = 59 * kMiB}};
-  std::vector<ProcessAccount> all{maker};
+  ProcessAccount site = process_of(10, {{0.5, {}}, {1, {part(60)}}, {3, {part(60)}}});
+  for (Account& account : site.accounts)
+    for (Slice& slice : account.slices.open()) slice.touched = {{.stack = lines.fills, .bytes = 59 * kMiB}};
+  std::vector<ProcessAccount> all{site};
   for (const int pid : {11, 12}) {
     ProcessAccount worker = process_of(pid, {{2, {part(1)}}, {3, {part(60)}}});
     worker.parent = 10;
@@ -219,11 +240,11 @@ RecordingAccount with_huge_pages(const Lines& lines, std::int64_t mib, std::int6
   ProcessAccount process =
       process_of(10, {{1, {{Cause::heap_live, mib, lines.maps}}}, {1.5, {{Cause::heap_live, mib, lines.maps}}}});
   process.accounts[0].has_huge = true;
-  process.accounts[0].slices[0].huge_bytes = zeros_mib * kMiB;
+  process.accounts[0].slices.open()[0].huge_bytes = zeros_mib * kMiB;
   return recording_of(lines.stacks, 2, {process});
 }
 
-TEST(HugePages, ZerosBesideWhatIsUsedAreTold) {
+TEST(HugePages, ZerosBesideWhatIsUsedAreReported) {
   const Lines lines;
   const auto verdicts = verdicts_of(with_huge_pages(lines, 64, 60), "huge-page-padding");
   ASSERT_EQ(verdicts.size(), 1U);
@@ -236,9 +257,9 @@ TEST(HugePages, ZerosBesideWhatIsUsedAreTold) {
 TEST(HugePages, SilentWhereTheyAreFull) {
   const Lines lines;
   EXPECT_TRUE(verdicts_of(with_huge_pages(lines, 640, 6), "huge-page-padding").empty());
-  RecordingAccount never_looked = with_huge_pages(lines, 64, 60);
-  never_looked.processes[0].accounts[0].has_huge = false;
-  EXPECT_TRUE(verdicts_of(never_looked, "huge-page-padding").empty());
+  RecordingAccount never_inspected = with_huge_pages(lines, 64, 60);
+  never_inspected.processes[0].accounts[0].has_huge = false;
+  EXPECT_TRUE(verdicts_of(never_inspected, "huge-page-padding").empty());
 }
 
 // Innermost first.
@@ -265,7 +286,7 @@ RecordingAccount with_workers(StackTable stacks, int count, const std::vector<Pa
   return recording_of(std::move(stacks), 3, all);
 }
 
-TEST(Imports, WorkersThatImportTheSameAreTold) {
+TEST(Imports, WorkersThatImportTheSameAreReported) {
   StackTable stacks;
   const StackId inner =
       import_stack(stacks, {{"/x/numpy/core/a.py", 5}, kImporter, kTorch, kImporter, kMain, kRunner, kSpawn});
@@ -321,11 +342,11 @@ TEST(KeptWhere, ALineIsNamedAloneOnlyForNearlyAll) {
 
 // A process of which these MiB of live heap were seen at equal distances.
 RecordingAccount with_heap(const Lines& lines, double duration_s, const std::vector<std::int64_t>& mib) {
-  std::vector<Seen> looks;
+  std::vector<Seen> snapshots;
   for (std::size_t i = 0; i < mib.size(); ++i)
-    looks.push_back({duration_s * static_cast<double>(i) / static_cast<double>(mib.size() - 1),
-                     {{Cause::heap_live, mib[i], lines.maps}}});
-  return recording_of(lines.stacks, duration_s, {process_of(10, looks)});
+    snapshots.push_back({duration_s * static_cast<double>(i) / static_cast<double>(mib.size() - 1),
+                         {{Cause::heap_live, mib[i], lines.maps}}});
+  return recording_of(lines.stacks, duration_s, {process_of(10, snapshots)});
 }
 
 std::string heap_headline(const RecordingAccount& recording) {
@@ -378,7 +399,7 @@ TEST(Trends, EvenGrowthForOverAMinuteIsAWarning) {
   EXPECT_EQ(heap_headline(with_heap(lines, 100, late)).rfind("info: ", 0), 0U);
 }
 
-TEST(Trends, ShortProgramsAndFewLooksAreNotJudged) {
+TEST(Trends, ShortProgramsAndFewWalksAreNotJudged) {
   const Lines lines;
   for (const auto& recording : {with_heap(lines, 3, {5, 30, 60, 90, 120}), with_heap(lines, 100, {5, 100, 100})})
     EXPECT_EQ(heap_headline(recording).find(','), std::string::npos);
@@ -449,7 +470,7 @@ TEST(Accounting, TheTablesHoldTheSameFigures) {
   EXPECT_NE(processes.find("1 more     110.0  10.0 %"), std::string::npos) << processes;
 }
 
-// A look right after a poll finds one that has given its memory back since: polled together both were larger.
+// A walk right after a poll finds one that has given its memory back since: polled together both were larger.
 TEST(Accounting, WhatWasReadWhenRssHadFallenIsNotThePeak) {
   RecordingAccount recording = two_readers();
   for (ProcessAccount& process : recording.processes) {
@@ -470,6 +491,36 @@ TEST(Accounting, OfMomentsWithTheSameRssTheOneWithMostPssIsThePeak) {
   recording.processes[1].totals.back().time_s = 1.51;
   const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
   EXPECT_EQ(json["pss_sum"], 210 * kMiB) << json;
+}
+
+// The last reading was of the way up: what events say of the time after it counts, and is marked.
+TEST(Accounting, AnEstimateWithMorePssIsThePeak) {
+  RecordingAccount recording = two_readers();
+  for (ProcessAccount& process : recording.processes) {
+    process.totals = {literal::totals(1, 110, 65, 20)};
+    process.accounts.push_back(literal::walk(1.5, {{Cause::anonymous, 110}}));
+    process.accounts.back().estimated_from_s = 1;
+  }
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["pss_sum"], 220 * kMiB) << json;
+  EXPECT_TRUE(json["estimate"]);
+}
+
+// Its child copied since its reading: nothing of itself has moved but its PSS.
+TEST(Accounting, AReadingBeforeARelativesCopiesIsAnEstimate) {
+  for (const std::int64_t copied : {0, 60}) {
+    RecordingAccount recording = two_readers();
+    ProcessAccount &parent = recording.processes[0], &child = recording.processes[1];
+    child.parent = parent.pid;
+    parent.accounts = {literal::walk(1, {{Cause::file_cache, 90, kEmptyStack, "", 0}, {Cause::anonymous, 20}})};
+    parent.totals = {literal::totals(1, 110, 65, 20)};
+    child.accounts = {
+        literal::walk(0.9, {{Cause::fork_shared, 110, kEmptyStack, "", 0}}),
+        literal::walk(1.4, {{Cause::fork_shared, 110 - copied, kEmptyStack, "", 0}, {Cause::fork_cow, copied + 1}})};
+    child.totals = {literal::totals(1.5, 111, 65 + copied, 20 + copied)};
+    const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+    EXPECT_EQ(json["estimate"], copied > 0) << json;
+  }
 }
 
 TEST(Accounting, ReadingsThatLieApartAreNoMoment) {

@@ -1,5 +1,5 @@
 // Names kept beside a recording: what was written is read, and nothing else is believed.
-#include "ingest/name_file.h"
+#include "decode/name_file.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "shim/own_memory.h"
+#include "shim/sys/own_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The file behind the pool, and how its reader dies.
-#include "collect/pool_file.h"
+#include "collect/start/pool_file.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>

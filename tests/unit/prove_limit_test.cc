@@ -50,7 +50,7 @@ TEST(PlanLimit, CountsProcessesOnlyWhileTheyLiveAndForkSharedMemoryOnce) {
   EXPECT_EQ(plan_limit(recording).file_bytes, 0);
 }
 
-// It was in use before, perhaps at no look.
+// It was in use before, perhaps at no walk.
 TEST(PlanLimit, CountsWhatWasGivenUpAsHeld) {
   RecordingAccount recording;
   recording.processes.resize(1);

@@ -1,5 +1,5 @@
 // Reading where a pointer may lead anywhere: what is not there is zero and said, nothing crashes.
-#include "shim/python_access.h"
+#include "shim/stacks/python_access.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -271,13 +272,24 @@ class TestRecording {
   void add(std::uint32_t pid, const std::vector<ByteVector>& segments,
            const std::vector<std::pair<trace::FrameKind, ByteVector>>& pages,
            const std::vector<ByteVector>& blocks = {}) {
+    add_written(
+        pid,
+        [&](FrameWriter& events) {
+          for (const ByteVector& payload : segments)
+            static_cast<void>(events.append(trace::FrameKind::segment, 1, payload));
+          for (const ByteVector& payload : blocks)
+            static_cast<void>(events.append(trace::FrameKind::blocks, 1, payload, payload_parts(payload)));
+        },
+        pages);
+  }
+  // The same where all events at once would take too much memory.
+  void add_written(std::uint32_t pid, const std::function<void(FrameWriter&)>& write_events,
+                   const std::vector<std::pair<trace::FrameKind, ByteVector>>& pages) {
     const std::string base = process_directory(pid);
     std::filesystem::create_directory(base);
     FileIdentity identity{.kind = trace::FileKind::events, .session = kSession, .pid = pid, .start_ticks = 7};
     auto events = FrameWriter::create(base + "/events.zst", identity);
-    for (const ByteVector& payload : segments) static_cast<void>(events->append(trace::FrameKind::segment, 1, payload));
-    for (const ByteVector& payload : blocks)
-      static_cast<void>(events->append(trace::FrameKind::blocks, 1, payload, payload_parts(payload)));
+    write_events(*events);
     identity.kind = trace::FileKind::pages;
     auto others = FrameWriter::create(base + "/pages.zst", identity);
     for (const auto& [kind, payload] : pages) static_cast<void>(others->append(kind, 1, payload));

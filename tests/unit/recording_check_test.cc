@@ -1,6 +1,6 @@
 // A recording that is not what its collector closed is never called complete: each kind of damage is named with the
 // file, and what is left is used as far as it is certain.
-#include "ingest/recording_check.h"
+#include "load/recording_check.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "ingest/load.h"
+#include "load/load.h"
 #include "recording_builder.h"
 
 namespace whyrss {

@@ -1,6 +1,6 @@
 // Large arrays and tensors that only small views keep: found in small-object pools, joined with the lines that made
 // them.
-#include "collect/retaining_views.h"
+#include "collect/python/retaining_views.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,10 +10,10 @@
 #include <deque>
 #include <memory>
 
-#include "collect/pymalloc_pools.h"
-#include "collect/python_objects.h"
-#include "collect/tensor_views.h"
-#include "ingest/retained_views.h"
+#include "collect/python/python_objects.h"
+#include "collect/python/tensor_views.h"
+#include "collect/read/pymalloc_pools.h"
+#include "decode/retained_views.h"
 #include "shim/trace/liveness_format.h"
 
 namespace whyrss {
@@ -39,8 +39,12 @@ class FakePool {
 
   // The address of an array of `rows` rows with `columns` doubles each; `base` 0: it owns its data.
   std::uint64_t add(std::int64_t rows, std::int64_t columns, std::uint64_t base, std::uint64_t references) {
-    auto& dimensions = shapes_.emplace_back(std::array<std::int64_t, 2>{rows, columns});
-    auto& strides = shapes_.emplace_back(std::array<std::int64_t, 2>{columns * 8, 8});
+    return add_strided({rows, columns}, {columns * 8, 8}, base, references);
+  }
+  std::uint64_t add_strided(std::array<std::int64_t, 2> shape, std::array<std::int64_t, 2> strides_bytes,
+                            std::uint64_t base, std::uint64_t references) {
+    auto& dimensions = shapes_.emplace_back(shape);
+    auto& strides = shapes_.emplace_back(strides_bytes);
     return put({.references = references,
                 .type = address_of(&type_),
                 .data = 0x5000'0000 + 0x100'0000 * count_,
@@ -146,6 +150,20 @@ TEST(RetainingViews, AreNotThoseThatShowMuchOfIt) {
   EXPECT_TRUE(pool.find().empty());
 }
 
+TEST(RetainingViews, ShowTheirElementsWhereverTheyLie) {
+  FakePool pool;
+  const std::uint64_t owner = pool.add(1000, 512, 0, 1);
+  pool.add_strided({10, 5}, {100 * 512 * 8, 8}, owner, 1);  // [::100, :5]
+  const std::uint64_t halved = pool.add(1000, 512, 0, 1);
+  pool.add_strided({500, 512}, {2 * 512 * 8, 8}, halved, 1);
+  const std::uint64_t repeated = pool.add(1000, 512, 0, 1);
+  pool.add_strided({1 << 30, 4}, {0, 8}, repeated, 1);  // broadcast_to
+  const auto found = pool.find();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].view_bytes, 10U * 5U * 8U);
+  EXPECT_EQ(found[1].view_bytes, 4U * 8U);
+}
+
 TEST(RetainingViews, AreNotOfSmallArraysOrOtherObjects) {
   FakePool pool;
   const std::uint64_t small = pool.add(100, 32, 0, 1);
@@ -226,10 +244,10 @@ TEST(RetainingTensors, SurviveTensorsWithNonsenseInThem) {
 
 TEST(RetainedViews, AreSummedByTheLinesThatMadeThem) {
   // Given two buffers of one line with three views, of which two have a known line
-  constexpr StackId kMaker{1}, kViewer{2};
+  constexpr StackId kSite{1}, kViewer{2};
   AddressSpace space;
-  space.allocate(0x10000, 1'000'000, kMaker);
-  space.allocate(0x200000, 1'000'000, kMaker);
+  space.allocate(0x10000, 1'000'000, kSite);
+  space.allocate(0x200000, 1'000'000, kSite);
   LiveSet objects;
   objects.allocate({.address = 0x900000, .size_bytes = 96, .stack = kViewer});
   objects.allocate({.address = 0x900060, .size_bytes = 96, .stack = kViewer});
@@ -244,7 +262,7 @@ TEST(RetainedViews, AreSummedByTheLinesThatMadeThem) {
   EXPECT_EQ(sums[0].viewed_at, kEmptyStack);
   EXPECT_EQ(sums[0].buffer_bytes, 900'000);
   EXPECT_EQ(sums[1].viewed_at, kViewer);
-  EXPECT_EQ(sums[1].made_at, kMaker);
+  EXPECT_EQ(sums[1].made_at, kSite);
   EXPECT_EQ(sums[1].view_count, 2);
   EXPECT_EQ(sums[1].buffer_count, 1);
   EXPECT_EQ(sums[1].time_s, 3.5);

@@ -1,5 +1,5 @@
 // The distances between sampled bytes: exponential, without libm.
-#include "shim/sampling.h"
+#include "shim/heap/sampling.h"
 
 #include <gtest/gtest.h>
 

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "shim/guard.h"
+#include "shim/events/guard.h"
 
 namespace whyrss::shim {
 namespace {

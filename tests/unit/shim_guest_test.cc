@@ -1,5 +1,10 @@
 // The library as a guest: what the program does works as without it, and is seen.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <string>
+#include <string_view>
 
 #include "preload_harness.h"
 
@@ -55,7 +60,7 @@ TEST(Guest, ExitByUnderscoreExitIsRecordedOnce) {
 
 class Ends : public ::testing::TestWithParam<std::tuple<const char*, std::size_t, std::size_t>> {};
 
-TEST_P(Ends, AreToldBeforeAnythingIsDestroyed) {
+TEST_P(Ends, AreReportedBeforeAnythingIsDestroyed) {
   const auto [how, process_count, map_count] = GetParam();
   Preloaded preloaded;
   const Outcome outcome = run_guest(preloaded, {"end", how});
@@ -212,12 +217,26 @@ TEST(Guest, WaitForAnyChildIsUnchanged) {
   EXPECT_EQ(run_guest(preloaded, {"reaper"}).status, 0);
 }
 
+// A kernel may refuse 32-bit programs: the shell then takes such a one for a script.
+bool does_run(const std::string& program) {
+  const pid_t child = fork();
+  if (child == 0) {
+    execl(program.c_str(), program.c_str(), nullptr);
+    _exit(errno == ENOEXEC ? 1 : 0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return status == 0;
+}
+
 class Targets : public ::testing::TestWithParam<std::tuple<const char*, bool>> {};
 
 TEST_P(Targets, StartAsWithoutUs) {
   const auto [program, keeps_preload] = GetParam();
   const std::string path = std::string(WHYRSS_PROGRAMS_DIR) + "/" + program;
   if (access(path.c_str(), X_OK) != 0) GTEST_SKIP() << program << " could not be built on this machine";
+  if (std::string_view(program) == "hello_32bit" && !does_run(path))
+    GTEST_SKIP() << "this kernel runs no 32-bit programs";
   Preloaded preloaded;
   const Outcome outcome = run_guest(preloaded, {"exec", path});
   EXPECT_EQ(outcome.status, 0) << outcome.output;

@@ -1,4 +1,5 @@
 // Every entry of the heap family is seen exactly once, under every allocator.
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <string_view>
@@ -152,6 +153,7 @@ TEST_P(Sampled, BlocksStandForAll) {
   double variance = 0;
   int released = 0;
   int sampled = 0;
+  int coarsest = 0;  // of the last samples: fewer than 4,096 are taken at once
   for (const Event& event : outcome.marked()) {
     released += event.kind() == RecordKind::release ? 1 : 0;
     if (event.kind() != RecordKind::allocate) continue;
@@ -159,13 +161,18 @@ TEST_P(Sampled, BlocksStandForAll) {
     EXPECT_GE(block.size_bytes, 1000U);
     EXPECT_GE(block.sampled_bytes, 1000U);
     EXPECT_NE(block.stack_id, trace::kNoStack);
-    const double chance = 1 - std::exp(-static_cast<double>(block.sampled_bytes) / kMean);
+    constexpr unsigned kShift = trace::BlockRecord::kCoarsenessShift;
+    const auto coarseness = static_cast<int>(block.sampled_bytes >> kShift);
+    const auto bytes = static_cast<double>(block.sampled_bytes & ((std::uint64_t{1} << kShift) - 1));
+    coarsest = std::max(coarsest, coarseness);
+    const double chance = 1 - std::exp(-bytes / std::ldexp(kMean, coarseness));
     blocks += 1 / chance;
     variance += (1 - chance) / (chance * chance);
     ++sampled;
   }
   EXPECT_NEAR(blocks, kTimes, 5 * std::sqrt(variance));
   EXPECT_EQ(released, sampled);
+  EXPECT_GE(coarsest, 1);
 }
 
 INSTANTIATE_TEST_SUITE_P(Allocators, Sampled,

@@ -120,8 +120,8 @@ TEST(OwnCollector, MayBeNamed) {
   EXPECT_EQ(outcome.of(RecordKind::attach).size(), 1U);
 }
 
-// A shell that holds 8 MB when it ends: worth a last look, which nobody takes here.
-std::uint32_t looks_asked_for(std::uint32_t reader_life) {
+// A shell that holds 8 MB when it ends: worth a last walk, which nobody takes here.
+std::uint32_t walks_requested(std::uint32_t reader_life) {
   Preloaded preloaded;
   trace::PoolHeader& header = *preloaded.pool().header;
   header.reader_pid.store(1);
@@ -132,13 +132,13 @@ std::uint32_t looks_asked_for(std::uint32_t reader_life) {
   const Outcome outcome = preloaded.run({"/bin/sh", "-c", "held=$(head -c 8000000 /dev/zero | tr '\\0' x); exit 4"});
   EXPECT_EQ(outcome.status, 4) << outcome.output;
   std::uint32_t requests = 0;
-  for (const trace::ProcessSlot* slot : outcome.slots) requests += slot->look_request.load();
+  for (const trace::ProcessSlot* slot : outcome.slots) requests += slot->walk_request.load();
   return requests;
 }
 
-TEST(LastLook, IsNotAskedOfADeadCollector) {
-  EXPECT_GT(looks_asked_for(1), 0U);
-  EXPECT_EQ(looks_asked_for(FUTEX_OWNER_DIED), 0U);
+TEST(FinalWalk, IsNotAskedOfADeadCollector) {
+  EXPECT_GT(walks_requested(1), 0U);
+  EXPECT_EQ(walks_requested(FUTEX_OWNER_DIED), 0U);
 }
 
 class AddressSpaceLimit : public ::testing::TestWithParam<int> {};

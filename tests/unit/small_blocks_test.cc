@@ -1,5 +1,5 @@
 // Small blocks while events are replayed: weights of samples, undone releases, forgotten ranges, fork.
-#include "ingest/small_blocks.h"
+#include "replay/small_blocks.h"
 
 #include <gtest/gtest.h>
 

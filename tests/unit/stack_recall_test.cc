@@ -1,5 +1,5 @@
 // Stacks found again by their words: never another than a walk finds.
-#include "shim/stack_recall.h"
+#include "shim/stacks/stack_recall.h"
 
 #include <alloca.h>
 #include <gtest/gtest.h>
@@ -13,8 +13,11 @@
 #include <thread>
 #include <vector>
 
-#include "shim/observe.h"
-#include "shim/unwind_walk.h"
+#include "shim/events/caller.h"
+#include "shim/events/own_memory_events.h"
+#include "shim/observe/observe.h"
+#include "shim/stacks/stack_scratch.h"
+#include "shim/stacks/unwind_walk.h"
 
 namespace whyrss::shim {
 
@@ -34,7 +37,7 @@ struct Taker {
 
   void take(const Caller& caller) {
     const RecallKey key{.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .changes = changes};
-    last = recall->find(key);
+    last = static_cast<std::uint32_t>(recall->find(key));
     const NativeWalk walk = walk_native(caller, *scratch);
     std::vector<std::uint64_t> ips;
     for (std::size_t i = 0; i < walk.count; ++i) ips.push_back(scratch->memo.frame(walk.first + i).ip);

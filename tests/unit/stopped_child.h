@@ -1,4 +1,4 @@
-// A forked child that stops itself where it wants to be looked at.
+// A forked child that stops itself where it wants to be walked.
 #pragma once
 
 #include <gtest/gtest.h>

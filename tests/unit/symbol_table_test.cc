@@ -1,4 +1,4 @@
-#include "shim/symbol_table.h"
+#include "shim/sys/symbol_table.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

@@ -142,6 +142,33 @@ TEST(Symbolize, AnotherBuildGetsNoNames) {
   EXPECT_EQ(stacks[stacks[stack].front()].function, "");
 }
 
+std::string without_build_id(std::string elf) {
+  const std::uint32_t note[]{4, 20, NT_GNU_BUILD_ID};  // sizes of name and bytes, type
+  const std::size_t at =
+      elf.find(std::string(reinterpret_cast<const char*>(note), sizeof note) + std::string("GNU\0", 4));
+  if (at != std::string::npos) elf[at + 8] = 99;  // no known type
+  return elf;
+}
+
+TEST_F(SymbolizeFile, WithoutABuildIdAFileThatIsNewerIsAnotherBuild) {
+  const std::string library = write("library.so", without_build_id(read_file(image("libc.so").path)));
+  const std::uint64_t address = reinterpret_cast<std::uint64_t>(&gnu_get_libc_version) - image("libc.so").bias;
+  struct stat status {};
+  ASSERT_EQ(stat(library.c_str(), &status), 0);
+  for (const bool newer : {false, true}) {
+    StackTable stacks;
+    NameTable names;
+    const StackId stack = stack_of(stacks, {library, ""}, {address});
+    const auto notes = symbolize(stacks, names, {}, status.st_mtime - (newer ? 1 : 0)).notes;
+    const std::string& function = stacks[stacks[stack].front()].function;
+    EXPECT_EQ(function.find("gnu_get_libc_version") != std::string::npos, !newer) << function;
+    ASSERT_EQ(notes.size(), newer ? 1U : 0U);
+    if (newer) {
+      EXPECT_NE(notes[0].find("newer than the recording"), std::string::npos);
+    }
+  }
+}
+
 TEST(Symbolize, MissingFileIsOneNote) {
   StackTable stacks;
   stack_of(stacks, {"/no/such/library.so", "x"}, {1, 2, 3});

@@ -1,5 +1,5 @@
 // Reading another process changes nothing in it.
-#include "collect/target_memory.h"
+#include "collect/read/target_memory.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

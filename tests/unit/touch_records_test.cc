@@ -1,5 +1,5 @@
 // Records of sampled page faults, and of why there are none, to the figures of a process.
-#include "ingest/touch_records.h"
+#include "decode/touch_records.h"
 
 #include <gtest/gtest.h>
 

@@ -4,9 +4,10 @@
 #include <nlohmann/json.hpp>
 
 #include "literal_accounts.h"
-#include "report/json.h"
-#include "report/markdown.h"
-#include "report/text.h"
+#include "report/render/json.h"
+#include "report/render/markdown.h"
+#include "report/render/text.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 namespace {
@@ -34,7 +35,7 @@ RecordingAccount reading() {
   for (const std::int64_t at : {1, 2}) {
     Account walk = literal::walk(static_cast<double>(at), {{Cause::file_cache, 50 * at, mapper, "/data/train.bin"},
                                                            {Cause::anonymous, 60, mapper}});
-    for (Slice& slice : walk.slices) {
+    for (Slice& slice : walk.slices.open()) {
       if (slice.site.cause == Cause::file_cache)
         slice.touched = {{.stack = scan, .bytes = 40 * at * kMiB, .variance = 1e10},
                          {.stack = check, .bytes = 5 * kMiB}};
@@ -52,7 +53,7 @@ const SiteView& file_site(const View& view) { return view.processes.front().find
 TEST(TouchView, GrowsByLineAndTheRestIsNobodys) {
   const RecordingAccount recording = reading();
   const View view = build_view(recording, {1, 2});
-  const std::vector<TouchView>& touched = file_site(view).touched;
+  const std::vector<TouchView>& touched = file_site(view).touched();
   ASSERT_EQ(touched.size(), 3U);
   EXPECT_EQ(touched[0].growth, 40 * kMiB);
   EXPECT_EQ(touched[0].resident, 80 * kMiB);
@@ -67,14 +68,14 @@ TEST(TouchView, GrowsByLineAndTheRestIsNobodys) {
 TEST(TouchView, IsEmptyWhereNothingIsKnown) {
   RecordingAccount recording = reading();
   for (Account& walk : recording.processes.front().accounts)
-    for (Slice& slice : walk.slices) slice.touched.clear();
-  EXPECT_TRUE(file_site(build_view(recording, {0, 2})).touched.empty());
+    for (Slice& slice : walk.slices.open()) slice.touched.clear();
+  EXPECT_TRUE(file_site(build_view(recording, {0, 2})).touched().empty());
 }
 
 TEST(TouchReport, JsonListsThemAndTheKernelsFaults) {
   const RecordingAccount recording = reading();
   const View view = build_view(recording, {0, 2});
-  const auto report = nlohmann::json::parse(render_json(view, {}, 10));
+  const auto report = nlohmann::json::parse(render_json(view, {}, {.top = 10, .schema = JsonSchema::v1}));
   const auto& process = report["processes"][0];
   EXPECT_EQ(process["touch"]["kernel_faults"], 390);
   EXPECT_DOUBLE_EQ(process["touch"]["kernel_share"], 0.39);
@@ -109,7 +110,7 @@ TEST(TouchReport, ByTouchRanksTheTouchingLines) {
   TextStyle style;
   style.by_touch = true;
   const std::string text = render_text(view, {}, style);
-  const std::size_t scan = text.find("scan.py:9 in scan"), unseen = text.find("(not seen)"),
+  const std::size_t scan = text.find("scan.py:9 in scan"), unseen = text.find("(not recorded)"),
                     check = text.find("check.py:4 in check");
   ASSERT_NE(check, std::string::npos) << text;
   EXPECT_LT(scan, unseen);

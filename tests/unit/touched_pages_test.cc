@@ -50,6 +50,22 @@ TEST_F(TouchedPagesTest, AnAnonymousFaultBringsInOnePage) {
   EXPECT_EQ(walk(100, {anonymous(0, 20)}), (Ranges{range(5, 6, kFirst)}));
 }
 
+// A heap uses pages again: who touched them for another block has not used this one.
+TEST_F(TouchedPagesTest, ABlockIsUsedByWhoTouchesItAfterItWasMade) {
+  constexpr std::uint64_t kLater = 1'000'000'000;
+  for (const std::uint64_t at : {5, 12, 30}) space_.touch(sample(at, 10, kFirst));
+  space_.touch_by_kernel(page(13), kPage, 1, kFirst, 20);
+  space_.touched().begin_block(page(10) + 16, 10 * kPage, kLater);
+  space_.touch(sample(15, kLater - 1000, kSecond));  // by the allocator, before it said so
+  space_.touch(sample(18, kLater + 1000, kSecond));
+  const Ranges used{range(5, 6, kFirst), range(15, 16, kSecond), range(18, 19, kSecond), range(30, 31, kFirst)};
+  EXPECT_EQ(walk(2 * kLater, {anonymous(0, 40)}), used);
+  EXPECT_EQ(walk(3 * kLater, {anonymous(0, 40)}), used);
+  // On its edges others' bytes lie too.
+  space_.touched().begin_block(page(5) + 16, 100, 4 * kLater);
+  EXPECT_EQ(walk(5 * kLater, {anonymous(0, 40)}), used);
+}
+
 TEST_F(TouchedPagesTest, AHugePageIsOneFault) {
   space_.touch(sample(700, 10, kFirst));
   Runs runs{anonymous(512, 1024)};

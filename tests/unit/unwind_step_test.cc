@@ -19,8 +19,10 @@
 #include <memory>
 #include <thread>
 
-#include "shim/observe.h"
-#include "shim/unwind_walk.h"
+#include "shim/events/own_memory_events.h"
+#include "shim/observe/observe.h"
+#include "shim/stacks/stack_scratch.h"
+#include "shim/stacks/unwind_walk.h"
 
 namespace whyrss::shim {
 

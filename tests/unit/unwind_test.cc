@@ -20,8 +20,11 @@
 #include <thread>
 #include <vector>
 
-#include "shim/observe.h"
-#include "shim/unwind_walk.h"
+#include "shim/events/caller.h"
+#include "shim/events/own_memory_events.h"
+#include "shim/observe/observe.h"
+#include "shim/stacks/stack_scratch.h"
+#include "shim/stacks/unwind_walk.h"
 
 namespace whyrss::shim {
 

@@ -1,12 +1,14 @@
 // The rules: what they say, when they stay silent, and which line they blame.
-#include "report/verdict.h"
+#include "report/verdicts/verdict.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "literal_accounts.h"
-#include "report/blame.h"
+#include "report/render/text.h"
+#include "report/view/blame.h"
+#include "report/view/build_view.h"
 #include "verdicts_of.h"
 
 namespace whyrss {
@@ -29,11 +31,11 @@ RecordingAccount holding(StackTable stacks, const std::vector<Part>& parts, bool
 
 TEST(Verdict, Quickstart) {
   EXPECT_EQ(headlines(literal::quickstart()),
-            "file-cache-growth ok: 512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, "
-            "not a leak\n"
-            "heap-growth info: 130 MiB live Python objects (kept at quickstart.py:24 in load)\n"
             "fork-cow-refcount warning: 2 workers copied 124 MiB each of what they inherited (fork COW; objects made "
-            "at quickstart.py:24)\n");
+            "at quickstart.py:24)\n"
+            "heap-growth info: 130 MiB live Python objects (kept at quickstart.py:24 in load)\n"
+            "file-cache-growth ok: 512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, "
+            "not a leak\n");
 }
 
 // 120 buffers of 3 MiB that 120 views keep, found at 1 s.
@@ -43,7 +45,7 @@ RecordingAccount holding_views(StackId (*viewed_at)(StackTable&)) {
   const StackId viewed = viewed_at(stacks);
   RecordingAccount recording = holding(stacks, {{Cause::heap_live, 360, made}});
   ProcessAccount& process = recording.processes.front();
-  process.view_looks_s = {1};
+  process.view_walks_s = {1};
   process.retained_views = {{.time_s = 1,
                              .made_at = made,
                              .viewed_at = viewed,
@@ -68,10 +70,10 @@ RecordingAccount holding_segments(std::int64_t descriptors_last) {
 
 TEST(Verdict, DescriptorGrowth) {
   const auto of = [](const RecordingAccount& recording, Interval interval) {
-    std::string told;
+    std::string reported;
     for (const Verdict& verdict : find_verdicts(build_view(recording, interval)))
-      if (verdict.id == "descriptor-growth") told += verdict.headline;
-    return told;
+      if (verdict.id == "descriptor-growth") reported += verdict.headline;
+    return reported;
   };
   const auto many = holding_segments(105);
   EXPECT_EQ(of(many, whole_life(many)),
@@ -106,7 +108,7 @@ TEST(Verdict, RetainedView) {
 
 TEST(Verdict, RetainedViewsThatAreGone) {
   auto recording = holding_views([](StackTable&) { return kEmptyStack; });
-  recording.processes.front().view_looks_s.push_back(2);  // looked again, and found none
+  recording.processes.front().view_walks_s.push_back(2);  // searched again, and found none
   EXPECT_NE(headlines(recording).find(
                 "360 MiB in 120 buffers (made at view.py:15 in batch) were at 1.0 s kept only by views"),
             std::string::npos);
@@ -114,16 +116,25 @@ TEST(Verdict, RetainedViewsThatAreGone) {
   for (const Verdict& verdict : later) EXPECT_NE(verdict.id, "retained-view");
 }
 
+TEST(Verdict, RetainedViewsOfAnEarlierWalkSayWhen) {
+  auto recording = holding_views([](StackTable&) { return kEmptyStack; });
+  ProcessAccount& process = recording.processes.front();
+  Account later = process.accounts.back();
+  later.time_s = 1.5;  // walked, and no view was searched for
+  process.accounts.push_back(later);
+  EXPECT_NE(headlines(recording).find("were at 1.0 s kept only by views"), std::string::npos) << headlines(recording);
+}
+
 TEST(Verdict, NumbersStandInTheEvidence) {
   const auto verdicts = verdicts_of(literal::quickstart());
   ASSERT_EQ(verdicts.size(), 3U);
-  EXPECT_EQ(verdicts[0].bytes, 512 * kMiB);
-  EXPECT_EQ(verdicts[0].evidence["growth_bytes"], 517 * kMiB);
-  EXPECT_EQ(verdicts[2].pid, 4711);
-  EXPECT_EQ(verdicts[2].bytes, 248 * kMiB);
-  EXPECT_EQ(verdicts[2].evidence["workers"][1]["pid"], 4713);
-  EXPECT_EQ(verdicts[2].evidence["workers"][1]["copied_bytes"], 124 * kMiB);
-  EXPECT_EQ(verdicts[2].evidence["allocated_at"][0]["file"], "/home/u/quickstart.py");
+  EXPECT_EQ(verdicts[2].bytes, 512 * kMiB);
+  EXPECT_EQ(verdicts[2].evidence["growth_bytes"], 517 * kMiB);
+  EXPECT_EQ(verdicts[0].pid, 4711);
+  EXPECT_EQ(verdicts[0].bytes, 248 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["workers"][1]["pid"], 4713);
+  EXPECT_EQ(verdicts[0].evidence["workers"][1]["copied_bytes"], 124 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["allocated_at"][0]["file"], "/home/u/quickstart.py");
   for (const Verdict& verdict : verdicts) {
     EXPECT_FALSE(verdict.why.empty());
     EXPECT_FALSE(verdict.advice.empty());
@@ -135,6 +146,16 @@ TEST(Verdict, NothingGrew) {
             "steady ok: nothing grew worth naming (largest growth of a process: 7.0 MiB)\n");
 }
 
+TEST(Verdict, LessThanAtTheBeginningIsNoGrowth) {
+  RecordingAccount recording = literal::quiet();
+  recording.processes[0].accounts = {literal::walk(0.1, {{Cause::heap_live, 80}}),
+                                     literal::walk(0.3, {{Cause::heap_live, 40}})};
+  const auto verdicts = find_verdicts(build_view(recording, {.from_s = 0.2, .to_s = 0.4}));
+  EXPECT_EQ(verdicts.front().headline, "nothing grew: 40 MiB less than at the beginning");
+  const std::string text = render_short(build_view(recording, {.from_s = 0.2, .to_s = 0.4}), verdicts, {});
+  EXPECT_EQ(text.find("at its end"), std::string::npos) << text;  // it went on
+}
+
 TEST(Verdict, NothingSeenIsNotSteady) {
   RecordingAccount recording = literal::quiet();
   recording.processes[0].accounts.clear();
@@ -143,11 +164,27 @@ TEST(Verdict, NothingSeenIsNotSteady) {
   EXPECT_EQ(verdicts_of(recording).front().id, "not-seen");
 }
 
-TEST(Verdict, NobodyLookedIsNotSteady) {
+TEST(Verdict, NobodyWalkedIsNotSteady) {
   const RecordingAccount recording = literal::quiet();
   const double last_s = recording.processes[0].accounts.back().time_s;
   const View view = build_view(recording, {.from_s = last_s + 1, .to_s = last_s + 2});
   EXPECT_EQ(find_verdicts(view).front().id, "not-seen");
+}
+
+TEST(Verdict, AdviceInANotebookCanBeFollowedThere) {
+  RecordingAccount recording = literal::quiet();
+  recording.info.complete = false;
+  recording.info.incomplete_why = "the collector was killed";
+  recording.info.duration_s = 0.5;
+  const auto advice = [&](Interval interval) {
+    View view = build_view(recording, interval);
+    view.in_notebook = true;
+    return find_verdicts(view).front().advice;
+  };
+  EXPECT_NE(advice({.to_s = 9}).find("Run the cell again."), std::string::npos);
+  EXPECT_EQ(advice({.to_s = 0.45}), "Nothing to do.");  // what came after does not matter to it
+  recording.info.incomplete_why = "still running";
+  EXPECT_NE(advice({.to_s = 9}).find("A later report of it says more."), std::string::npos);
 }
 
 TEST(Verdict, SmallShareOfALargeGrowthIsNotNamed) {
@@ -159,7 +196,7 @@ TEST(Verdict, StaticDataIsNamedByItsImageAndWhoFirstUsedIt) {
   RecordingAccount recording = holding({}, {{Cause::anonymous, 300, kEmptyStack, "/opt/grid"}});
   EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid\n");
   const StackId filled = literal::native_stack(recording.stacks, {{"fill", "/opt/grid"}});
-  recording.processes[0].accounts.back().slices[0].touched = {{.stack = filled, .bytes = 290 * kMiB}};
+  recording.processes[0].accounts.back().slices.open()[0].touched = {{.stack = filled, .bytes = 290 * kMiB}};
   EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid (touched in fill (grid))\n");
   EXPECT_EQ(headlines(holding({}, {{Cause::anonymous, 60, kEmptyStack, "/opt/grid"}, {Cause::anonymous, 100}})),
             "cause-growth info: 160 MiB anonymous mappings\n");
@@ -177,6 +214,11 @@ TEST(Verdict, ManyFiles) {
                                    {Cause::file_cache, 30, kEmptyStack, "/lib/liba.so"},
                                    {Cause::file_cache, 20, kEmptyStack, "/lib/libb.so"}})),
             "file-cache-growth ok: 130 MiB file cache of 3 files, most of it libtorch.so (80 MiB): reclaimable, not a "
+            "leak\n");
+  EXPECT_EQ(headlines(holding({}, {{Cause::file_cache, 40, kEmptyStack, "/lib/libtorch.so"},
+                                   {Cause::file_cache, 30, kEmptyStack, "/lib/liba.so"},
+                                   {Cause::file_cache, 20, kEmptyStack, "/lib/libb.so"}})),
+            "file-cache-growth ok: 90 MiB file cache of 3 files, the largest libtorch.so (40 MiB): reclaimable, not a "
             "leak\n");
 }
 
@@ -199,7 +241,7 @@ TEST(Verdict, BuffersOfLibrariesAreNoPythonObjects) {
 
 TEST(Verdict, GrowthThatNobodyWasSeenToCause) {
   EXPECT_EQ(headlines(holding({}, {{Cause::heap_live, 50, kEmptyStack, "[heap]"}, {Cause::unknown, 20}})),
-            "heap-growth info: 50 MiB live heap (no line was seen)\n"
+            "heap-growth info: 50 MiB live heap (no line was recorded)\n"
             "cause-growth info: 20 MiB that no recorded call explains\n");
 }
 
@@ -207,7 +249,7 @@ TEST(Verdict, SmallKnownPartIsNotBlamedForTheRest) {
   StackTable stacks;
   const StackId stack = literal::python_stack(stacks, "/home/u/a.py", 3, "f");
   EXPECT_EQ(headlines(holding(stacks, {{Cause::heap_live, 2, stack}, {Cause::heap_live, 48, kEmptyStack, "[heap]"}})),
-            "heap-growth info: 50 MiB live heap (no line was seen for most of it)\n");
+            "heap-growth info: 50 MiB live heap (most of it has no recorded line)\n");
 }
 
 TEST(Verdict, FreedBeforeTheEnd) {
@@ -231,6 +273,24 @@ TEST(Verdict, SpreadOverLines) {
             "heap-growth info: 50 MiB live Python objects (most kept at a.py:3 in f: 30 MiB)\n");
 }
 
+// What a poll alone saw at the peak, and what other causes have more of at the end, is not gone.
+TEST(Verdict, WhatWasSeenLaterHasNotGone) {
+  const auto unseen = [](std::int64_t file_mib, std::int64_t slack_mib) {
+    RecordingAccount recording =
+        holding({}, {{Cause::heap_live, 50}, {Cause::file_cache, 5}, {Cause::not_looked_at, 14}});
+    recording.processes[0].accounts.push_back(
+        literal::walk(1.9, {{Cause::heap_live, 20}, {Cause::file_cache, file_mib}, {Cause::heap_slack, slack_mib}}));
+    const auto verdicts = verdicts_of(recording);
+    for (const Verdict& verdict : verdicts)
+      if (verdict.headline.find("of unknown cause") != std::string::npos) return verdict.bytes;
+    return std::int64_t{0};
+  };
+  EXPECT_EQ(unseen(5, 0), 14 * kMiB);
+  EXPECT_EQ(unseen(9, 0), 10 * kMiB);
+  EXPECT_EQ(unseen(18, 0), 0);
+  EXPECT_EQ(unseen(5, 9), 14 * kMiB);  // of the heap that was seen
+}
+
 // Parent 10 and workers from 11 on, with these MiB of fork_cow each.
 RecordingAccount workers(const std::vector<std::int64_t>& copied, const char* module, bool python) {
   StackTable stacks;
@@ -248,7 +308,7 @@ RecordingAccount workers(const std::vector<std::int64_t>& copied, const char* mo
   return recording;
 }
 
-TEST(ForkCow, UnequalWorkersAreToldAsARange) {
+TEST(ForkCow, UnequalWorkersAreReportedAsARange) {
   EXPECT_EQ(headlines(workers({60, 124, 100}, "/usr/bin/python3.11", true)),
             "fork-cow-refcount warning: 3 workers copied 60 MiB to 124 MiB each of what they inherited (fork COW; "
             "objects made at a.py:7)\n");
@@ -279,7 +339,7 @@ TEST(ForkCow, OnlyPythonObjectsCopyByBeingRead) {
 // What nobody else maps any more is written to without a copy.
 TEST(ForkCow, PagesOfOnesOwnAreNotLeftToCopy) {
   RecordingAccount recording = workers({60}, "/x/numpy/core/_multiarray.so", true);
-  for (Slice& slice : recording.processes[1].accounts[0].slices) slice.exclusive_bytes = slice.bytes;
+  for (Slice& slice : recording.processes[1].accounts[0].slices.open()) slice.exclusive_bytes = slice.bytes;
   const auto verdicts = verdicts_of(recording);
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].evidence["bound_bytes"], 60 * kMiB);
@@ -291,7 +351,7 @@ TEST(ForkCow, LargeBlocksOfTheInterpreterAreWritten) {
   RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
   ProcessAccount& worker = recording.processes[1];
   const StackId made = worker.accounts[0].slices[0].site.stack;
-  for (Slice& slice : worker.accounts[0].slices) slice.site.in_large_block = true;
+  for (Slice& slice : worker.accounts[0].slices.open()) slice.site.in_large_block = true;
   worker.copies.push_back({1.5, made, kEmptyStack, 60 * kMiB, 0, true});
   const auto verdicts = verdicts_of(recording);
   ASSERT_EQ(verdicts.size(), 1U);
@@ -322,6 +382,26 @@ TEST(ForkCow, NamesTheLineThatReadAndWhatIsLeft) {
   EXPECT_EQ(verdicts[0].evidence["written_at"][0]["growth_bytes"], 100 * kMiB);
 }
 
+// Nothing was read: a worker that deletes what it inherited copies it.
+TEST(ForkCow, WhoFreesIsNotSaidToRead) {
+  RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+  const StackId made = literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build");
+  const StackId read = literal::python_stack(recording.stacks, "/home/u/b.py", 35, "count");
+  std::vector<FrameId> frames{recording.stacks.intern(Frame{.function = "_int_free", .file = ""}),
+                              recording.stacks.intern(Frame{.function = "free", .file = ""})};
+  const StackId drop = literal::python_stack(recording.stacks, "/home/u/b.py", 40, "drop");
+  for (const FrameId frame : recording.stacks[drop]) frames.push_back(frame);
+  add_copies(recording, made, recording.stacks.intern(frames), 40);
+  add_copies(recording, made, read, 20);
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_NE(verdicts[0].headline.find("(fork COW; objects made at a.py:7, freed at b.py:40)"), std::string::npos)
+      << verdicts[0].headline;
+  EXPECT_TRUE(verdicts[0].why.starts_with("Freeing a block writes to its page")) << verdicts[0].why;
+  EXPECT_NE(verdicts[0].why.find("; 9.0 MiB of objects are left."), std::string::npos) << verdicts[0].why;
+  EXPECT_TRUE(verdicts[0].advice.starts_with("Let the worker keep what it inherited")) << verdicts[0].advice;
+}
+
 TEST(ForkCow, WritesNameTheLinesAndFreeBlocksTheRemedy) {
   RecordingAccount recording = workers({60, 61}, "/x/numpy/core/_multiarray.so", true);
   const StackId made = recording.processes[1].accounts[0].slices[0].site.stack;
@@ -342,7 +422,7 @@ TEST(ForkCow, WritesNameTheLinesAndFreeBlocksTheRemedy) {
   EXPECT_NE(verdicts[0].advice.find("malloc_trim"), std::string::npos);
 }
 
-TEST(ForkCow, AParentThatWritesIsToldOnce) {
+TEST(ForkCow, AParentThatWritesIsReportedOnce) {
   RecordingAccount recording = workers({}, "/usr/bin/python3.11", true);
   const StackId array = literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build", "/x/_multiarray.so");
   const StackId objects = literal::python_stack(recording.stacks, "/home/u/a.py", 9, "build");
@@ -395,7 +475,7 @@ TEST(DoubleCounted, WhereNobodyReadThemAtTheirPeakPageWalksTell) {
   RecordingAccount recording = readers(3, 300, 290, 100);
   for (ProcessAccount& process : recording.processes) {
     Account peak = literal::walk(1, {{Cause::file_cache, 290, kEmptyStack, "/data"}, {Cause::anonymous, 10}});
-    peak.slices[0].exclusive_bytes = 0;
+    peak.slices.open()[0].exclusive_bytes = 0;
     process.accounts = {literal::walk(0.5, {{Cause::anonymous, 10}}), peak};
     process.totals = {literal::totals(0.5, 10, 9, 8)};
     process.polls.insert(process.polls.begin(), {0.5, 10 * kMiB, kMiB});
@@ -445,11 +525,11 @@ TEST(Blame, InnermostLineThatTheReaderCanChange) {
   EXPECT_EQ(blamed_frame(stacks, kEmptyStack), nullptr);
 }
 
-TEST(Blame, NamelessNativeStackBlamesNobody) {
+TEST(Blame, NamelessNativeStackIsNamedByItsOffset) {
   StackTable stacks;
-  EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"", "/opt/b"}})), "");
+  EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"", "/opt/b"}})), "a+0x1000");
   EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"mmap", "/usr/lib/libc.so.6"}})),
-            "mmap (libc.so.6)");
+            "a+0x1000");
 }
 
 TEST(Blame, ContainersOfTheLanguageAreNotToBlame) {

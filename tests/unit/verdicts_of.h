@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "report/verdict.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 

@@ -1,9 +1,8 @@
 // What all formats show: states at times, peaks, sums that must hold.
-#include "report/view.h"
-
 #include <gtest/gtest.h>
 
 #include "literal_accounts.h"
+#include "report/view/build_view.h"
 
 namespace whyrss {
 namespace {
@@ -102,13 +101,13 @@ TEST(View, UnbornProcessIsZeroNotUnknown) {
   EXPECT_TRUE(process(view, 4712).causes.empty());
 }
 
-TEST(View, PssIsToldFromTheWalkWhereRssHasMovedSinceItWasRead) {
+TEST(View, PssIsReportedFromTheWalkWhereRssHasMovedSinceItWasRead) {
   RecordingAccount recording = literal::quickstart();
   const View then = build_view(recording, {0, 6});  // read at 0.2 s with 7 MiB, walked at 5 s
   EXPECT_NEAR(static_cast<double>(process(then, 4711).pss.last.value()), 646.7 * kMiB, 0.1 * kMiB);
-  EXPECT_TRUE(process(then, 4711).pss.estimate);
+  EXPECT_TRUE(process(then, 4711).pss.estimate());
   EXPECT_EQ(then.family.pss.last, process(then, 4711).pss.last);
-  EXPECT_TRUE(then.family.pss.estimate);
+  EXPECT_TRUE(then.family.pss.estimate());
   EXPECT_EQ(process(build_view(recording, {0, 9.81}), 4711).pss.last, 600 * kMiB);
   EXPECT_EQ(process(build_view(recording, {0, 9.81}), 4711).pss.first, 0);
 }
@@ -187,6 +186,25 @@ TEST(View, WhoComesToShareCountsOnceInThePss) {
   EXPECT_EQ(build_view(recording, whole_life(recording)).family.pss.peak, 200 * kMiB);
 }
 
+// The parent was walked and read last before it forked: then all of it was its own.
+TEST(View, WhatAParentSharesWithChildrenBornSinceItWasReadCountsOnceInThePss) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"pool"}, 3);
+  ProcessAccount& parent = recording.processes.emplace_back(literal::python_process(7, {"pool"}));
+  parent.accounts = {literal::walk(1, {{Cause::heap_live, 300}}), literal::walk(2, {{Cause::heap_live, 300}})};
+  parent.totals = {literal::totals(1.01, 300, 300, 300), literal::totals(2.01, 300, 150, 50)};
+  for (int i = 0; i < 2; ++i) {
+    ProcessAccount& worker = recording.processes.emplace_back(literal::python_process(8 + i, {"pool"}));
+    worker.parent = 7;
+    worker.born_s = 1.05;
+    worker.accounts = {literal::walk(1.5, {{Cause::fork_shared, 240, kEmptyStack, "", 0}, {Cause::fork_cow, 60}})};
+    worker.totals = {literal::totals(1.51, 300, 140, 60)};
+  }
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(view.family.accounting.peak->pss, 430 * kMiB);
+  EXPECT_EQ(view.family.pss.peak, 430 * kMiB);
+}
+
 // Each was read when the others had mapped less of it.
 TEST(View, PagesOfOneFileAreNoMoreThanTheFile) {
   RecordingAccount recording;
@@ -220,14 +238,14 @@ ProcessAccount plateau(int pid) {
   return process;
 }
 
-TEST(View, APlateauThatNobodyReadIsToldFromItsWalk) {
+TEST(View, APlateauThatNobodyReadIsReportedFromItsWalk) {
   RecordingAccount recording;
   recording.info = literal::finished({"job"}, 5);
   recording.processes = {plateau(7)};
   const View view = build_view(recording, whole_life(recording));
   EXPECT_EQ(view.family.pss.peak, 197 * kMiB);  // libraries count as they were read: a quarter of 4 MiB
   EXPECT_EQ(view.family.pss.last, 17 * kMiB);
-  EXPECT_TRUE(view.family.pss.estimate);
+  EXPECT_TRUE(view.family.pss.estimate());
   const AccountingMoment& peak = view.family.accounting.peak.value();
   EXPECT_TRUE(peak.estimate);
   EXPECT_EQ(peak.rss, 200 * kMiB);
@@ -258,7 +276,7 @@ TEST(View, AReadingOfThePlateauSpeaksForAllOfIt) {
   EXPECT_GE(view.family.pss.peak, peak.pss);
 }
 
-TEST(View, AShortPeakBetweenWalksIsToldFromPolls) {
+TEST(View, AShortPeakBetweenWalksIsReportedFromPolls) {
   RecordingAccount recording;
   recording.info = literal::finished({"job"}, 5);
   recording.processes = {plateau(7)};
@@ -279,7 +297,7 @@ TEST(View, CopiesCountInTheIntervalOnly) {
   EXPECT_TRUE(process(none, 4712).cow_sites.empty());
 }
 
-TEST(View, SharedMemoryThatLostItsSharersIsTold) {
+TEST(View, SharedMemoryThatLostItsSharersIsReported) {
   RecordingAccount recording = literal::quickstart();
   recording.processes[1].accounts.push_back(literal::walk(9.35, {{Cause::fork_shared, 6, kEmptyStack, "", 4}}));
   const View view = build_view(recording, whole_life(recording));
@@ -333,9 +351,24 @@ TEST(Interval, RepeatedPhaseSpansAll) {
   EXPECT_DOUBLE_EQ(interval->to_s, 4);
 }
 
-// Of a phase each process is told by the looks nearest to its edges, which may come a moment later; of seconds, it is
-// not.
-TEST(Interval, ReachesTheLooksThatAPhaseAskedFor) {
+// Of a phase each process is known from the walks nearest to its edges, which may come a moment later; of seconds, it
+// is not.
+// Workers that end right after a phase: the last walk of one comes when another has gone.
+TEST(Interval, WhoIsThereWhenAPhaseEndsCounts) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"pool"}, 5);
+  recording.phases = {{"epoch", 1, 2}};
+  for (const double left_s : {2.01, 2.05}) {
+    ProcessAccount& worker = recording.processes.emplace_back(literal::python_process(7, {"pool"}));
+    worker.accounts = {literal::walk(1, {{Cause::anonymous, 100}}), literal::walk(1.9, {{Cause::anonymous, 100}}),
+                       literal::walk(left_s, {{Cause::anonymous, 100}})};
+    worker.left_s = left_s;
+    worker.ended_s = left_s + 0.01;
+  }
+  EXPECT_EQ(build_view(recording, *parse_interval(recording, "epoch", "epoch")).family.rss_sum.last, 200 * kMiB);
+}
+
+TEST(Interval, ReachesTheWalksThatAPhaseAskedFor) {
   RecordingAccount recording = literal::quiet();
   recording.phases = {{"epoch", 1, 2}};
   recording.info.duration_s = 5;

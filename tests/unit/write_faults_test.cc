@@ -1,4 +1,4 @@
-#include "collect/write_faults.h"
+#include "collect/loop/write_faults.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // A userfaultfd handed over by another process, and what protecting its shared pages tells. Skipped where the kernel or
 // the sandbox has none.
-#include "collect/write_tracker.h"
+#include "collect/loop/write_tracker.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,10 +23,10 @@
 #include <optional>
 #include <vector>
 
-#include "collect/capabilities.h"
-#include "collect/handover_socket.h"
-#include "collect/page_runs.h"
-#include "collect/page_walk.h"
+#include "collect/loop/uffd_handoff.h"
+#include "collect/read/page_runs.h"
+#include "collect/read/page_walk.h"
+#include "collect/start/capabilities.h"
 #include "file_tree.h"
 #include "procfs/page_scan.h"
 
@@ -107,11 +107,11 @@ class SharingChild {
   bool ended_ = false;
 };
 
-std::vector<HandedMemory> wait_and_take(HandoverSocket& socket) {
+std::vector<UffdHandoff> wait_and_take(HandoverSocket& socket) {
   for (int round = 0; round < 1000; ++round) {
     pollfd entry{.fd = socket.fd(), .events = POLLIN, .revents = 0};
     poll(&entry, 1, 10);
-    if (auto handed = socket.take(); !handed.empty()) return handed;
+    if (auto handoff = socket.take(); !handoff.empty()) return handoff;
   }
   return {};
 }
@@ -175,11 +175,11 @@ TEST(WriteTracker, ProtectsWhatIsSharedAndTellsWhatWasWritten) {
     g_pages[0] = 2;  // its own copy
     munmap(g_pages + 8 * kPageBytes, kPageBytes);
   });
-  auto handed = wait_and_take(*socket);
-  ASSERT_EQ(handed.size(), 1U);
-  EXPECT_EQ(handed[0].pid, child.pid());
-  EXPECT_EQ(handed[0].start_ticks, 7U);
-  const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
+  auto handoff = wait_and_take(*socket);
+  ASSERT_EQ(handoff.size(), 1U);
+  EXPECT_EQ(handoff[0].pid, child.pid());
+  EXPECT_EQ(handoff[0].start_ticks, 7U);
+  const auto tracker = WriteTracker::adopt(std::move(handoff[0].descriptor));
   ASSERT_TRUE(tracker);
   const auto [runs, tracked_pages] = protect(*tracker, child.pid());
   ASSERT_TRUE(runs);
@@ -223,9 +223,9 @@ TEST(WriteTracker, LeavesTheProgramsOwnUserfaultfdAlone) {
                         .ioctls = 0};
     if (ioctl(own, UFFDIO_API, &api) != 0 || ioctl(own, UFFDIO_REGISTER, &all) != 0) _exit(1);
   });
-  auto handed = wait_and_take(*socket);
-  ASSERT_EQ(handed.size(), 1U);
-  const auto tracker = WriteTracker::adopt(std::move(handed[0].descriptor));
+  auto handoff = wait_and_take(*socket);
+  ASSERT_EQ(handoff.size(), 1U);
+  const auto tracker = WriteTracker::adopt(std::move(handoff[0].descriptor));
   ASSERT_TRUE(tracker);
   const auto runs = protect(*tracker, child.pid()).runs;
   ASSERT_TRUE(runs);

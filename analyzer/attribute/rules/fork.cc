@@ -7,8 +7,8 @@ namespace {
 // The ancestor's call, not ours: the child may have freed the block since.
 Claim inherited_from(const Fragment& fragment) {
   const OwnedRange* owned = fragment.ancestor_owned;
-  const bool told = owned != nullptr && owned->owner != Owner::allocator;
-  return {told ? owned->stack : kEmptyStack, fragment.vma->path, fragment.in_large_block};
+  const bool reported = owned != nullptr && owned->owner != Owner::allocator;
+  return {reported ? owned->stack : kEmptyStack, fragment.vma->path, fragment.in_large_block};
 }
 
 }  // namespace

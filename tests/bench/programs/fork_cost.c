@@ -25,8 +25,8 @@ int main(int argc, char** argv) {
   const size_t bytes = (size_t)(argc > 1 ? atoi(argv[1]) : 1024) << 20;
   const int rounds = argc > 2 ? atoi(argv[2]) : 10;
   char* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  double* told = mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED || told == MAP_FAILED) return 9;
+  double* reported = mmap(NULL, kPage, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED || reported == MAP_FAILED) return 9;
   madvise(memory, bytes, MADV_NOHUGEPAGE);
   memset(memory, 1, bytes);
   const size_t copied = bytes / kPage < kCopied ? bytes / kPage : kCopied;
@@ -35,19 +35,19 @@ int main(int argc, char** argv) {
     const double before = cpu_ms(CLOCK_THREAD_CPUTIME_ID);
     const pid_t child = fork();
     if (child == 0) {
-      told[0] = cpu_ms(CLOCK_PROCESS_CPUTIME_ID);  // of its first instruction; the clock began with the process
+      reported[0] = cpu_ms(CLOCK_PROCESS_CPUTIME_ID);  // of its first instruction; the clock began with the process
       usleep(300000);
       const double start = cpu_ms(CLOCK_THREAD_CPUTIME_ID);
       for (size_t page = 0; page < copied; ++page) ((volatile char*)memory)[page * kPage] = 2;
-      told[1] = (cpu_ms(CLOCK_THREAD_CPUTIME_ID) - start) * 1e6 / (double)copied;
+      reported[1] = (cpu_ms(CLOCK_THREAD_CPUTIME_ID) - start) * 1e6 / (double)copied;
       _exit(0);
     }
     const double forked = cpu_ms(CLOCK_THREAD_CPUTIME_ID) - before;
     int status = 0;
     if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return 8;
     keep_least(&parent_ms, forked);
-    keep_least(&child_ms, forked + told[0]);
-    keep_least(&copy_ns, told[1]);
+    keep_least(&child_ms, forked + reported[0]);
+    keep_least(&copy_ns, reported[1]);
   }
   printf("parent %.3f ms\nchild %.3f ms\ncopy %.0f ns\n", parent_ms, child_ms, copy_ns);
   return 0;

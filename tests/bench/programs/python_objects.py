@@ -1,4 +1,7 @@
-"""An allocation-heavy job: objects with attributes, lists, dictionaries, strings and larger buffers, all short-lived."""
+"""An allocation-heavy job: objects with attributes, lists, dictionaries, strings and larger buffers, all short-lived.
+    python_objects.py [BATCHES]
+"""
+import sys
 
 
 class Record:
@@ -18,4 +21,4 @@ def batch(seed):
     return sum(len(text) for text in texts) + len(by_tag)
 
 
-assert sum(batch(seed) for seed in range(120)) > 0
+assert sum(batch(seed) for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 120)) > 0

@@ -2,6 +2,7 @@
 //
 //   replay_bench record DIR EVENTS LIVE THREADS   writes a recording through the collector's drain, from a generator
 //   replay_bench report DIR                       loads it as `whyrss report` does
+//   replay_bench count DIR                        says how much any recording holds
 //
 // The generator behaves as programs do: some hundred call sites of few sizes each, that come in runs and in loops; 3 of
 // 4 blocks that are freed are among the youngest 64; addresses come from last-in-first-out lists of freed blocks.
@@ -22,10 +23,13 @@
 #include <random>
 #include <vector>
 
-#include "collect/backing.h"
-#include "collect/clock_reading.h"
-#include "collect/drain.h"
-#include "ingest/load.h"
+#include "collect/loop/drain.h"
+#include "collect/read/backing.h"
+#include "collect/read/clock_reading.h"
+#include "decode/process_input.h"
+#include "load/load.h"
+#include "recording/frame_file.h"
+#include "recording/recording_folder.h"
 #include "support/clock.h"
 #include "unit/recording_builder.h"
 
@@ -256,6 +260,26 @@ int report_one(const std::string& directory) {
   return 0;
 }
 
+int count(const std::string& directory) {
+  const auto folder = open_recording(directory);
+  const auto processes = folder ? list_processes(*folder) : Error{folder.error()};
+  if (!processes) return 1;
+  std::uint64_t events = 0;
+  for (const ProcessFolder& process : *processes) {
+    ProcessInput input;
+    auto file = read_frame_file(*folder, process.name + "/events.zst");
+    if (!file) continue;  // it was too short for one
+    input.events = std::move(*file);
+    input.open_events();
+    events += input.stream.records().size();
+    for (const StoredRun& run : input.stream.runs().all()) events += run.event_count;
+  }
+  const auto account = load_account(directory);
+  if (!account) return 1;
+  fmt::print("events {}\nstacks {}\nprocesses {}\n", events, account->stacks.stack_count() - 1, processes->size());
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -264,6 +288,7 @@ int main(int argc, char** argv) {
     return record_one(words[2], std::stoull(words[3]), std::stoull(words[4]),
                       static_cast<std::uint32_t>(std::stoul(words[5])));
   if (words.size() == 3 && words[1] == "report") return report_one(words[2]);
-  fmt::print(stderr, "usage: replay_bench record DIR EVENTS LIVE THREADS | report DIR\n");
+  if (words.size() == 3 && words[1] == "count") return count(words[2]);
+  fmt::print(stderr, "usage: replay_bench record DIR EVENTS LIVE THREADS | report DIR | count DIR\n");
   return 2;
 }

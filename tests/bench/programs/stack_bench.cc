@@ -17,9 +17,12 @@
 #include <cstring>
 #include <thread>
 
-#include "shim/observe.h"
-#include "shim/own_memory.h"
-#include "shim/unwind_walk.h"
+#include "shim/events/caller.h"
+#include "shim/events/own_memory_events.h"
+#include "shim/observe/observe.h"
+#include "shim/stacks/stack_scratch.h"
+#include "shim/stacks/unwind_walk.h"
+#include "shim/sys/own_memory.h"
 
 namespace whyrss::shim {
 

@@ -1,4 +1,4 @@
-/* Compiled with one CPython's own headers: prints the row of shim/python_tables.h that describes it, one member
+/* Compiled with one CPython's own headers: prints the row of shim/stacks/python_tables.h that describes it, one member
    a line, in the order of PythonLayout; what is 0 is left out. -DFREE_THREADED: as its free-threaded build. */
 #define Py_BUILD_CORE 1
 #include <pyconfig.h>

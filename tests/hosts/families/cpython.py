@@ -14,7 +14,8 @@ TESTS = ["test_os", "test_posix", "test_subprocess", "test_multiprocessing_fork"
          "test_weakref", "test_io", "test_exceptions", "test_embed", "test_sys_settrace", "test_dict", "test_zlib", "test_sqlite3",
          "test_decimal", "test_asyncio", "test_shutil", "test_tempfile", "test_socket", "test_c_locale_coercion",
          "test_cmd_line", "test_regrtest", "test_generators", "test_buffer", "test_memoryview", "test_array", "test_bytes"]
-LONG = {"test_asyncio": 900, "test_regrtest": 900, "test_concurrent_futures": 900, "test_socket": 600}
+LONG = ("test_asyncio", "test_regrtest", "test_concurrent_futures", "test_socket", "test_subprocess",
+        "test_multiprocessing_fork", "test_multiprocessing_spawn", "test_multiprocessing_forkserver")
 
 
 def interpreters(chosen):
@@ -39,7 +40,7 @@ def outcomes(scene, output):
     found = {}
     for case in tree.iter("testcase"):
         said = {child.tag for child in case} & {"failure", "error", "skipped"}
-        found[case.get("name")] = ",".join(sorted(said)) or "passed"
+        found[case.get("name") or "without a name"] = ",".join(sorted(said)) or "passed"
     return found
 
 
@@ -51,8 +52,8 @@ def one_test(version, python, name):
 
     def command(_scene):
         return [python, "-m", "test", "-v", "--junit-xml", "junit.xml", "--tempdir", ".", name]
-    return Host(f"cpython/{version}/{name}", command, prepare=prepare, outcome=outcomes, ends=None, limit_s=LONG.get(name, 420),
-                files_at_exec=False)
+    return Host(f"cpython/{version}/{name}", command, prepare=prepare, outcome=outcomes, ends=None,
+                limit_s=900 if name in LONG else 420, files_at_exec=False)
 
 
 def hosts(options):

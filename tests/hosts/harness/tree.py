@@ -16,6 +16,7 @@ from harness import groups
 
 PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.005
+STOPPED_S = 2  # between two polls: the harness was stopped, and what it runs with it
 LINGER_S = 30  # for what lives on after the command: daemons of the host, the collector
 
 
@@ -103,10 +104,15 @@ class Tree:
 
     def wait(self, limit_s):
         deadline = self.began + limit_s
+        before = self.began
         while self.reap():
+            now = time.monotonic()
+            if now - before > STOPPED_S:
+                deadline += now - before  # somebody stopped us all
+            before = now
             if self.process.returncode is not None:
-                deadline = min(deadline, self.began + self.result.wall_s + LINGER_S)
-            if time.monotonic() > deadline:
+                deadline = min(deadline, now + LINGER_S)
+            if now > deadline:
                 self.kill()
                 break
             time.sleep(POLL_S)

@@ -30,11 +30,13 @@ class WayResult:
 
 
 class Trial:
-    def __init__(self, host, scene, build, repeats):
+    def __init__(self, host, scene, build, options):
         self.host = host
         self.scene = scene
         self.build = build
-        self.repeats = repeats  # of bare and of a way that differs
+        self.repeats = options.repeats  # of bare and of a way that differs
+        self.patience = options.patience  # what the host's limit of time is multiplied by
+        self.formats = options.formats  # of the reports of each recording
         self.seen_bare = {}  # what is compared -> the values that bare runs had
         self.results = {way.name: WayResult() for way in WAYS}
 
@@ -94,11 +96,11 @@ class Trial:
         recording = logs / "recording.whyrss"
         scene.begin_run()
         words, environment = command_line(way, host, scene, self.build, recording)
-        outcome = tree.run(words, environment, scene, logs, host.limit_s, host.memory_max)
+        outcome = tree.run(words, environment, scene, logs, self.patience * host.limit_s, host.memory_max)
         self.count(way, outcome)
         found = {"status": outcome.status_name(), **self.compared(outcome)}
         if way.records:
-            found["recording"] = "\n".join(recording_check.mistakes(self.build, recording, host.reported,
+            found["recording"] = "\n".join(recording_check.mistakes(self.build, recording, self.formats, host.reported,
                                                                       bool(outcome.survivors)))
         if outcome.survivors and way.name != "bare":
             self.results[way.name].notes.append(f"had to be killed: {'; '.join(outcome.survivors)}")

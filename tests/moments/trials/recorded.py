@@ -125,7 +125,7 @@ class Run:
 
     def report(self, *options):
         if options not in self.parts:
-            self.parts[options] = json.loads(self.whyrss_report("--format", "json", "--top", "300", *options))
+            self.parts[options] = json.loads(self.whyrss_report("--format", "json", "--schema", "1", "--top", "300", *options))
         return self.parts[options]
 
     @functools.cached_property

@@ -1,0 +1,17 @@
+// Which Python code is the program's own, although it lies where libraries are installed: that of a program that a
+// package manager or pip has installed, and of `python -m`. Told from how the stacks of a recording begin.
+#pragma once
+
+#include "model/stack_table.h"
+
+namespace whyrss {
+
+// A place is a top package of site-packages, dist-packages or the standard library, or a module there that is none:
+//   - the main module is in it: started by its path, or by `python -m`;
+//   - a script in a folder for commands (bin, sbin ...) that defines no function has called its main(), or has its
+//   name;
+//   - "<string>", where `python -c` runs the program.
+// Such a script is a launcher.
+ProgramCode find_program_code(const StackTable& stacks);
+
+}  // namespace whyrss

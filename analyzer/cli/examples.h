@@ -1,0 +1,12 @@
+// The last lines of a verb's --help.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace whyrss {
+
+// "Examples:" and two or three lines; "" for a verb that nobody types.
+std::string examples_of(std::string_view verb);
+
+}  // namespace whyrss

@@ -1,0 +1,193 @@
+#include "collect/read/liveness_read.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+#include "shim/trace/liveness_format.h"
+
+namespace whyrss {
+namespace {
+
+using trace::kLivenessPageBytes;
+using trace::LivenessFlags;
+using trace::PageBits;
+using trace::PageLiveness;
+
+constexpr std::uint64_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
+constexpr std::int32_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
+
+struct Span {
+  std::uint64_t start, end;
+};
+
+bool may_hold_heap(const trace::WalkVma& vma) {
+  return vma.backing == trace::Backing::anonymous && (vma.perms & trace::VmaPerms::shared) == 0;
+}
+
+// Private pages without a file that are there, sorted, neighbours joined.
+std::vector<Span> resident_anonymous(const PageWalk& walk) {
+  std::vector<Span> spans;
+  for (const WalkedVma& vma : walk.vmas) {
+    if (!may_hold_heap(vma.vma)) continue;
+    std::uint64_t at = vma.vma.start;
+    for (const trace::WalkRun& run : vma.runs) {
+      const std::uint64_t end = at + run.page_count * kLivenessPageBytes;
+      if (is_counted(run.bits) && (run.bits & PageBits::file) == 0) {
+        if (!spans.empty() && spans.back().end == at)
+          spans.back().end = end;
+        else
+          spans.push_back({at, end});
+      }
+      at = end;
+    }
+  }
+  return spans;
+}
+
+// Calls visit(start, end) for the parts of [start, end) that are there.
+template <typename Visit>
+void visit_present(const std::vector<Span>& present, std::uint64_t start, std::uint64_t end, Visit visit) {
+  auto at = std::ranges::upper_bound(present, start, {}, &Span::end);
+  for (; at != present.end() && at->start < end; ++at) visit(std::max(at->start, start), std::min(at->end, end));
+}
+
+// Counters of the table that lie together and are there, and the first address that they tell of.
+struct Counters {
+  std::uint64_t first;
+  std::vector<std::uint32_t> values;
+  [[nodiscard]] std::uint64_t end() const { return first + values.size() * kLivenessPageBytes; }
+};
+
+class TableReader {
+ public:
+  TableReader(const TargetMemory& memory, const std::vector<Span>& present) : memory_(memory), present_(present) {}
+
+  // In address order.
+  std::vector<Counters> read(std::uint64_t directory) {
+    visit_present(present_, directory, directory + kDirectoryBytes, [&](std::uint64_t start, std::uint64_t end) {
+      std::vector<std::uint64_t> leaves((end - start) / sizeof(std::uint64_t));
+      if (!memory_.read(start, std::as_writable_bytes(std::span(leaves)))) return;
+      for (std::size_t i = 0; i < leaves.size(); ++i)
+        if (leaves[i] != 0 && leaves[i] % kLivenessPageBytes == 0)
+          read_leaf(leaves[i], ((start - directory) / sizeof(std::uint64_t) + i) * trace::kLeafSpan);
+    });
+    return std::move(counters_);
+  }
+
+ private:
+  void read_leaf(std::uint64_t leaf, std::uint64_t first_address) {
+    visit_present(present_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
+      if (read_part(leaf, first_address, start, end)) return;
+      for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)  // some went away meanwhile
+        read_part(leaf, first_address, page, page + kLivenessPageBytes);
+    });
+  }
+
+  bool read_part(std::uint64_t leaf, std::uint64_t first_address, std::uint64_t start, std::uint64_t end) {
+    std::vector<std::uint32_t> values((end - start) / sizeof(std::uint32_t));
+    if (!memory_.read(start, std::as_writable_bytes(std::span(values)))) return false;
+    counters_.push_back({.first = first_address + (start - leaf) / sizeof(std::uint32_t) * kLivenessPageBytes,
+                         .values = std::move(values)});
+    return true;
+  }
+
+  const TargetMemory& memory_;
+  const std::vector<Span>& present_;
+  std::vector<Counters> counters_;
+};
+
+// A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
+bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
+
+std::int32_t live_units(std::uint32_t counter) { return static_cast<std::int16_t>(counter & 0xffff); }
+
+std::uint16_t word_of(std::uint32_t counter) {
+  const auto live = static_cast<std::uint16_t>(std::clamp(live_units(counter), 0, kMostUnits));
+  return is_pymalloc(counter) ? PageLiveness::pymalloc : static_cast<std::uint16_t>(PageLiveness::ever_held | live);
+}
+
+void sum_up(const std::vector<std::uint32_t>& counters, trace::LivenessHeader& header) {
+  std::int64_t units = 0;
+  for (const std::uint32_t counter : counters) {  // of pymalloc's pages these are 0
+    units += std::max(live_units(counter), 0);
+    header.underflowed_pages += live_units(counter) < 0 ? 1 : 0;
+  }
+  header.table_live_bytes += static_cast<std::uint64_t>(units) * trace::kLivenessUnitBytes;
+}
+
+// What `counters` tell of [start, end), which is resident.
+void add_pages(const Counters& counters, std::uint64_t start, std::uint64_t end, std::vector<LivenessPages>& ranges) {
+  const auto at = [&](std::uint64_t address) {
+    return counters.values.begin() + static_cast<std::ptrdiff_t>((address - counters.first) / kLivenessPageBytes);
+  };
+  const auto is_held = [](std::uint32_t counter) { return counter != 0; };
+  const auto last = at(end);
+  for (auto first = at(start); first != last;) {
+    first = std::find_if(first, last, is_held);
+    const auto behind = std::find_if_not(first, last, is_held);
+    if (first == behind) break;
+    const auto count = static_cast<std::size_t>(behind - first);
+    const std::uint64_t address =
+        counters.first + static_cast<std::uint64_t>(first - counters.values.begin()) * kLivenessPageBytes;
+    if (ranges.empty() || ranges.back().start + ranges.back().pages.size() * kLivenessPageBytes != address)
+      ranges.push_back({.start = address, .pages = {}});
+    std::vector<std::uint16_t>& pages = ranges.back().pages;
+    pages.resize(pages.size() + count);
+    std::transform(first, behind, pages.end() - static_cast<std::ptrdiff_t>(count), word_of);
+    first = behind;
+  }
+}
+
+// Where the pages lie that are part of CPython's arenas, and their words.
+struct ArenaPages {
+  std::vector<std::uint64_t> addresses;
+  std::vector<std::uint16_t*> words;
+};
+
+ArenaPages find_arena_pages(std::vector<LivenessPages>& ranges) {
+  ArenaPages found;
+  for (LivenessPages& range : ranges)
+    for (std::size_t i = 0; i < range.pages.size(); ++i) {
+      if ((range.pages[i] & PageLiveness::pymalloc) == 0) continue;
+      found.addresses.push_back(range.start + i * kLivenessPageBytes);
+      found.words.push_back(&range.pages[i]);
+    }
+  return found;
+}
+
+Liveness nothing_of(const PageWalk& walk, std::uint32_t flags) {
+  Liveness liveness;
+  liveness.header.walk_end_ns = walk.header.end_ns;
+  liveness.header.flags = flags;
+  return liveness;
+}
+
+}  // namespace
+
+Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, const PageWalk& walk,
+                       PoolReader& pool_reader, PoolReader::Extent extent) {
+  const auto table = memory.read<trace::LivenessTable>(table_address);
+  if (!table) return nothing_of(walk, LivenessFlags::not_readable);
+  if (table->magic != trace::kLivenessMagic) return nothing_of(walk, LivenessFlags::no_table);
+  Liveness liveness = nothing_of(walk, 0);
+  const std::vector<Span> resident = resident_anonymous(walk);
+  for (const Counters& counters : TableReader(memory, resident).read(table->directory)) {
+    sum_up(counters.values, liveness.header);
+    visit_present(resident, counters.first, counters.end(),
+                  [&](std::uint64_t start, std::uint64_t end) { add_pages(counters, start, end, liveness.ranges); });
+  }
+  const bool has_pools = table->pymalloc_pool_bytes == 4096 || table->pymalloc_pool_bytes == 16384;
+  const ArenaPages arenas = has_pools ? find_arena_pages(liveness.ranges) : ArenaPages{};
+  if (!arenas.addresses.empty()) {
+    liveness.pool_bytes = table->pymalloc_pool_bytes;
+    PoolsRead pools = pool_reader.read(memory, liveness.pool_bytes, arenas.addresses, arenas.words, extent);
+    liveness.header.pymalloc_live_bytes = pools.live_bytes;
+    liveness.pools = std::move(pools.used);
+  }
+  // Of a process that was killed meanwhile some part was read, nobody knows which.
+  if (!memory.read<trace::LivenessTable>(table_address)) return nothing_of(walk, LivenessFlags::not_readable);
+  return liveness;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,66 @@
+#include "decode/touch_records.h"
+
+#include <algorithm>
+
+#include "decode/bytes.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss {
+
+namespace {
+
+TouchSample fault_of(const EventRecord& record, const trace::TouchRecord& sample) {
+  return {.page = sample.address, .time_ns = record.time_ns, .weight = sample.weight_faults};
+}
+
+}  // namespace
+
+std::optional<TouchSample> touch_sample(const EventRecord& record) {
+  ByteReader reader(record.bytes);
+  trace::TouchRecord sample{};
+  if (record.kind != trace::RecordKind::touch || !reader.take(sample)) return std::nullopt;
+  return fault_of(record, sample);
+}
+
+void count_touch(const EventRecord& record, TouchFigures& touch) {
+  ByteReader reader(record.bytes);
+  if (record.kind == trace::RecordKind::touch) {
+    trace::TouchRecord sample{};
+    if (!reader.take(sample)) return;
+    touch.armed = true;
+    touch.samples += 1;
+    touch.faults += sample.weight_faults;
+    touch.missed += sample.missed_faults;
+    return;
+  }
+  if (record.kind == trace::RecordKind::kernel_faults) {
+    trace::KernelFaultsRecord call{};
+    if (reader.take(call)) touch.counted_kernel_faults += std::uint64_t{call.faults} * call.weight_calls;
+    return;
+  }
+  trace::TextRecord state{};
+  if (!reader.take(state)) return;
+  const std::string why = reader.take_text(state.text_bytes);
+  if (reader.bad()) return;
+  const bool armed = state.argument == static_cast<std::uint32_t>(trace::TouchState::armed);
+  touch.armed = touch.armed || armed;
+  touch.off_reason = armed ? "" : why;
+}
+
+void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& space) {
+  ByteReader reader(record.bytes);
+  if (record.kind == trace::RecordKind::touch) {
+    trace::TouchRecord sample{};
+    if (!reader.take(sample)) return;
+    TouchSample fault = fault_of(record, sample);
+    fault.stack = image.resolve(sample.stack_id).id;
+    space.touch(fault);
+  } else if (record.kind == trace::RecordKind::kernel_faults) {
+    trace::KernelFaultsRecord call{};
+    if (!reader.take(call)) return;
+    space.touch_by_kernel(call.address, call.size_bytes, call.faults, image.resolve(call.stack_id).id, record.time_ns,
+                          std::max(call.weight_calls, 1U));
+  }
+}
+
+}  // namespace whyrss

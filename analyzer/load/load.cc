@@ -1,0 +1,195 @@
+#include "load/load.h"
+
+#include <fmt/format.h>
+#include <malloc.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "decode/oom_log.h"
+#include "decode/process_input.h"
+#include "load/build.h"
+#include "load/live_pool.h"
+#include "load/pool_rescue.h"
+#include "load/recording_check.h"
+#include "model/recording_state.h"
+#include "procfs/process_stat.h"
+#include "recording/manifest.h"
+#include "recording/recording_folder.h"
+#include "support/file.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
+
+constexpr const char* kCannotProve =
+    "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
+
+// One of the two files of a process; what cannot be read is said in its `damage`. Fails for what no recording has in
+// its place.
+Status read_frames(const Folder& recording, trace::FileKind kind, const RecordingCheck& check, ProcessInput& input) {
+  FrameFile& file = kind == trace::FileKind::events ? input.events : input.pages;
+  const std::string name = fmt::format("{}/{}", input.directory, name_of(kind));
+  const EntryStatus entry = recording.status_of(name);
+  if (entry.kind == EntryKind::missing) {
+    input.damage.push_back(name + (check.was_made(input.directory, kind) ? ": missing" : ": could not be made"));
+    return Done{};
+  }
+  if (entry.kind != EntryKind::file)
+    return Error{fmt::format("{} is no regular file: the recording is not read", recording.path_of(name))};
+  auto parsed = read_frame_file(recording, name);
+  // What a crash leaves has some of its frames.
+  if (!parsed && entry.size_bytes > trace::kMaxFrameBytes) return Error{parsed.error()};
+  if (!parsed) {
+    input.damage.push_back(parsed.error());
+    return Done{};
+  }
+  file = std::move(*parsed);
+  const FileIdentity expected{.kind = kind, .session = {}, .pid = input.pid, .start_ticks = input.start_ticks};
+  for (std::string& line : check.check_file(file, expected, input.directory)) input.damage.push_back(std::move(line));
+  return Done{};
+}
+
+struct Processes {
+  Inputs inputs;
+  std::vector<std::string> damage;  // of the recording as a whole
+};
+
+Result<Processes> read_processes(const Folder& recording, const Manifest& manifest) {
+  const auto found = list_processes(recording);
+  if (!found) return Error{found.error()};
+  std::set<std::string> names;
+  for (const ProcessFolder& process : *found) names.insert(process.name);
+  const RecordingCheck check(manifest);
+  Processes processes;
+  processes.damage = check.check_directories(names);
+  for (const ProcessFolder& process : *found) {
+    if (!check.is_own(process.name)) continue;
+    auto input = std::make_unique<ProcessInput>();
+    input->directory = process.name;
+    input->pid = process.pid;
+    input->start_ticks = process.start_ticks;
+    for (const trace::FileKind kind : {trace::FileKind::events, trace::FileKind::pages})
+      if (Status read = read_frames(recording, kind, check, *input); !read) return Error{read.error()};
+    processes.inputs.push_back(std::move(input));
+  }
+  return processes;
+}
+
+// glibc would keep what large tables leave behind when they grow, of which a report has many for a moment.
+void give_back_large_blocks() {
+  constexpr int kLargeBytes = 2 * 1024 * 1024;
+  mallopt(M_MMAP_THRESHOLD, kLargeBytes);
+  mallopt(M_TRIM_THRESHOLD, kLargeBytes);
+}
+
+// Only a living collector holds the lock. Asking takes it for a moment, shared, and never waits.
+bool collector_lives(const Folder& recording) {
+  const auto lock = recording.open_file("lock");
+  return lock && flock(lock->get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+// Of a job that was killed together with its collector, or before that could walk it.
+void ask_the_kernel(const Manifest& manifest, RecordingAccount& recording) {
+  // The collector stores what it has every second, unless the machine stands still for lack of memory.
+  constexpr std::uint64_t kUnseenNs = 10'000'000'000;
+  RecordingInfo& info = recording.info;
+  std::vector<int> pids{static_cast<int>(manifest.target_pid)};
+  for (const ProcessAccount& process : recording.processes) pids.push_back(process.pid);
+  const auto started_ns = static_cast<std::uint64_t>(manifest.started_ns);
+  constexpr double kLongestS = 1e9;  // what says more is damaged
+  const auto lasted_ns = static_cast<std::uint64_t>(std::clamp(info.duration_s, 0.0, kLongestS) * 1e9);
+  auto kills = oom_kills_in_log(pids, started_ns, started_ns + lasted_ns + kUnseenNs);
+  // What the log says of an end that no collector saw, only whoever reads the recording can know.
+  if (!kills && manifest.state == "recording") info.capabilities["kernel_log"] = "it was not readable for this report";
+  if (!kills || kills->empty()) return;  // what the collector saw before it ended stays
+  info.oom_kills = std::move(*kills);
+  if (std::ranges::find(info.oom_kills, pids.front(), &OomKill::pid) == info.oom_kills.end()) return;
+  info.oom_killed = true;
+  info.oom_kill_probable = false;
+}
+
+bool is_running(std::uint32_t pid, std::uint64_t start_ticks) {
+  const auto text = read_file(fmt::format("/proc/{}/stat", pid));
+  const auto stat = text ? parse_process_stat(*text) : std::nullopt;
+  return stat && stat->start_ticks == start_ticks && !stat->has_ended();
+}
+
+// Of a recording that its collector did not close: whether the main process is gone without a word.
+bool ended_unseen(const Manifest& manifest, const Inputs& inputs, const RecordingAccount& recording) {
+  if (recording.processes.empty() || manifest.exit_code || manifest.exit_signal) return false;
+  const ProcessAccount& main = recording.processes.front();
+  if (main.pid != manifest.target_pid || main.ended_s || main.has_left) return false;
+  return std::ranges::none_of(inputs, [&](const auto& one) {
+    return std::cmp_equal(one->pid, main.pid) && is_running(one->pid, one->start_ticks);
+  });
+}
+
+}  // namespace
+
+Result<RecordingAccount> load_account(const std::string& recording_dir) {
+  const auto folder = open_recording(recording_dir);
+  if (!folder) return Error{folder.error()};
+  return load_account(*folder);
+}
+
+Result<RecordingAccount> load_account(const Folder& folder, const std::function<void(double)>& progress) {
+  give_back_large_blocks();
+  bool is_held = collector_lives(folder);
+  auto manifest = read_manifest(folder);
+  // It may have ended in between: what it left behind is known from what it wrote last.
+  if (is_held && !collector_lives(folder)) {
+    is_held = false;
+    manifest = read_manifest(folder);
+  }
+  if (!manifest) return Error{manifest.error()};
+  const bool this_boot = is_of_this_host(*manifest);
+  const bool of_container = !this_boot && is_of_this_boot(*manifest);  // its lock is one of this kernel
+  const bool closed = manifest->state == "complete";
+  const bool running = !closed && is_held && (this_boot || of_container);
+  const auto stored_ns = running && this_boot ? store_published(*manifest) : std::nullopt;
+  const std::uint64_t until_ns = stored_ns.value_or(std::numeric_limits<std::uint64_t>::max());
+  auto processes = read_processes(folder, *manifest);
+  if (!processes) return Error{processes.error()};
+  Inputs& inputs = processes->inputs;
+
+  // While the collector lives it recycles chunks under our hands.
+  Leftovers leftovers;
+  if (!closed && !running) leftovers = take_leftovers(folder, *manifest, this_boot);
+  const std::uint64_t leftover_bytes = leftovers.pool ? leftovers.pool->add_to(inputs) : 0;
+  RecordingAccount recording = build_account(*manifest, inputs, until_ns, progress);
+  RecordingInfo& info = recording.info;
+  info.path = folder.path();
+  add_damage(processes->damage, info);
+  if (closed && manifest->format < trace::kFirstNumberedVersion) info.notes.emplace_back(kCannotProve);
+  if (!leftovers.why_not.empty()) info.notes.push_back(leftovers.why_not);
+  if (leftover_bytes > 0)
+    info.notes.push_back(fmt::format("{} bytes of events that the collector had not stored", leftover_bytes));
+  const bool unclosed = manifest->state == "recording" && !running;
+  const bool orphaned = unclosed && this_boot;
+  const bool counted = this_boot && manifest->group_kills.value_or(0) > 0 && info.oom_kills.empty();
+  if (orphaned || counted) ask_the_kernel(*manifest, recording);
+  info.end_unseen =
+      (orphaned || (unclosed && of_container)) && !info.oom_killed && ended_unseen(*manifest, inputs, recording);
+  if (running)
+    info.incomplete_why = kStillRunning;
+  else if (manifest->state == "recording" && this_boot)
+    info.incomplete_why = "the collector was killed";
+  else if (unclosed && of_container)
+    info.incomplete_why = fmt::format("its collector ended with its container ({})", manifest->host);
+  else if (manifest->state == "recording")
+    info.incomplete_why = fmt::format("it was never closed (recorded on {})", manifest->host);
+  else if (!closed && info.incomplete_why.empty())
+    info.incomplete_why = manifest->state.empty() ? "its state is not known" : manifest->state;
+  return recording;
+}
+
+}  // namespace whyrss

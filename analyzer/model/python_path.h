@@ -1,0 +1,25 @@
+// What the path of a Python file says about whose code it is.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace whyrss {
+
+enum class PythonOrigin : std::uint8_t {
+  user,
+  package,    // below site-packages or dist-packages
+  generated,  // of a compiled string: the methods of a dataclass or a namedtuple, a template
+  standard_library,
+  frozen,
+};
+PythonOrigin python_origin(std::string_view file);
+
+// .../lib/python3.11/json/__init__.py but not .../lib/python3.11/site-packages/...
+bool is_in_python_library(std::string_view file);
+
+// Of a package or the standard library: the top package that the file belongs to, as a folder with its slash, or the
+// file itself where it is a module of its own. "" for others.
+std::string_view top_package(std::string_view file);
+
+}  // namespace whyrss

@@ -1,0 +1,111 @@
+#include "replay/estimate_moments.h"
+
+#include <algorithm>
+#include <limits>
+#include <span>
+
+namespace whyrss {
+namespace {
+
+constexpr std::uint64_t kNearNs = 30'000'000;  // of a walk: it tells
+constexpr std::uint64_t kStepNs = 100'000'000;
+constexpr std::uint64_t kMostSteps = 16;
+constexpr std::uint64_t kMovePages = 256, kMovePart = 50;  // a step: 1 MiB, and 2 %
+constexpr std::uint64_t kNoisePages = 64;                  // statm counts in batches per thread
+
+std::uint64_t distance(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : b - a; }
+bool is_step(std::uint64_t from, std::uint64_t to) {
+  return distance(from, to) > std::max(kMovePages, from / kMovePart);
+}
+
+using Polls = std::span<const trace::Poll>;
+
+// The highest and the lowest of each step of time.
+std::vector<const trace::Poll*> extremes(Polls gap) {
+  const std::uint64_t length_ns = gap.back().time_ns - gap.front().time_ns;
+  const std::uint64_t step_ns = std::max(kStepNs, length_ns / kMostSteps);
+  std::vector<const trace::Poll*> found;
+  for (auto first = gap.begin(); first != gap.end();) {
+    const auto end = std::find_if(first, gap.end(),
+                                  [&](const trace::Poll& poll) { return poll.time_ns - first->time_ns >= step_ns; });
+    auto [low, high] = std::ranges::minmax_element(first, end, {}, &trace::Poll::rss_pages);
+    if (low > high) std::swap(low, high);
+    found.push_back(&*low);
+    if (high != low) found.push_back(&*high);
+    first = end;
+  }
+  return found;
+}
+
+// Faults that brought no new page: a copy of a shared page takes one, and no size tells of it.
+std::uint64_t faults_without_growth(const trace::Poll& from, const trace::Poll& to) {
+  const std::uint64_t faults = to.minor_faults - std::min(from.minor_faults, to.minor_faults);
+  const std::uint64_t grown = to.rss_pages - std::min(from.rss_pages, to.rss_pages);
+  return faults - std::min(faults, grown);
+}
+
+// `before`: the poll before the gap.
+void add_moments(Polls gap, const trace::Poll* before, std::uint64_t walked_pages, bool ends_open, Copies copies,
+                 std::vector<trace::Poll>& moments) {
+  const auto [lowest, highest] = std::ranges::minmax_element(gap, {}, &trace::Poll::rss_pages);
+  std::uint64_t reported_pages = walked_pages;
+  const trace::Poll* since = ends_open && before != nullptr ? before : &gap.front();
+  const auto report = [&](const trace::Poll& poll) {
+    moments.push_back(poll);
+    reported_pages = poll.rss_pages;
+    since = &poll;
+  };
+  const auto may_have_copied = [&](const trace::Poll& poll, std::uint64_t least_pages) {
+    return copies == Copies::possible && faults_without_growth(*since, poll) > std::max(kMovePages, least_pages);
+  };
+  for (const trace::Poll* poll : extremes(gap)) {
+    const bool extreme = poll == &*lowest || poll == &*highest;
+    if (is_step(reported_pages, poll->rss_pages) || may_have_copied(*poll, poll->rss_pages / kMovePart) ||
+        (extreme && distance(reported_pages, poll->rss_pages) > kMovePages))
+      report(*poll);
+  }
+  const trace::Poll& last = gap.back();
+  if (!moments.empty() && moments.back().time_ns == last.time_ns) return;
+  if (may_have_copied(last, ends_open ? 0 : last.rss_pages / kMovePart) ||
+      distance(reported_pages, last.rss_pages) > (ends_open ? kNoisePages : kMovePages))
+    report(last);
+}
+
+}  // namespace
+
+std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& polls,
+                                               const std::vector<WalkMoment>& walks, Copies copies) {
+  std::vector<trace::Poll> moments, gap;
+  const trace::Poll* before = nullptr;
+  auto poll = polls.begin();
+  const auto add_gap = [&](std::size_t next) {
+    if (gap.empty()) return;
+    if (next > 0 || walks.empty())
+      return add_moments(gap, before, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), copies, moments);
+    // Before the first walk little is known: only what was larger than that counts.
+    const trace::Poll& highest = *std::ranges::max_element(gap, {}, &trace::Poll::rss_pages);
+    if (highest.rss_pages > walks.front().rss_pages && is_step(walks.front().rss_pages, highest.rss_pages))
+      moments.push_back(highest);
+  };
+  for (std::size_t next = 0; next <= walks.size(); ++next) {
+    const bool ends_open = next == walks.size();
+    const std::uint64_t near_ns = ends_open ? 1 : kNearNs;  // of the end every word counts
+    const std::uint64_t from_ns = next == 0 ? 0 : walks[next - 1].end_ns + near_ns;
+    const std::uint64_t to_ns = ends_open ? std::numeric_limits<std::uint64_t>::max() : walks[next].begin_ns;
+    // What went right before a walk it does not tell. Of the first one too little is known before it.
+    const auto is_like_next = [&](const trace::Poll& each) {
+      return !ends_open && each.time_ns + kNearNs >= to_ns &&
+             (next == 0 || !is_step(each.rss_pages, walks[next].rss_pages));
+    };
+    gap.clear();
+    for (; poll != polls.end() && poll->time_ns < to_ns; ++poll) {
+      if (poll->time_ns < from_ns || poll->rss_pages == 0 || is_like_next(*poll)) continue;
+      if (gap.empty()) before = poll == polls.begin() ? nullptr : &*std::prev(poll);
+      gap.push_back(*poll);
+    }
+    add_gap(next);
+  }
+  return moments;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,13 @@
+// The kernel's own mark of the largest RSS (VmHWM), which may have been reached between any two walks and polls.
+#pragma once
+
+#include "model/account.h"
+
+namespace whyrss {
+
+// Takes polls and accounts into the mark. Where the mark is clearly higher than all of them, the largest account gets a
+// companion of that size, with what nobody saw as Cause::not_looked_at; when that was is not known, it is told of the
+// moment right before that account.
+void settle_high_water(ProcessAccount& process);
+
+}  // namespace whyrss

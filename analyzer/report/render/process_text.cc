@@ -1,0 +1,163 @@
+#include "report/render/process_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <regex>
+#include <set>
+#include <utility>
+
+#include "report/view/blame.h"
+#include "report/wording/format.h"
+#include "report/wording/plural.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::size_t kCommandColumns = 60;
+constexpr std::size_t kMostNamed = 8;
+
+// The verdicts of each process, in their order.
+std::map<int, std::vector<const Verdict*>> by_process(const std::vector<Verdict>& verdicts) {
+  std::map<int, std::vector<const Verdict*>> found;
+  for (const Verdict& verdict : verdicts)
+    if (verdict.pid) found[*verdict.pid].push_back(&verdict);
+  return found;
+}
+
+// What is said of a process, without sizes, shares and times; workers' command lines differ in numbers only.
+std::string kind_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts) {
+  // A line that has all is named without a size, and one that has nearly all with "most", a size and its error.
+  static const std::regex kFigure("(: )?[0-9][0-9.,]* (B|[KMGT]iB|%|m?s)( ± [0-9.]+ %)?|most ");
+  std::string kind;
+  for (const std::string& word : process.account->command)
+    std::ranges::copy_if(word + '\0', std::back_inserter(kind),
+                         [](char letter) { return letter < '0' || letter > '9'; });
+  for (const Verdict* verdict : verdicts)
+    kind += fmt::format("\n{} {} {}", slug(verdict->severity), verdict->id,
+                        std::regex_replace(verdict->headline, kFigure, ""));
+  return kind;
+}
+
+}  // namespace
+
+std::string command_text(const std::vector<std::string>& command) {
+  if (command.empty()) return "(no command line)";
+  std::string text = printable(base_name(command.front()));
+  for (std::size_t i = 1; i < command.size(); ++i) {
+    std::string word = command[i];
+    std::ranges::replace_if(
+        word, [](char letter) { return letter == '\n' || letter == '\t'; }, ' ');  // python -c
+    text.append(" ").append(printable(word));
+  }
+  return shortened(text, kCommandColumns);
+}
+
+std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts) {
+  const auto found = by_process(verdicts);
+  std::vector<ProcessSection> sections;
+  std::map<std::string, std::size_t> kinds;
+  for (const ProcessView& process : view.processes) {
+    const auto of_process = found.find(process.account->pid);
+    if (of_process == found.end()) continue;
+    const auto [kind, is_new] = kinds.try_emplace(kind_of(process, of_process->second), sections.size());
+    if (is_new)
+      sections.push_back({&process});
+    else
+      sections[kind->second].alike.push_back(&process);
+  }
+  // Not of std::ranges: clang 14 cannot read what that one returns.
+  std::stable_partition(sections.begin(), sections.end(), [&](const ProcessSection& one) {
+    return std::ranges::any_of(found.at(one.process->account->pid),
+                               [](const Verdict* verdict) { return verdict->severity == Severity::problem; });
+  });
+  if (sections.empty() && !view.processes.empty()) sections.push_back({&view.processes.front()});
+  return sections;
+}
+
+std::string alike_text(const ProcessSection& sections) {
+  if (sections.alike.empty()) return "";
+  std::string list;
+  for (std::size_t i = 0; i < std::min(sections.alike.size(), kMostNamed); ++i) {
+    const ProcessView& process = *sections.alike[i];
+    const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
+    list += fmt::format("{}pid {} ({}{})", i == 0 ? "" : ", ", process.account->pid, i == 0 ? "RSS " : "", growth);
+  }
+  if (sections.alike.size() > kMostNamed) list += fmt::format(" and {} more", sections.alike.size() - kMostNamed);
+  return fmt::format("The same holds for {} like it: {}", counted(sections.alike.size(), "more process"), list);
+}
+
+const ProcessSection* section_of(const std::vector<ProcessSection>& sections, std::optional<int> pid) {
+  const auto is_it = [&](const ProcessView* process) { return process->account->pid == pid; };
+  const auto found = std::ranges::find_if(
+      sections, [&](const ProcessSection& one) { return is_it(one.process) || std::ranges::any_of(one.alike, is_it); });
+  return found == sections.end() ? nullptr : &*found;
+}
+
+bool is_alike(const std::vector<ProcessSection>& sections, std::optional<int> pid) {
+  const ProcessSection* section = section_of(sections, pid);
+  return section != nullptr && section->process->account->pid != pid;
+}
+
+OwnBytes own_bytes(const View& view, const ProcessView& process, std::int64_t bytes) {
+  return {process.account->born_s, process.account->ended_s.value_or(view.interval.to_s), bytes};
+}
+
+std::int64_t most_at_a_time(const std::vector<OwnBytes>& all) {
+  std::vector<std::pair<double, std::int64_t>> changes;
+  for (const OwnBytes& one : all) {
+    changes.emplace_back(one.from_s, one.bytes);
+    changes.emplace_back(std::max(one.from_s, one.to_s), -one.bytes);
+  }
+  // One that begins when another one ends was there beside it: times are rounded.
+  std::ranges::sort(changes, [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first < b.first : a.second > b.second;
+  });
+  std::int64_t now = 0, most = 0;
+  for (const auto& [time_s, bytes] : changes) most = std::max(most, now += bytes);
+  return most;
+}
+
+std::int64_t sum_of(const std::vector<OwnBytes>& all) {
+  std::int64_t sum = 0;
+  for (const OwnBytes& one : all) sum += one.bytes;
+  return sum;
+}
+
+std::string rest_text(const View& view, const std::vector<ProcessSection>& sections,
+                      const std::vector<Verdict>& verdicts) {
+  std::set<int> covered;
+  for (const ProcessSection& one : sections) {
+    covered.insert(one.process->account->pid);
+    for (const ProcessView* process : one.alike) covered.insert(process->account->pid);
+  }
+  for (const Verdict& verdict : verdicts) covered.insert(verdict.covered_pids.begin(), verdict.covered_pids.end());
+  std::size_t count = 0, walked = 0, ended = 0;
+  std::vector<OwnBytes> growths;
+  std::set<std::string> names;
+  for (const ProcessView& process : view.processes) {
+    if (covered.contains(process.account->pid) || !was_there(view, process)) continue;
+    ++count;
+    walked += process.walked ? 1 : 0;
+    ended += process.account->ended_s ? 1 : 0;
+    growths.push_back(own_bytes(view, process, process.uss.growth()));
+    if (!process.account->command.empty()) names.insert(printable(base_name(process.account->command.front())));
+  }
+  if (count == 0) return "";
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  const std::int64_t growth = sum_of(growths), at_a_time = most_at_a_time(growths);
+  std::string figures = growth_text(growth) + (walked == 1 && count == 1 ? " of its own" : " of their own together");
+  if (at_a_time < growth) figures = fmt::format("at most {} of their own at a time", size_text(at_a_time));
+  const std::string whose = count == 1 ? "its" : "their";
+  if (walked == 0 && view.recording->info.complete && ended == count)
+    figures = "ended before " + whose + " memory could be read";
+  else if (walked == 0)
+    figures = whose + " memory is not known";
+  return fmt::format("{} more process{} ({}): {}", count, count == 1 ? "" : "es",
+                     shortened(list.empty() ? "no command line" : list, kCommandColumns), figures);
+}
+
+}  // namespace whyrss

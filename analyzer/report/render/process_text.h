@@ -1,0 +1,51 @@
+// How a report speaks about a process, and which processes it passes over.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "report/verdicts/verdict.h"
+#include "report/view/view.h"
+
+namespace whyrss {
+
+// "python quickstart.py": the program by its base name, then its arguments, printable.
+std::string command_text(const std::vector<std::string>& command);
+
+// What a process has of its own while it is there.
+struct OwnBytes {
+  double from_s = 0, to_s = 0;
+  std::int64_t bytes = 0;
+};
+OwnBytes own_bytes(const View& view, const ProcessView& process, std::int64_t bytes);
+// Of many processes that come one after the other each has its own, and all together never had the sum.
+std::int64_t most_at_a_time(const std::vector<OwnBytes>& all);
+std::int64_t sum_of(const std::vector<OwnBytes>& all);
+
+// A process that gets a block of its own in the answer, and those whose command line and verdicts are the same but
+// for their figures: they are named below it.
+struct ProcessSection {
+  const ProcessView* process = nullptr;
+  std::vector<const ProcessView*> alike{};
+};
+
+// Those with a verdict, in the view's order, problems first. Never empty unless the view is.
+std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts);
+
+// "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB)", "" for none.
+std::string alike_text(const ProcessSection& sections);
+
+// The block in which this process is named, by itself or as one of those alike; nullptr: none.
+const ProcessSection* section_of(const std::vector<ProcessSection>& sections, std::optional<int> pid);
+
+// Whether a verdict on this process is told of another one.
+bool is_alike(const std::vector<ProcessSection>& sections, std::optional<int> pid);
+
+// "2 more processes (sh, python): +18 MiB of their own together", "" for none. Leaves out those that a
+// verdict covers.
+std::string rest_text(const View& view, const std::vector<ProcessSection>& sections,
+                      const std::vector<Verdict>& verdicts);
+
+}  // namespace whyrss

@@ -1,0 +1,239 @@
+#include "report/render/text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/recording_state.h"
+#include "report/render/accounting_text.h"
+#include "report/render/allocator_figures.h"
+#include "report/render/cow_text.h"
+#include "report/render/process_text.h"
+#include "report/render/sections.h"
+#include "report/render/timeline.h"
+#include "report/view/call_chains.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+#include "report/wording/plural.h"
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::size_t kSeverityColumns = 7;  // "warning", "problem"
+constexpr std::size_t kProseColumns = 100;   // sentences are not read well in longer lines
+constexpr const char *kBold = "\033[1m", *kReset = "\033[0m";
+
+const char* colour_of(Severity severity) {
+  switch (severity) {
+    case Severity::ok:
+      return "\033[32m";
+    case Severity::info:
+      return "\033[36m";
+    case Severity::warning:
+      return "\033[33m";
+    case Severity::problem:
+      return "\033[31m";
+  }
+  return "";
+}
+
+std::size_t prose_columns(const TextStyle& style) { return std::min(style.columns, kProseColumns); }
+
+std::string headline_line(const Verdict& verdict, const TextStyle& style) {
+  const std::string word(slug(verdict.severity));
+  const std::string indent(kSeverityColumns + 4, ' ');
+  std::string out = wrapped(printable(verdict.headline), indent, indent, style.columns);
+  const std::string shown = style.colour ? colour_of(verdict.severity) + word + kReset : word;
+  return out.replace(2, word.size(), shown);
+}
+
+// What has ended had a peak before: both, where they differ.
+std::string peak_and_end(const RecordingAccount& recording, const ProcessView& process) {
+  if (process.interval.to_s < end_of_work(recording, *process.account)) return "";
+  if (!process.account->ended_s || !process.at_last || !process.at_peak) return "";
+  if (process.rss.peak - process.rss.last < kNamedGrowthBytes) return "";
+  return fmt::format("; {} at its peak at {}, {} at its end at {}", size_text(process.rss.peak),
+                     seconds_text(process.at_peak->time_s), size_text(process.rss.last),
+                     seconds_text(process.at_last->time_s));
+}
+
+// "3.1 s", or how much of it was recorded.
+std::string lasted_text(const RecordingAccount& recording, const ProcessAccount& process, double from_s, double to_s) {
+  const auto broken_s = broken_off_s(recording, process);
+  if (!broken_s || *broken_s >= to_s) return seconds_text(to_s - from_s);
+  const std::string& why = recording.info.incomplete_why;
+  return fmt::format("the {} that were recorded{}", seconds_text(std::max(*broken_s - from_s, 0.0)),
+                     why.find("collector") == std::string::npos ? "" : ", then " + printable(why));
+}
+
+std::string process_line(const RecordingAccount& recording, const ProcessView& process, const TextStyle& style) {
+  const ProcessAccount& account = *process.account;
+  const Interval& interval = process.interval;
+  const double from_s = std::max(interval.from_s, account.born_s);
+  const double to_s = std::max(from_s, std::min(interval.to_s, account.ended_s.value_or(interval.to_s)));
+  const std::string name = fmt::format("{} (pid {})", command_text(account.command), account.pid);
+  const auto known = [&](const std::string& figure) { return process.walked ? figure : std::string("not known"); };
+  const std::string rss =
+      is_moment(interval) && process.rss.growth() == 0
+          ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
+          : fmt::format("{} in {}{}", known(growth_text(process.rss.growth())),
+                        lasted_text(recording, account, from_s, to_s), peak_and_end(recording, process));
+  std::string out = wrapped(fmt::format("{}   RSS {}", name, rss), "", "  ", style.columns);
+  if (style.colour) out.insert(std::min(name.size(), out.find('\n')), kReset).insert(0, kBold);
+  return out;
+}
+
+std::string answer(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style, bool with_advice) {
+  std::string out;
+  const std::string indent(kSeverityColumns + 4, ' ');
+  const auto add = [&](const Verdict& verdict) {
+    out += headline_line(verdict, style);
+    if (!with_advice) return;
+    out += wrapped(printable(verdict.why), indent, indent, prose_columns(style));
+    if (!verdict.advice.empty()) out += wrapped(printable(verdict.advice), indent, indent, prose_columns(style));
+  };
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  for (const ProcessSection& one : sections) {
+    out += process_line(*view.recording, *one.process, style);
+    for (const Verdict& verdict : verdicts)
+      if (verdict.pid == one.process->account->pid) add(verdict);
+    if (!one.alike.empty()) out += wrapped(alike_text(one), indent, indent, prose_columns(style));
+  }
+  for (const Verdict& verdict : verdicts) {
+    const bool shown = std::ranges::any_of(
+        sections, [&](const ProcessSection& one) { return verdict.pid == one.process->account->pid; });
+    if (!shown && !is_alike(sections, verdict.pid)) add(verdict);
+  }
+  const std::string rest = rest_text(view, sections, verdicts);
+  if (!rest.empty()) out += wrapped(rest, "", "  ", prose_columns(style));
+  return out;
+}
+
+std::string incomplete_line(const View& view, const TextStyle& style) {
+  const RecordingInfo& recording = view.recording->info;
+  const bool goes_without_saying = (view.in_notebook || view.is_live) && recording.incomplete_why == kStillRunning;
+  if (recording.complete || goes_without_saying) return "";
+  return wrapped("incomplete: " + printable(recording.incomplete_why), "", "  ", prose_columns(style));
+}
+
+// The parts of the evidence.
+class Evidence {
+ public:
+  explicit Evidence(const TextStyle& style) : style_(style) {}
+
+  void table(const std::string& title, const Table& table) {
+    heading(title);
+    text_ += table.text(style_.columns);
+  }
+  // What goes on in the next line stands deeper than where it began.
+  void list(const std::string& title, const std::vector<std::string>& lines) {
+    if (lines.empty()) return;
+    heading(title);
+    for (const std::string& line : lines)
+      text_ += wrapped(line, "  ", std::string(4 + line.find_first_not_of(' '), ' '), prose_columns(style_));
+  }
+  void line(const std::string& line) { text_ += wrapped(line, "", "  ", prose_columns(style_)); }
+  void blank() { text_ += "\n"; }
+  void more(const Table& table) { text_ += table.text(style_.columns); }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void heading(const std::string& title) {
+    blank();
+    line(title);
+  }
+
+  const TextStyle& style_;
+  std::string text_;
+};
+
+std::size_t line_count(const std::string& text) { return static_cast<std::size_t>(std::ranges::count(text, '\n')); }
+
+// The first lines, and how many more there are.
+std::string cut(const std::string& text, std::size_t most) {
+  const std::size_t lines = line_count(text);
+  if (lines <= most || most == 0) return most == 0 ? "" : text;
+  std::size_t end = 0;
+  for (std::size_t i = 0; i + 1 < most; ++i) end = text.find('\n', end) + 1;
+  return text.substr(0, end) + fmt::format("  … {}\n", counted(lines - most + 1, "more line"));
+}
+
+// Each part gets an equal share of the lines, and what the ones before it need less.
+std::vector<std::string> fitted(const std::vector<std::string>& parts, std::size_t rows) {
+  constexpr std::size_t kLeast = 5;  // of a part: blank line, title, heads, a row
+  std::vector<std::size_t> needs, gets;
+  for (const std::string& part : parts) needs.push_back(line_count(part));
+  std::size_t left = rows;
+  for (const std::size_t need : needs) {  // those that fit no more are left out, the last ones first
+    gets.push_back(std::min({need, left, std::max(kLeast, rows / parts.size())}));
+    if (gets.back() < std::min(need, kLeast)) gets.back() = 0;
+    left -= gets.back();
+  }
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    if (gets[i] == 0) continue;
+    const std::size_t more = std::min(left, needs[i] - gets[i]);
+    gets[i] += more;
+    left -= more;
+  }
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < parts.size(); ++i) out.push_back(cut(parts[i], gets[i]));
+  return out;
+}
+
+}  // namespace
+
+std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
+  const RecordingInfo& recording = view.recording->info;
+  std::string out = answer(view, verdicts, style, false) + incomplete_line(view, style);
+  if (recording.lost_events > 0)
+    out += fmt::format("{} {} lost: lines may be missing\n", counted(recording.lost_events, "event"),
+                       recording.lost_events == 1 ? "was" : "were");
+  return out;
+}
+
+std::string render_live(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style,
+                        std::size_t rows) {
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  const auto part = [&](const std::string& title, const Table& table) {
+    Evidence evidence(style);
+    evidence.table(title, table);
+    return evidence.take();
+  };
+  std::vector<std::string> parts{render_short(view, verdicts, style),
+                                 part(cause_title(view), cause_table(view, sections, style.top)),
+                                 part("Lines with the most growth, MiB", line_table(view, style.top))};
+  if (const auto table = timeline_table(view, sections)) parts.push_back(part(timeline_title(view), *table));
+  return join(rows == 0 ? parts : fitted(parts, rows), "");
+}
+
+std::string render_text(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  Evidence evidence(style);
+  evidence.table(cause_title(view), cause_table(view, sections, style.top));
+  if (const auto table = timeline_table(view, sections)) evidence.table(timeline_title(view), *table);
+  if (const auto table = phase_table(view, style.top)) evidence.table(phase_title(view, style.top), *table);
+  evidence.list("Marks", mark_lines(view, style.top));
+  if (style.by_touch)
+    evidence.table("Lines that made the most memory resident, MiB", touch_table(view, style.top));
+  else
+    evidence.table("Lines with the most growth, MiB", line_table(view, style.top));
+  if (style.stacks) evidence.list("Callers of the lines with the most growth", call_chain_lines(view, style.top));
+  evidence.table("Processes, MiB", process_table(view, sections, style.top));
+  evidence.list("Memory shared by forks", cow_lines(view, style.top));
+  evidence.list("All processes together", family_lines(view));
+  if (const std::string title = accounting_title(view); !title.empty()) {
+    evidence.table(title, accounting_table(view));
+    evidence.blank();
+    evidence.more(accounting_process_table(view, style.top));
+  }
+  evidence.list("What the allocators say themselves", allocator_lines(view));
+  evidence.list("What was lost", loss_lines(view, style.top));
+  evidence.list("What this recording cannot tell", limit_lines(view, style.top));
+  evidence.blank();
+  evidence.line(recording_line(view));
+  if (const std::string cost = cost_line(view); !cost.empty()) evidence.line(cost);
+  return answer(view, verdicts, style, true) + incomplete_line(view, style) + evidence.take();
+}
+
+}  // namespace whyrss

@@ -1,0 +1,32 @@
+// Reports for people. Plain UTF-8 lines of a bounded width; colour only when asked for.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "report/verdicts/verdict.h"
+#include "report/view/view.h"
+#include "report/wording/wrap.h"
+
+namespace whyrss {
+
+struct TextStyle {
+  bool colour = false;
+  std::size_t top = 10;                // lines of code, and rows of a list, shown at most
+  bool stacks = false;                 // also the callers of the lines with the most growth
+  std::size_t columns = kTextColumns;  // of a line, at most
+  bool by_touch = false;  // lines that made the memory resident instead of those that mapped or allocated it
+};
+
+// The answer: one block per process that matters, its verdicts below. What `record` prints at the end.
+std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style);
+
+// What to look at while the program runs: the answer so far, causes, lines, memory over time. At most `rows` lines, of
+// which each part has its share; 0: as many as there are.
+std::string render_live(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style,
+                        std::size_t rows = 0);
+
+// The answer, then the evidence: causes, lines, processes, what was lost, what could not be told.
+std::string render_text(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style);
+
+}  // namespace whyrss

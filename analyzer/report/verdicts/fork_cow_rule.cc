@@ -1,0 +1,365 @@
+#include "report/verdicts/fork_cow_rule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "report/view/blame.h"
+#include "report/view/blame_sums.h"
+#include "report/view/line_text.h"
+#include "report/view/native_code.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+// Workers whose copies differ by less than this are known from their mean.
+constexpr double kAlikeRatio = 1.1;
+
+// Memory that holds CPython objects: small ones lie in pymalloc's arenas, which Python code made grow; those over 512
+// bytes in malloc's [heap], where nobody is known to have made small blocks. Behind the head of a large block there is
+// data alone: the bytes of a bytearray, what an array or a list refers to.
+bool holds_objects(const View& view, const ProcessView& process, StackId made, bool in_heap, bool in_large_block) {
+  if (!process.account->python || in_large_block) return false;
+  return made == kEmptyStack ? in_heap : is_python_object(view.recording->stacks, made);
+}
+
+// Of one cause about inherited memory: what holds objects, or what does not.
+std::vector<const SiteView*> inherited_sites(const View& view, const ProcessView& process, Cause cause, bool objects) {
+  std::vector<const SiteView*> sites;
+  const CauseView* found = process.find(cause);
+  if (found == nullptr) return sites;
+  for (const SiteView& site : found->sites)
+    if (holds_objects(view, process, site.stack, site.mapping() == "[heap]", site.in_large_block) == objects)
+      sites.push_back(&site);
+  return sites;
+}
+
+std::vector<const SiteView*> object_sites(const View& view, const ProcessView& process) {
+  return inherited_sites(view, process, Cause::fork_cow, true);
+}
+
+// What part of the copied small blocks of malloc's [heap] is objects: who made those is known of the copies alone, and
+// not of the pages.
+double objects_in_heap(const View& view, const ProcessView& process) {
+  const CauseView* found = process.find(Cause::fork_cow);
+  const auto has_site = [&](StackId stack) {
+    return stack != kEmptyStack && found != nullptr && std::ranges::count(found->sites, stack, &SiteView::stack) > 0;
+  };
+  std::int64_t objects = 0, all = 0;
+  for (const CowSiteView& copy : process.cow_sites) {
+    if (copy.in_large_block || copy.copied <= 0 || has_site(copy.allocated_at)) continue;
+    all += copy.copied;
+    if (holds_objects(view, process, copy.allocated_at, true, false)) objects += copy.copied;
+  }
+  return all > 0 ? static_cast<double>(objects) / static_cast<double>(all) : 1;
+}
+
+// Of a child: what it holds of its copies of objects, or of other memory.
+std::int64_t held_copies(const View& view, const ProcessView& process, bool objects) {
+  std::int64_t in_heap = 0;
+  for (const SiteView* site : object_sites(view, process))
+    if (site->stack == kEmptyStack) in_heap += site->growth;
+  const auto no_objects =
+      static_cast<std::int64_t>(static_cast<double>(in_heap) * (1 - objects_in_heap(view, process)));
+  const std::int64_t held = sum_growth(inherited_sites(view, process, Cause::fork_cow, objects));
+  return objects ? held - no_objects : held + no_objects;
+}
+
+// The copies of `process` as sites of the lines that wrote, or that made the memory.
+std::vector<SiteView> copy_sites(const View& view, const ProcessView& process, bool objects, bool writers) {
+  std::vector<SiteView> sites;
+  for (const CowSiteView& copy : process.cow_sites) {
+    if (holds_objects(view, process, copy.allocated_at, true, copy.in_large_block) != objects) continue;
+    SiteView& site = sites.emplace_back();
+    site.stack = writers ? copy.written_at : copy.allocated_at;
+    site.growth = copy.copied;
+    site.variance = writers ? copy.variance : 0;
+  }
+  return sites;
+}
+
+// Whether the allocator wrote there because the block was freed.
+bool is_freeing(const StackTable& stacks, StackId written_at) {
+  for (const FrameId id : stacks[written_at]) {
+    const Frame& frame = stacks[id];
+    const std::string& function = frame.function;
+    const bool frees = function.find("free") != std::string::npos || function.ends_with("_Free") ||
+                       function.starts_with("operator delete");
+    if (frame.kind == FrameKind::python) return false;
+    if (function == "PyObject_Free" || function == "_PyObject_Free") return true;
+    if (!is_allocator_function(function)) return false;
+    if (frees) return true;
+  }
+  return false;
+}
+
+struct Workers {
+  std::vector<int> pids;
+  std::vector<std::int64_t> copied;
+  std::vector<const SiteView*> sites;
+  std::vector<SiteView> allocation_sites, writers;  // the same copies by who made and who wrote
+  std::int64_t inherited_peak = 0;                  // of one worker, shared and copied
+  std::int64_t left_peak = 0;                       // of one worker, objects not copied yet
+  std::int64_t left = 0;                            // of all workers
+  bool estimate = false;                            // who copied is likely, not certain
+};
+
+// Most of these copies.
+bool mostly_freed(const StackTable& stacks, const std::vector<SiteView>& writers) {
+  std::int64_t freed = 0, all = 0;
+  for (const SiteView& site : writers) {
+    all += site.growth;
+    freed += is_freeing(stacks, site.stack) ? site.growth : 0;
+  }
+  return 2 * freed > all;
+}
+
+// " read at a.py:3", or "" where no line is known.
+std::string at_line(const std::string& what, const std::vector<LineGrowth>& lines) {
+  const LineGrowth* top = top_named(lines);
+  if (top == nullptr || top->line.empty()) return "";
+  return top->number > 0 ? fmt::format("{} at {}:{}", what, base_name(top->file), top->number)
+                         : fmt::format("{} in {}", what, top->line);
+}
+
+std::string workers_text(const Workers& workers) {
+  const auto [least, most] = std::minmax_element(workers.copied.begin(), workers.copied.end());
+  if (workers.copied.size() == 1)
+    return fmt::format("1 worker (pid {}) copied {} of what it inherited", workers.pids.front(), size_text(*most));
+  std::int64_t sum = 0;
+  for (const std::int64_t bytes : workers.copied) sum += bytes;
+  const auto count = static_cast<std::int64_t>(workers.copied.size());
+  const bool alike = static_cast<double>(*most) <= kAlikeRatio * static_cast<double>(*least);
+  const std::string each =
+      alike ? size_text(sum / count) : fmt::format("{} to {}", size_text(*least), size_text(*most));
+  return fmt::format("{} workers copied {} each of what they inherited", count, each);
+}
+
+void report_certainty(bool estimate, Verdict& verdict) {
+  verdict.evidence["estimate"] = estimate;
+  if (estimate) verdict.why += " Which process copied is likely, not certain: the kernel did not report all writes.";
+}
+
+Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& workers) {
+  // Who made small blocks of [heap] is known of the copies, and not of the pages.
+  std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(workers.allocation_sites));
+  if (top_named(lines) == nullptr) lines = growth_by_line(view.recording->stacks, workers.sites);
+  const std::vector<LineGrowth> writers = growth_by_line(view.recording->stacks, pointers(workers.writers));
+  std::string made = at_line("; objects made", lines);
+  const bool freed = mostly_freed(view.recording->stacks, workers.writers);
+  made += at_line((made.empty() ? std::string("; objects ") : std::string(", ")) + (freed ? "freed" : "read"), writers);
+  Verdict verdict{.id = "fork-cow-refcount", .severity = Severity::warning, .pid = parent};
+  for (const std::int64_t bytes : workers.copied) verdict.bytes += bytes;
+  verdict.headline = fmt::format("{} (fork COW{}{})", workers_text(workers), workers.estimate ? ", likely" : "", made);
+  verdict.why = fmt::format(
+      "{}RSS does not show it, PSS and USS do. It stops when all that a worker inherited ({}) is copied; {} of objects "
+      "are left.",
+      freed
+          ? "Freeing a block writes to its page, so freeing inherited objects copies their pages instead of giving any "
+            "back. "
+          : "CPython writes a reference count into every object it reads, so reading inherited objects copies their "
+            "pages. ",
+      size_text(workers.inherited_peak), size_text(workers.left_peak));
+  if (freed) verdict.advice = "Let the worker keep what it inherited, or free it in the parent before the fork. ";
+  verdict.advice +=
+      "Keep such data in a few large buffers instead of many objects (numpy array, torch tensor, "
+      "multiprocessing.shared_memory, a mapped file), or let each worker load only its part. gc.freeze() does not "
+      "help.";
+  verdict.covered_pids = workers.pids;
+  auto list = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < workers.pids.size(); ++i)
+    list.push_back({{"pid", workers.pids[i]}, {"copied_bytes", workers.copied[i]}});
+  verdict.evidence["workers"] = std::move(list);
+  report_certainty(workers.estimate, verdict);
+  verdict.evidence["copied_bytes"] = verdict.bytes;
+  verdict.evidence["inherited_bytes_per_worker"] = workers.inherited_peak;
+  verdict.evidence["left_to_copy_bytes_per_worker"] = workers.left_peak;
+  verdict.evidence["left_to_copy_bytes"] = workers.left;
+  verdict.evidence["bound_bytes"] = verdict.bytes + workers.left;
+  verdict.evidence["written_at"] = line_evidence(writers);
+  auto line_list = nlohmann::ordered_json::array();
+  for (std::size_t i = 0; i < lines.size() && i < 5; ++i)
+    line_list.push_back({{"line", lines[i].line},
+                         {"file", lines[i].file},
+                         {"number", lines[i].number},
+                         {"copied_bytes", lines[i].bytes}});
+  verdict.evidence["allocated_at"] = std::move(line_list);
+  return verdict;
+}
+
+bool is_refcount_copy(const View& view, const ProcessView& process) {
+  return process.account->born_by_fork && is_worth_naming(held_copies(view, process, true), process);
+}
+
+// A child's by what it holds of them; a parent's own memory keeps its cause.
+std::int64_t written_bytes(const View& view, const ProcessView& process) {
+  if (process.account->born_by_fork) return held_copies(view, process, false);
+  return sum_growth(pointers(copy_sites(view, process, false, false)));
+}
+
+bool is_write_copy(const View& view, const ProcessView& process) {
+  return is_worth_naming(written_bytes(view, process), process);
+}
+
+// Pages that somebody else maps too: the last one who has such a page needs no copy, so it is at most so much.
+std::int64_t left_to_copy(const std::vector<const SiteView*>& sites) {
+  std::int64_t left = 0;
+  for (const SiteView* site : sites) left += std::max<std::int64_t>(site->resident - site->exclusive, 0);
+  return left;
+}
+
+// Of a child, what it inherited; of a parent, its own.
+std::int64_t left_to_write(const View& view, const ProcessView& process) {
+  if (process.account->born_by_fork) return left_to_copy(inherited_sites(view, process, Cause::fork_shared, false));
+  constexpr std::array kOwnMemory{Cause::heap_live,     Cause::heap_slack, Cause::heap_retained,
+                                  Cause::heap_metadata, Cause::anonymous,  Cause::stack};
+  std::int64_t left = 0;
+  for (const Cause cause : kOwnMemory)
+    if (const CauseView* found = process.find(cause)) left += left_to_copy(pointers(found->sites));
+  return left;
+}
+
+// A block that the line which wrote to it had just made, of memory that was free before.
+bool is_made_anew(const StackTable& stacks, const CowSiteView& copy) {
+  const std::string made = blamed_line(stacks, copy.allocated_at);
+  return !made.empty() && made == blamed_line(stacks, copy.written_at);
+}
+
+// Of one child, of all children of one parent, or of one parent.
+Verdict write_verdict(const View& view, std::optional<int> pid, const std::vector<const ProcessView*>& writers) {
+  std::vector<SiteView> made, wrote;
+  Verdict verdict{.id = "fork-cow-write", .severity = Severity::info, .pid = pid};
+  auto list = nlohmann::ordered_json::array();
+  std::int64_t nobodys = 0, reused = 0, left = 0;
+  bool estimate = false;
+  const bool children = writers.front()->account->born_by_fork;
+  for (const ProcessView* process : writers) {
+    const std::int64_t bytes = written_bytes(view, *process);
+    verdict.bytes += bytes;
+    left += left_to_write(view, *process);
+    estimate |= process->copies_estimate;
+    if (process->account->pid != pid) verdict.covered_pids.push_back(process->account->pid);
+    list.push_back({{"pid", process->account->pid}, {"copied_bytes", bytes}});
+    for (const bool writing : {false, true}) {
+      const std::vector<SiteView> sites = copy_sites(view, *process, false, writing);
+      std::vector<SiteView>& all = writing ? wrote : made;
+      all.insert(all.end(), sites.begin(), sites.end());
+    }
+    for (const CowSiteView& copy : process->cow_sites) {
+      if (copy.allocated_at == kEmptyStack) nobodys += copy.copied;
+      if (is_made_anew(view.recording->stacks, copy)) reused += copy.copied;
+    }
+  }
+  const std::vector<LineGrowth> made_lines = growth_by_line(view.recording->stacks, pointers(made));
+  const std::vector<LineGrowth> wrote_lines = growth_by_line(view.recording->stacks, pointers(wrote));
+  std::string where = at_line("made", made_lines);
+  const std::string written = at_line("written", wrote_lines);
+  where += (where.empty() || written.empty() ? "" : ", ") + written;
+  const std::string who = writers.size() > 1 ? fmt::format("{} workers", writers.size())
+                          : children         ? fmt::format("1 worker (pid {})", writers.front()->account->pid)
+                                             : std::string("the parent");
+  if (estimate) where = where.empty() ? "likely" : "likely; " + where;
+  verdict.headline = fmt::format("{} copied {} by writing to memory shared since fork{}", who, size_text(verdict.bytes),
+                                 where.empty() ? "" : " (" + where + ")");
+  verdict.why = fmt::format(
+      "A page that a fork made shared is copied when one of the processes writes to it while another still has it. RSS "
+      "does not show it, PSS does. It stops when all is copied: {}.",
+      left == 0 ? std::string("nothing is left") : fmt::format("at most {} are left", size_text(left)));
+  verdict.advice =
+      "If the processes need no copies of their own, put the data into shared memory, or write to it "
+      "before the fork.";
+  // What was free when the fork came: nobody made it, or who made it anew.
+  if (2 * (nobodys + reused) > verdict.bytes)
+    verdict.advice +=
+        " Free blocks of the allocator are copied too when they are used again: call malloc_trim(0) before the fork.";
+  verdict.evidence["processes"] = std::move(list);
+  verdict.evidence["copied_bytes"] = verdict.bytes;
+  report_certainty(estimate, verdict);
+  verdict.evidence["left_to_copy_bytes"] = left;
+  verdict.evidence["bound_bytes"] = verdict.bytes + left;
+  verdict.evidence["unknown_maker_bytes"] = nobodys;
+  verdict.evidence["allocated_at"] = line_evidence(made_lines);
+  verdict.evidence["written_at"] = line_evidence(wrote_lines);
+  return verdict;
+}
+
+}  // namespace
+
+bool is_reported_copy(const View& view, const ProcessView& process) {
+  return is_refcount_copy(view, process) || is_write_copy(view, process);
+}
+
+std::int64_t left_to_copy(const ProcessView& process) {
+  const CauseView* found = process.find(Cause::fork_shared);
+  return found == nullptr ? 0 : left_to_copy(pointers(found->sites));
+}
+
+void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
+  std::map<std::optional<int>, Workers> by_parent;
+  for (const ProcessView& process : view.processes) {
+    if (!is_refcount_copy(view, process)) continue;
+    Workers& workers = by_parent[process.account->parent];
+    const std::vector<const SiteView*> sites = object_sites(view, process);
+    workers.pids.push_back(process.account->pid);
+    workers.estimate |= process.copies_estimate;
+    workers.copied.push_back(held_copies(view, process, true));
+    workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
+    for (const bool writing : {false, true}) {
+      const std::vector<SiteView> copies = copy_sites(view, process, true, writing);
+      std::vector<SiteView>& all = writing ? workers.writers : workers.allocation_sites;
+      all.insert(all.end(), copies.begin(), copies.end());
+    }
+    std::int64_t left = 0;
+    for (const SiteView* site : inherited_sites(view, process, Cause::fork_shared, true)) left += site->resident;
+    workers.left_peak = std::max(workers.left_peak, left);
+    workers.left += left_to_copy(inherited_sites(view, process, Cause::fork_shared, true));
+    std::int64_t inherited = 0;
+    for (const Cause cause : {Cause::fork_cow, Cause::fork_shared})
+      if (const CauseView* found = process.find(cause)) inherited += found->rss.last;
+    workers.inherited_peak = std::max(workers.inherited_peak, inherited);
+  }
+  for (const auto& [parent, workers] : by_parent) verdicts.push_back(verdict_of(view, parent, workers));
+}
+
+void fork_cow_write(const View& view, std::vector<Verdict>& verdicts) {
+  std::map<std::optional<int>, std::vector<const ProcessView*>> by_parent;
+  for (const ProcessView& process : view.processes) {
+    if (!is_write_copy(view, process)) continue;
+    if (process.account->born_by_fork)
+      by_parent[process.account->parent].push_back(&process);
+    else
+      verdicts.push_back(write_verdict(view, process.account->pid, {&process}));
+  }
+  for (const auto& [parent, writers] : by_parent) verdicts.push_back(write_verdict(view, parent, writers));
+}
+
+// Its unshared memory grows by this without a write or an allocation, when others end.
+void fork_left_alone(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* inherited = process.find(Cause::fork_shared);
+    if (inherited == nullptr || !is_worth_naming(inherited->sole_owner.value_or(0), process)) continue;
+    const std::int64_t alone = *inherited->sole_owner;
+    if (2 * process.left_by_relatives < alone) continue;  // others copied theirs, and that is told
+    std::vector<SiteView> sites = inherited->sites;
+    for (SiteView& site : sites) site.growth = site.exclusive;
+    const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
+    Verdict verdict{.id = "fork-left-alone", .severity = Severity::info, .pid = process.account->pid, .bytes = alone};
+    verdict.headline = fmt::format("{} that it inherited at fork{} is its own now: no other process has it any more",
+                                   size_text(alone), kept_where(lines, alone, "allocated"));
+    verdict.why =
+        "The processes that it shared these pages with have ended or given them up. Its RSS had them all the time, its "
+        "PSS and USS rise as the others go: no call of it made them.";
+    verdict.advice = "It stays until the process ends. One that does not need it frees it, or begins with an exec.";
+    verdict.evidence["alone_bytes"] = alone;
+    verdict.evidence["left_by_relatives_bytes"] = process.left_by_relatives;
+    verdict.evidence["reused_bytes"] = process.reused;
+    verdict.evidence["lines"] = line_evidence(lines);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+}  // namespace whyrss

@@ -1,0 +1,369 @@
+#include "report/verdicts/heap_rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "report/verdicts/next_steps.h"
+#include "report/verdicts/retained_view_rule.h"
+#include "report/view/blame.h"
+#include "report/view/build_view.h"
+#include "report/view/line_text.h"
+#include "report/view/memory_figures.h"
+#include "report/view/trend.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+#include "report/wording/times.h"
+
+namespace whyrss {
+namespace {
+
+struct AllocatorAdvice {
+  std::string_view allocator, name, remedy;
+};
+
+constexpr std::array<AllocatorAdvice, 4> kAllocatorAdvice{{
+    {"glibc", "glibc malloc",
+     "malloc_trim(0) after the work gives back nearly all of it (from Python: "
+     "ctypes.CDLL(None).malloc_trim(0)); with many threads MALLOC_ARENA_MAX=2 keeps less, and so does jemalloc "
+     "(LD_PRELOAD=libjemalloc.so.2)."},
+    {"jemalloc", "jemalloc",
+     "jemalloc gives pages back some seconds after they were freed, but only while it is called: "
+     "MALLOC_CONF=background_thread:true does it in idle programs too, dirty_decay_ms:0,muzzy_decay_ms:0 at once."},
+    {"tcmalloc", "tcmalloc",
+     "TCMALLOC_RELEASE_RATE=10 gives pages back sooner, MallocExtension_ReleaseFreeMemory() at once; jemalloc and "
+     "glibc with malloc_trim(0) keep less by default."},
+    {"mimalloc", "mimalloc",
+     "mi_collect(true) gives back what it can; from mimalloc 2.1 on MIMALLOC_PURGE_DELAY=0 does so at once."},
+}};
+
+constexpr AllocatorAdvice kOtherAllocatorAdvice{"other", "the allocator",
+                                                "See the allocator's own settings for giving memory back"};
+
+constexpr std::string_view kPymallocRemedy =
+    "CPython gives an arena (1 MiB, 256 KiB before 3.10) back when no object is left in it: make what lives long "
+    "before "
+    "what lives short, or do such work in a child process that ends.";
+
+const AllocatorAdvice& advice_for(const ProcessView& process) {
+  for (const AllocatorAdvice& row : kAllocatorAdvice)
+    if (process.account->allocator == row.allocator) return row;
+  return kOtherAllocatorAdvice;
+}
+
+// Which of the two allocators of a Python process this is about: the one with more than nearly nothing of it.
+struct Holders {
+  bool malloc = false, pymalloc = false;
+};
+
+Holders holders_of(std::int64_t bytes, std::int64_t pymalloc_bytes) {
+  constexpr double kNamedPart = 0.1;
+  const double part = static_cast<double>(pymalloc_bytes) / static_cast<double>(std::max<std::int64_t>(bytes, 1));
+  return {part<1 - kNamedPart, part> kNamedPart};
+}
+
+std::string names_of(const Holders& holders, const ProcessView& process) {
+  std::string names;
+  if (holders.malloc) names = advice_for(process).name;
+  if (holders.pymalloc) names += names.empty() ? "CPython's pymalloc" : " and CPython's pymalloc";
+  return names;
+}
+
+// Where CPython's objects are neither logged nor sampled, a line is known only of when an arena had to be mapped for
+// more of them: it need not be the line that keeps them.
+bool known_by_arena(const View& view, const ProcessView& process, std::int64_t bytes, std::int64_t pymalloc_bytes) {
+  if (view.recording->info.mode == "exact" || pymalloc_bytes * 2 <= bytes) return false;
+  return process.pymalloc.live == 0 || process.pymalloc.live_by_arena * 2 > process.pymalloc.live;
+}
+
+constexpr std::string_view kByArenaWhy =
+    " CPython asked for the arenas of its objects at that line, which need not be the line whose objects are in them.";
+// No allocator is asked for them again (Objects/dictobject.c, listobject.c, tupleobject.c, floatobject.c).
+constexpr std::string_view kFreeListsWhy =
+    " Dictionaries, lists, tuples and floats that CPython took from its free lists stand under the line that first "
+    "made "
+    "them.";
+std::int64_t last_bytes(const ProcessView& process, Cause cause) {
+  const CauseView* found = process.find(cause);
+  return found == nullptr ? 0 : found->rss.last;
+}
+
+std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
+  return growth_by_line(view.recording->stacks, pointers(cause.sites));
+}
+
+std::string no_line_text(const std::vector<LineGrowth>& lines) {
+  const bool is_seen = std::ranges::any_of(lines, [](const LineGrowth& line) { return !line.line.empty(); });
+  return is_seen ? " (no line is more than twice its error)" : " (no line was recorded)";
+}
+
+// Of growing live heap, what is known to be of Python objects: by its stacks, and what lies in pymalloc's pools.
+std::int64_t python_object_growth(const StackTable& stacks, const ProcessView& process, const CauseView& live) {
+  if (!process.account->python) return 0;
+  std::int64_t by_stack = 0;
+  for (const SiteView& site : live.sites)
+    if (is_python_object(stacks, site.stack)) by_stack += site.growth;
+  return std::max(by_stack, process.pymalloc_growth.live);
+}
+
+// What keeps memory that should have been freed: of Python objects, of Python and C, and without Python.
+std::string_view what_keeps(bool python, bool objects) {
+  if (objects) return "a list or cache that only grows, or a reference cycle that gc has not collected";
+  if (python)
+    return "a list or cache that only grows, a reference cycle that gc has not collected, or a library that does not "
+           "free";
+  return "a list or cache that only grows, or memory that nothing frees";
+}
+
+// Whether it is a leak nobody but the program's author knows; what the recording says for and against it.
+std::string growth_advice(const Trend& trend, bool by_arena, std::string_view holders) {
+  if (trend.filling) return filling_text(trend);
+  const LineGrowth* line = growing_line(trend);
+  const std::string from = by_arena ? "where it was made" : line == nullptr ? "that line" : line->line;
+  if (trend.kind == Trend::Kind::growing && trend.evenly)
+    return (trend.since_s <= trend.from_s ? std::string("It grew evenly all the time")
+                                          : fmt::format("From {} on it grew evenly to the end, by {}",
+                                                        seconds_text(trend.since_s), size_text(trend.bytes))) +
+           fmt::format(", as a leak does: look for what keeps it from {} on: {}.", from, holders);
+  if (trend.kind != Trend::Kind::growing && line != nullptr)
+    return fmt::format(
+        "All together did not grow to the end, but what stands under {} did, evenly, by {}. If it does not take the "
+        "place of other data, look for what keeps it from that line on: {}.",
+        line->line, size_text(line->bytes), holders);
+  if (trend.kind == Trend::Kind::flat)
+    return fmt::format(
+        "It has not grown since {}: data that the program keeps, or a cache that is full. No leak as far as this "
+        "recording goes; make the line keep less if it is too much.",
+        seconds_text(trend.since_s));
+  if (trend.kind == Trend::Kind::waves)
+    return fmt::format(
+        "It fell {} times by half of this or more and came back: what the program works with at a time. No leak as far "
+        "as this recording goes; if the peak is the trouble, make the line hold less at a time.",
+        trend.falls);
+  return fmt::format(
+      "Expected if the program needs this data at once. If it should have been freed, look for what keeps it from {} "
+      "on: {}.",
+      from, holders);
+}
+
+// The last moment before a program frees most of what its allocator keeps at the end, if it does so on its way out:
+// destructors of what main() and static variables hold run before the last walk.
+std::optional<double> freed_on_leaving_from(const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  if (!account.has_left || !account.ended_s || account.accounts.empty()) return std::nullopt;
+  const Account& last = account.accounts.back();
+  if (last.time_s > process.interval.to_s) return std::nullopt;
+  const Account* before = nullptr;  // when most of it was live
+  std::int64_t live = bytes_of(last, Cause::heap_live);
+  const std::int64_t left = live;
+  for (auto snapshot = account.accounts.rbegin(); snapshot != account.accounts.rend(); ++snapshot) {
+    if (*account.ended_s - snapshot->time_s > kLeavingS || snapshot->time_s <= process.interval.from_s) break;
+    if (const std::int64_t then = bytes_of(*snapshot, Cause::heap_live); then > live) {
+      before = &*snapshot;
+      live = then;
+    }
+  }
+  if (before == nullptr) return std::nullopt;
+  const std::int64_t kept = bytes_of(last, Cause::heap_retained), kept_before = bytes_of(*before, Cause::heap_retained);
+  const std::int64_t more = kept - kept_before;
+  if (more < kNamedGrowthBytes || (live - left) * 2 < more || more * 2 < kept) return std::nullopt;
+  return before->time_s;
+}
+
+// Two walks one after the other: half of what the allocator has come to keep was live at the first, and no more since.
+struct Freed {
+  double after_s, by_s;
+};
+std::optional<Freed> freed_between(const ProcessView& process, std::int64_t kept_bytes) {
+  const std::int64_t live = last_bytes(process, Cause::heap_live);
+  const Account* after = nullptr;
+  const std::vector<Account>& accounts = process.account->accounts;
+  for (auto snapshot = accounts.rbegin(); snapshot != accounts.rend() && snapshot->time_s > process.interval.from_s;
+       ++snapshot) {
+    if (snapshot->time_s > process.interval.to_s) continue;
+    if (2 * (bytes_of(*snapshot, Cause::heap_live) - live) >= kept_bytes)
+      return after == nullptr ? std::nullopt : std::optional(Freed{snapshot->time_s, after->time_s});
+    after = &*snapshot;
+  }
+  return std::nullopt;
+}
+
+View view_until(const View& view, const ProcessView& process, double to_s) {
+  const Interval interval{.from_s = view.interval.from_s, .to_s = to_s, .from_phase = view.interval.from_phase};
+  return build_processes(*view.recording, interval, process.account->pid);
+}
+
+bool grew_evenly_until(const View& view, const ProcessView& process, double to_s) {
+  const View before = view_until(view, process, to_s);
+  const CauseView* cause = before.processes.front().find(Cause::heap_live);
+  if (cause == nullptr) return false;
+  const Trend trend = trend_of(view.recording->stacks, before.processes.front(), *cause);
+  return trend.kind == Trend::Kind::growing && trend.evenly;
+}
+
+}  // namespace
+
+void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    if (const auto until_s = freed_on_leaving_from(process); until_s && grew_evenly_until(view, process, *until_s)) {
+      const std::size_t first = verdicts.size();
+      heap_growth(view_until(view, process, *until_s), verdicts);
+      for (std::size_t i = first; i < verdicts.size(); ++i)
+        verdicts[i].headline += fmt::format(", until it was freed after {}", seconds_text(*until_s));
+      continue;
+    }
+    const CauseView* cause = process.find(Cause::heap_live);
+    if (cause == nullptr || cause->rss.growth() < kNamedGrowthBytes) continue;
+    const StackTable& stacks = view.recording->stacks;
+    const Trend trend = trend_of(stacks, process, *cause);
+    const std::int64_t growth = cause->rss.growth();
+    if (!trend.leak_like && !is_worth_naming(growth, process)) continue;
+    if (dominates(retained_by_views(process), growth)) continue;  // retained-view says more about it
+    const std::int64_t object_growth = python_object_growth(stacks, process, *cause);
+    const bool objects = is_nearly_all(object_growth, growth);
+    const bool some_objects = !objects && is_worth_naming(object_growth, process);
+    const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.live);
+    const bool received = mostly_received(stacks, cause->sites, growth);
+    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    Verdict verdict{.id = "heap-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
+    verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
+                                   kept_where(lines, growth,
+                                              received   ? "received"
+                                              : by_arena ? "in arenas that grew"
+                                              : objects  ? "kept"
+                                                         : "allocated"));
+    if (top_named(lines) == nullptr) verdict.headline += no_line_text(lines);
+    verdict.headline += trend_text(trend, lines);
+    const bool at_end = process.interval.to_s >= end_of_work(*view.recording, *process.account);
+    verdict.why = fmt::format("The program allocated this{} and {} not freed it{}",
+                              objects        ? " for Python objects"
+                              : some_objects ? fmt::format(" ({} of it for Python objects)", size_text(object_growth))
+                                             : "",
+                              at_end ? "has" : "had",
+                              by_arena || top_named(lines) == nullptr ? "." : "; the line is where it was asked for.");
+    if (by_arena) verdict.why += kByArenaWhy;
+    if ((objects || some_objects) && !by_arena && top_named(lines) != nullptr) verdict.why += kFreeListsWhy;
+    if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
+    verdict.advice = growth_advice(trend, by_arena, what_keeps(process.account->python.has_value(), objects));
+    if (by_arena) verdict.advice += fmt::format(" {}", next_steps(view).object_lines);
+    if (trend.leak_like) verdict.severity = Severity::warning;
+    if (received) {
+      verdict.why += kReceivedWhy;
+      verdict.advice = kReceivedAdvice;
+    }
+    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["received"] = received;
+    verdict.evidence["lines_by_arena"] = by_arena;
+    verdict.evidence["python_object_growth_bytes"] = object_growth;
+    verdict.evidence["estimate"] = cause->estimate;
+    verdict.evidence["trend"] = trend_evidence(trend);
+    verdict.evidence["lines"] = line_evidence(lines);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::heap_retained);
+    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
+    const std::int64_t growth = cause->rss.growth();
+    const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
+    const Holders holders = holders_of(growth, process.pymalloc_growth.retained);
+    const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.retained);
+    const char* verb = by_arena ? "arenas that grew" : "last allocated";
+    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
+    if (cause->estimate) verdict.severity = Severity::info;
+    const auto live_until_s = freed_on_leaving_from(process);
+    const bool was_leak = live_until_s && grew_evenly_until(view, process, *live_until_s);
+    if (was_leak) verdict.severity = Severity::info;
+    verdict.headline =
+        fmt::format("{}{} freed{}, but kept by {}{}{}", cause->estimate ? "about " : "", size_text(growth),
+                    was_leak ? " as it ended" : "", names_of(holders, process), kept_where(lines, growth, verb),
+                    was_leak ? "" : ": not a leak, and not reclaimable by the kernel");
+    verdict.why = fmt::format(
+        "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
+        "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
+        size_text(live_bytes));
+    if (live_until_s)
+      verdict.why += fmt::format(
+          " Most of it was freed within the last {}, by the program or by destructors that run when it ends; `whyrss "
+          "report --to {:.3f}` shows what it held before.",
+          seconds_text(*process.account->ended_s - *live_until_s), *live_until_s + 0.0005);
+    const auto freed = freed_between(process, growth);
+    if (freed && !live_until_s)
+      verdict.why += fmt::format(" Most of it was freed {}.", two_times("between", freed->after_s, "and", freed->by_s));
+    if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
+    if (holders.malloc) {
+      const AllocatorAdvice& known = advice_for(process);
+      verdict.advice = known.remedy;
+      if (known.allocator == kOtherAllocatorAdvice.allocator)
+        verdict.advice += fmt::format("{}.", next_steps(view).other_allocators);
+    }
+    if (holders.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
+    if (was_leak) verdict.advice = "Nothing to do about this: it was live as long as the program worked.";
+    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["allocator"] = process.account->allocator;
+    verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
+    verdict.evidence["live_bytes"] = live_bytes;
+    verdict.evidence["live_until_s"] = live_until_s ? nlohmann::ordered_json(*live_until_s) : nullptr;
+    verdict.evidence["freed_between_s"] =
+        freed ? nlohmann::ordered_json::array({freed->after_s, freed->by_s}) : nlohmann::ordered_json(nullptr);
+    verdict.evidence["estimate"] = cause->estimate;
+    verdict.evidence["last_allocated_at"] = line_evidence(lines);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::heap_slack);
+    if (cause == nullptr || cause->estimate || !is_worth_naming(cause->rss.growth(), process)) continue;
+    const std::int64_t growth = cause->rss.growth();
+    const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
+    if (!is_fragmented(cause->rss.last, live_bytes)) continue;
+    const CauseView* live = process.find(Cause::heap_live);
+    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    const std::vector<LineGrowth> live_lines = live == nullptr ? std::vector<LineGrowth>{} : lines_of(view, *live);
+    const auto held_by = [&](const LineGrowth& pinning) {
+      for (const LineGrowth& line : live_lines)
+        if (line.line == pinning.line && line.file == pinning.file) return line.bytes;
+      return std::int64_t{0};
+    };
+    Verdict verdict{
+        .id = "heap-fragmented", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
+    verdict.headline = fmt::format("{} free, but pinned by live blocks on the same pages", size_text(growth));
+    const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.slack);
+    if (by_arena)
+      verdict.headline += kept_where(lines, growth, "in arenas that grew");
+    else if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
+      verdict.headline +=
+          fmt::format(": {} allocated {} {} pin {}{}", size_text(held_by(*top)), top->number > 0 ? "at" : "in",
+                      top->line, size_text(top->bytes), error_text(top->bytes, top->variance));
+    verdict.why = fmt::format(
+        "A page goes back only when nothing on it is live. Here {} of live blocks lie scattered over pages whose other "
+        "blocks were freed.",
+        size_text(live_bytes));
+    verdict.advice =
+        "Allocate what lives long apart from what lives short: before it, in a pool of its own, or copied together "
+        "once the rest is freed.";
+    if (!view.in_notebook)
+      verdict.advice += " Allocators pin differently much: `whyrss compare-allocators` measures it.";
+    if (holders_of(growth, process.pymalloc_growth.slack).pymalloc)
+      verdict.advice += " In CPython: make what lives long first, or do the work in a child process that ends.";
+    if (by_arena) verdict.advice += fmt::format(" {}", next_steps(view).object_lines);
+    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["slack_bytes"] = cause->rss.last;
+    verdict.evidence["live_bytes"] = live_bytes;
+    verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.slack;
+    auto list = line_evidence(lines);
+    for (std::size_t i = 0; i < list.size(); ++i) list[i]["live_growth_bytes"] = held_by(lines[i]);
+    verdict.evidence["pinned_by"] = std::move(list);
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+}  // namespace whyrss

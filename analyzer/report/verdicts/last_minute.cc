@@ -1,0 +1,72 @@
+#include "report/verdicts/last_minute.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "report/verdicts/lazy_free_rule.h"
+#include "report/view/build_view.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+constexpr double kMinuteS = 60;
+// By so much the group's clock and that of an end may differ.
+constexpr double kApartS = 1;
+constexpr std::size_t kNamed = 3;
+
+}  // namespace
+
+LastMinute last_minute(const View& view, double end_s, double seen_s) {
+  LastMinute minute;
+  minute.from_s = std::max(0.0, end_s - kMinuteS);
+  minute.to_s = std::max(0.0, std::clamp(seen_s, end_s, end_s + kApartS));
+  const View then = build_processes(*view.recording, {.from_s = minute.from_s, .to_s = minute.to_s});
+  minute.held = holders_at_end(then);
+  minute.grown = holders_by_growth(then);
+  if (!view.recording->info.cgroup) return minute;
+  const CgroupAccount& group = *view.recording->info.cgroup;
+  minute.trend = held_trend(group, end_s);
+  for (const CgroupReading& reading : group.readings)
+    if (!reading.after_end && reading.anon_bytes && reading.time_s <= end_s + kApartS) minute.before = &reading;
+  if (minute.before != nullptr)
+    minute.lazy_free_bytes =
+        std::min(lazy_free_at(*view.recording, minute.before->time_s), minute.before->anon_bytes.value_or(0));
+  return minute;
+}
+
+std::string held_sentence(const LastMinute& minute) {
+  if (minute.before == nullptr || !minute.before->file_bytes) return "";
+  std::string reclaimable = *minute.before->file_bytes > 0 ? "the file cache" : "";
+  if (minute.lazy_free_bytes >= kNamedLazyBytes)
+    reclaimable += fmt::format("{}{} of the anonymous memory, given up with MADV_FREE,",
+                               reclaimable.empty() ? "" : " and ", size_text(minute.lazy_free_bytes));
+  return fmt::format(" At {} the group held {}: {} could have been taken back.", seconds_text(minute.before->time_s),
+                     held_parts_text(*minute.before), reclaimable.empty() ? "none of it" : "only " + reclaimable);
+}
+
+std::string grown_sentence(const LastMinute& minute) {
+  if (minute.grown.empty()) return "";
+  std::string text = fmt::format(" In its last {}", seconds_text(minute.to_s - minute.from_s));
+  text += minute.trend.bytes_per_s > 0
+              ? fmt::format(" the group grew by {}/s: ", size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)))
+              : std::string(" grew most: ");
+  for (std::size_t i = 0; i < std::min(kNamed, minute.grown.size()); ++i)
+    text += (i == 0 ? "" : ", ") + holder_text(minute.grown[i]);
+  return text + ".";
+}
+
+void add_evidence(const LastMinute& minute, nlohmann::ordered_json& evidence) {
+  if (minute.before != nullptr)
+    evidence["before"] = {{"time_s", minute.before->time_s},
+                          {"anon_bytes", minute.before->anon_bytes.value_or(0)},
+                          {"shmem_bytes", minute.before->shmem_bytes.value_or(0)},
+                          {"lazy_free_bytes", minute.lazy_free_bytes},
+                          {"reclaimable_bytes", minute.before->file_bytes.value_or(0) + minute.lazy_free_bytes}};
+  evidence["bytes_per_s"] = minute.trend.bytes_per_s;
+  evidence["held_by"] = holder_evidence(minute.held);
+  evidence["grown_in_last_minute"] = holder_evidence(minute.grown);
+}
+
+}  // namespace whyrss

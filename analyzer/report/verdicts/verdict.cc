@@ -1,0 +1,155 @@
+#include "report/verdicts/verdict.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "model/recording_state.h"
+#include "report/verdicts/next_steps.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+// Whether any figure at the interval's end can differ from that at its beginning.
+bool was_walked(const View& view) {
+  for (const ProcessAccount& process : view.recording->processes) {
+    const Interval interval = interval_of(process, view.interval);
+    for (const Account& account : process.accounts)
+      if (account.time_s > interval.from_s && account.time_s <= interval.to_s) return true;
+  }
+  return false;
+}
+
+// What is there anyway, and is ours: no growth of the program.
+bool is_of_program(Cause cause) { return cause != Cause::fork_shared && cause != Cause::whyrss; }
+
+std::int64_t own_growth(const ProcessView& process) {
+  std::int64_t growth = 0;
+  for (const CauseView& cause : process.causes)
+    if (is_of_program(cause.cause)) growth += cause.rss.growth();
+  return growth;
+}
+
+// No rule has anything to say about it, and yet RSS grew by it: what is free beside the live blocks of a large heap.
+Verdict slack_growth(const ProcessView& process, const CauseView& slack) {
+  Verdict verdict{.id = "cause-growth", .pid = process.account->pid, .bytes = slack.rss.growth()};
+  verdict.headline = fmt::format("{} {}; {} of it are little for this heap", size_text(slack.rss.growth()),
+                                 info(slack.cause).title, size_text(slack.rss.last));
+  verdict.why = "Free bytes on pages that also hold live blocks. Every heap from which something was freed has some.";
+  verdict.advice = "Nothing to mend: in proportion to what is live there.";
+  verdict.evidence["cause"] = info(slack.cause).slug;
+  verdict.evidence["growth_bytes"] = slack.rss.growth();
+  return verdict;
+}
+
+// Nothing grew, or nothing was seen: said about the process that grew most, or the first.
+Verdict quiet_verdict(const View& view) {
+  Verdict verdict;
+  verdict.severity = Severity::ok;
+  const RecordingInfo& recording = view.recording->info;
+  const std::string why_incomplete = recording.incomplete_why.empty() ? "" : ": " + printable(recording.incomplete_why);
+  const bool is_running = recording.incomplete_why == kStillRunning;
+  const std::string what_then = is_running ? "A later report of it says more." : std::string(next_steps(view).again);
+  const ProcessView* largest = nullptr;
+  for (const ProcessView& process : view.processes)
+    if (process.walked && (largest == nullptr || own_growth(process) > own_growth(*largest))) largest = &process;
+  if (largest == nullptr) {
+    if (!view.processes.empty()) verdict.pid = view.processes.front().account->pid;
+    verdict.id = "not-seen";
+    verdict.severity = Severity::info;
+    verdict.headline = "no memory was read: the program ended before the first snapshot, or whyrss may not read it";
+    verdict.why = "The first snapshot of a process is taken soon after its start.";
+    verdict.advice = next_steps(view).longer;
+    if (!recording.complete) {
+      verdict.headline = "no memory was read: the recording is incomplete" + why_incomplete;
+      verdict.advice = what_then;
+    }
+    return verdict;
+  }
+  const auto rests = [](const ProcessView& process) {
+    return is_moment(process.interval) && process.rss.growth() == 0;
+  };
+  if (is_moment(view.interval) && std::ranges::all_of(view.processes, rests)) {
+    verdict.id = "steady";
+    verdict.pid = largest->account->pid;
+    verdict.headline =
+        fmt::format("the interval is a single moment, {:.3f} s, in which nothing can grow", view.interval.to_s);
+    verdict.why = "The figures are of what was there then.";
+    verdict.advice = "Give --from and --to different times.";
+    return verdict;
+  }
+  if (!was_walked(view)) {
+    verdict.id = "not-seen";
+    verdict.severity = Severity::info;
+    verdict.pid = largest->account->pid;
+    verdict.headline = "no snapshot was taken within this interval: what grew in it is not known";
+    verdict.why =
+        "A snapshot follows the growth of a process, and the beginning and the end of a phase, as far as the "
+        "collector's budget allows.";
+    verdict.advice = fmt::format("Ask about a longer interval, or call whyrss.snapshot() in the {} where it matters.",
+                                 view.in_notebook ? "cell" : "program");
+    return verdict;
+  }
+  for (const ProcessView& process : view.processes)
+    if (const CauseView* slack = process.find(Cause::heap_slack);
+        slack != nullptr && is_worth_naming(slack->rss.growth(), process))
+      return slack_growth(process, *slack);
+  const std::int64_t growth = own_growth(*largest);
+  verdict.id = "steady";
+  verdict.pid = largest->account->pid;
+  verdict.bytes = growth;
+  // Of an incomplete recording nobody knows what came after; of a part of it that is known.
+  const bool complete = recording.complete || view.interval.to_s < recording.duration_s;
+  if (!complete) verdict.severity = Severity::info;
+  const bool all_fell = growth < 0 && view.processes.size() == 1;
+  if (all_fell)
+    verdict.headline = fmt::format("nothing grew: {} less than at the beginning", size_text(-growth));
+  else
+    verdict.headline = fmt::format("nothing grew worth naming{} (largest growth of a process: {})",
+                                   complete ? "" : " in what was recorded", size_text(growth));
+  verdict.why = "No cause of memory grew by 8 MiB or more in this interval.";
+  verdict.advice = complete ? "Nothing to do."
+                            : fmt::format("The recording is incomplete{}; what came after is not known. {}",
+                                          why_incomplete, what_then);
+  verdict.evidence["largest_process_growth_bytes"] = growth;
+  return verdict;
+}
+
+}  // namespace
+
+std::string_view slug(Severity severity) {
+  switch (severity) {
+    case Severity::ok:
+      return "ok";
+    case Severity::info:
+      return "info";
+    case Severity::warning:
+      return "warning";
+    case Severity::problem:
+      return "problem";
+  }
+  return "info";
+}
+
+std::vector<Verdict> find_verdicts(const View& view) {
+  std::vector<Verdict> verdicts;
+  for (const VerdictRule& rule : verdict_rules()) rule.apply(view, verdicts);
+  if (verdicts.empty()) verdicts.push_back(quiet_verdict(view));
+
+  std::map<int, std::size_t> place;
+  for (const ProcessView& process : view.processes) place.try_emplace(process.account->pid, place.size());
+  const auto key = [&](const Verdict& verdict) {
+    const auto at = verdict.pid ? place.find(*verdict.pid) : place.end();
+    return at == place.end() ? place.size() : at->second;
+  };
+  std::stable_sort(verdicts.begin(), verdicts.end(), [&](const Verdict& a, const Verdict& b) {
+    if (a.severity != b.severity) return a.severity > b.severity;
+    return key(a) != key(b) ? key(a) < key(b) : a.bytes > b.bytes;
+  });
+  return verdicts;
+}
+
+}  // namespace whyrss

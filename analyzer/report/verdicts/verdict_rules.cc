@@ -1,0 +1,273 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <span>
+
+#include "report/verdicts/accounting_rule.h"
+#include "report/verdicts/descriptor_rule.h"
+#include "report/verdicts/file_rules.h"
+#include "report/verdicts/fork_cow_rule.h"
+#include "report/verdicts/heap_rules.h"
+#include "report/verdicts/huge_page_rule.h"
+#include "report/verdicts/import_rule.h"
+#include "report/verdicts/killed_rules.h"
+#include "report/verdicts/lazy_free_rule.h"
+#include "report/verdicts/limit_rules.h"
+#include "report/verdicts/next_steps.h"
+#include "report/verdicts/retained_view_rule.h"
+#include "report/verdicts/shared_memory_rule.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/blame.h"
+#include "report/view/blame_sums.h"
+#include "report/view/line_text.h"
+#include "report/view/trend.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+// Told by other rules, or nobody's trouble.
+bool has_own_verdict(Cause cause) {
+  constexpr std::array kReported{Cause::file_cache,    Cause::shared_memory, Cause::heap_live, Cause::heap_slack,
+                                 Cause::heap_retained, Cause::fork_shared,   Cause::lazy_free, Cause::whyrss};
+  return std::find(kReported.begin(), kReported.end(), cause) != kReported.end();
+}
+
+// What a fork child has of its own of the relocated pages of libraries and the like is what it does not share.
+std::int64_t own_growth(const ProcessView& process, const CauseView& cause) {
+  const bool inherited = process.account->born_by_fork && cause.cause == Cause::file_cow;
+  return inherited ? std::min(cause.rss.growth(), cause.uss_growth) : cause.rss.growth();
+}
+
+// Arrays that an image declares, where they are nearly all that grew: nobody mapped them, but who wrote them is known.
+std::string static_data_text(const StackTable& stacks, const CauseView& cause, std::int64_t growth) {
+  std::vector<SiteView> arrays;
+  for (const SiteView& site : cause.sites)
+    if (site.stack == kEmptyStack && site.mapping().starts_with('/')) arrays.push_back(site);
+  const std::vector<const SiteView*> all = pointers(arrays);
+  if (cause.cause != Cause::anonymous || !dominates(sum_growth(all), growth)) return "";
+  const std::vector<MappingGrowth> images = growth_by_mapping(arrays);
+  std::string text = fmt::format("static data of {}", base_name(images.front().mapping));
+  if (images.size() > 1 && !dominates(images.front().bytes, growth)) text += " and others";
+  const std::vector<LineGrowth> lines = growth_by_touch(stacks, all);
+  return text + kept_where(lines, growth, touch_verb(cause.cause));
+}
+
+// What grew and has no verdict of its own: the answer still comes first.
+void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    for (const CauseView& cause : process.causes) {
+      const std::int64_t growth = own_growth(process, cause);
+      if (cause.cause == Cause::not_looked_at || has_own_verdict(cause.cause) || !is_worth_naming(growth, process))
+        continue;
+      if (cause.cause == Cause::fork_cow && is_reported_copy(view, process)) continue;
+      const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause.sites));
+      Verdict verdict{.id = "cause-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
+      const bool unknown = cause.cause == Cause::unknown;
+      verdict.headline = size_text(growth) + " ";
+      const std::string arrays = static_data_text(view.recording->stacks, cause, growth);
+      const bool traced = process.account->traced;
+      verdict.headline += unknown ? traced ? "that no recorded call explains" : "of a program that was not traced"
+                          : arrays.empty() ? std::string(info(cause.cause).title)
+                                           : arrays;
+      if (arrays.empty())
+        verdict.headline +=
+            kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
+      const Trend trend = trend_of(view.recording->stacks, process, cause);
+      verdict.headline += trend_text(trend, lines);
+      verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
+                            : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
+      verdict.advice = "The lines behind it are listed with this cause.";
+      if (unknown && !traced) {
+        verdict.why = "The library that sees calls was not in this program: nothing says which of its lines it was.";
+        verdict.advice = "See under \"What was lost\" why, and what to do about it.";
+      }
+      if (!arrays.empty()) {
+        verdict.why =
+            "Arrays that a program or a library declares (.bss) become resident page by page when they are "
+            "first used, and stay as long as it is loaded.";
+      } else if (cause.cause == Cause::anonymous) {
+        verdict.why =
+            "The program maps this memory itself (mmap, sbrk), past any allocator: it stays until it is unmapped.";
+        verdict.advice = trend.filling
+                             ? filling_text(trend)
+                             : "Unmap it as soon as it is done with (munmap, close), or map less at the line.";
+      }
+      if (cause.cause == Cause::fork_cow) {
+        const std::int64_t left = left_to_copy(process);
+        verdict.why += fmt::format(" At most {} are left to copy.", size_text(left));
+        verdict.evidence["left_to_copy_bytes"] = left;
+        verdict.evidence["bound_bytes"] = growth + left;
+      }
+      verdict.evidence["cause"] = info(cause.cause).slug;
+      verdict.evidence["growth_bytes"] = growth;
+      verdict.evidence["trend"] = trend_evidence(trend);
+      verdict.evidence["lines"] = line_evidence(lines);
+      verdicts.push_back(std::move(verdict));
+    }
+  }
+}
+
+// What came after the last walk, and polls alone tell.
+void not_looked_at(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* cause = process.find(Cause::not_looked_at);
+    if (cause == nullptr || !process.at_last || !is_worth_naming(cause->rss.last, process)) continue;
+    Verdict verdict{
+        .id = "not-looked-at", .severity = Severity::info, .pid = process.account->pid, .bytes = cause->rss.last};
+    verdict.headline =
+        fmt::format("{} not looked at since {}", size_text(cause->rss.last), seconds_text(process.at_last->walked_s));
+    verdict.why =
+        "The process's RSS was polled, and no allocation, mapping or page fault that was recorded since the last "
+        "snapshot explains this part.";
+    verdict.advice = fmt::format("This recording holds no more about it. {}", next_steps(view).snapshot);
+    verdict.evidence["looked_s"] = process.at_last->walked_s;
+    verdict.evidence["time_s"] = process.at_last->time_s;
+    verdicts.push_back(std::move(verdict));
+  }
+}
+
+constexpr std::array kHeapCauses{Cause::heap_live, Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata,
+                                 Cause::lazy_free};
+constexpr std::array kMappingCauses{Cause::anonymous, Cause::lazy_free};
+
+// What memory of a cause may turn into without leaving RSS, itself included.
+std::span<const Cause> turns_into(Cause cause) {
+  if (cause == Cause::anonymous) return kMappingCauses;
+  const bool heap = cause != Cause::lazy_free && std::ranges::find(kHeapCauses, cause) != kHeapCauses.end();
+  return heap ? std::span<const Cause>(kHeapCauses) : std::span<const Cause>();
+}
+
+// Of what nobody looked at: not what other causes have more of at the end, which it may have been, as the pages of a
+// file that was just being read.
+std::int64_t unseen_gone_bytes(const ProcessView& process, const CauseView& unseen) {
+  std::int64_t gone = unseen.at_peak - std::max(unseen.rss.first, unseen.rss.last), heap_rise = 0;
+  for (const CauseView& cause : process.causes) {
+    const std::int64_t rise = cause.rss.last - cause.at_peak;
+    if (std::ranges::find(kHeapCauses, cause.cause) != kHeapCauses.end())
+      heap_rise += rise;
+    else if (cause.cause != unseen.cause)
+      gone -= std::max<std::int64_t>(rise, 0);
+  }
+  return gone - std::max<std::int64_t>(heap_rise, 0);
+}
+
+// What left RSS after the peak. What was freed and kept by the allocator, or given up with MADV_FREE, has not left.
+std::int64_t gone_bytes(const ProcessView& process, const CauseView& cause) {
+  if (cause.cause == Cause::not_looked_at) return unseen_gone_bytes(process, cause);
+  const std::int64_t gone = cause.at_peak - std::max(cause.rss.first, cause.rss.last);
+  const std::span<const Cause> parts = turns_into(cause.cause);
+  if (parts.empty()) return gone;
+  std::int64_t at_peak = 0, first = 0, last = 0;
+  for (const Cause part : parts) {
+    const CauseView* found = process.find(part);
+    if (found == nullptr) continue;
+    at_peak += found->at_peak;
+    first += found->rss.first;
+    last += found->rss.last;
+  }
+  return std::min(gone, at_peak - std::max(first, last));
+}
+
+Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t gone) {
+  Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
+  verdict.headline = fmt::format("{} more at the peak (RSS {}) than at the end, of unknown cause", size_text(gone),
+                                 size_text(process.rss.peak));
+  verdict.why =
+      "The size comes from the kernel's mark of the peak (VmHWM), or from a poll of RSS. The memory came and went "
+      "between two snapshots, and no event explains it.";
+  verdict.advice = fmt::format("If the peak is the trouble: {}", next_steps(view).snapshot_at_peak);
+  verdict.evidence["cause"] = info(Cause::not_looked_at).slug;
+  return verdict;
+}
+
+// What was there at the peak and is gone at the end: a program that frees everything before it exits, as
+// CPython does, has no growth left to speak of.
+void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    const CauseView* unknown_part = process.find(Cause::not_looked_at);
+    const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
+    for (const CauseView& cause : process.causes) {
+      const std::int64_t left = gone_bytes(process, cause), gone = cause.at_peak - cause.rss.last;
+      const bool large = left >= kNamedGrowthBytes &&
+                         static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
+      // Of lazy_free nobody held any, and under a limit it would not have been there.
+      const bool reported =
+          cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
+      if (!large || reported) continue;
+      if (cause.cause == Cause::not_looked_at) {
+        verdicts.push_back(unseen_peak(view, process, left));
+        continue;
+      }
+      std::vector<SiteView> shrunk = cause.sites;
+      for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
+      const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(shrunk));
+      const bool received = cause.cause == Cause::heap_live && mostly_received(view.recording->stacks, shrunk, gone);
+      Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
+      verdict.headline =
+          fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}", unseen >= gone / 20 ? "at least " : "",
+                      size_text(gone), info(cause.cause).title, size_text(process.rss.peak),
+                      kept_where(lines, gone, received ? "received" : "made"));
+      verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
+      if (!dominates(left, gone))
+        verdict.why = fmt::format(
+            "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
+            "it; the rest was kept, or is used again.",
+            size_text(left));
+      verdict.advice = "If the peak is the trouble (a memory limit), make this line hold less at a time.";
+      if (received) {
+        verdict.why += kReceivedWhy;
+        verdict.advice = fmt::format("If the peak is the trouble: {}", kReceivedAdvice);
+      }
+      verdict.evidence["cause"] = info(cause.cause).slug;
+      verdict.evidence["at_peak_bytes"] = cause.at_peak;
+      verdict.evidence["left_rss_bytes"] = left;
+      verdict.evidence["last_bytes"] = cause.rss.last;
+      verdict.evidence["lines"] = line_evidence(lines);
+      verdicts.push_back(std::move(verdict));
+    }
+  }
+}
+
+}  // namespace
+
+bool is_fragmented(std::int64_t slack_bytes, std::int64_t live_bytes) {
+  return static_cast<double>(slack_bytes) >= kFragmentedShare * static_cast<double>(slack_bytes + live_bytes);
+}
+
+bool is_worth_naming(std::int64_t growth_bytes, const ProcessView& process) {
+  const auto process_growth = static_cast<double>(std::max<std::int64_t>(process.rss.growth(), 0));
+  return growth_bytes >= kNamedGrowthBytes && static_cast<double>(growth_bytes) >= kNamedGrowthShare * process_growth;
+}
+
+const std::vector<VerdictRule>& verdict_rules() {
+  static const std::vector<VerdictRule> rules{
+      {"oom-killed", oom_killed},
+      {"killed", killed_from_outside},
+      {"near-limit", near_limit},
+      {"limit-reclaimed", limit_reclaimed},
+      {"file-cache-growth", file_cache_growth},
+      {"file-dirty-growth", file_dirty_growth},
+      {"shared-memory-growth", shared_memory_growth},
+      {"lazy-free-growth", lazy_free_growth},
+      {"heap-growth", heap_growth},
+      {"heap-retained", heap_retained},
+      {"heap-fragmented", heap_fragmented},
+      {"fork-cow-refcount", fork_cow_refcount},
+      {"fork-cow-write", fork_cow_write},
+      {"fork-left-alone", fork_left_alone},
+      {"rss-double-counted", rss_double_counted},
+      {"retained-view", retained_view},
+      {"huge-page-padding", huge_page_padding},
+      {"per-process-import", per_process_import},
+      {"descriptor-growth", descriptor_growth},
+      {"cause-growth", cause_growth},
+      {"not-looked-at", not_looked_at},
+      {"gone-since-peak", gone_since_peak},
+  };
+  return rules;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,181 @@
+#include "report/view/blame.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "model/python_path.h"
+#include "report/view/native_code.h"
+
+namespace whyrss {
+namespace {
+
+// Python frames in the order in which they are to blame; within one kind the innermost is.
+enum class PythonCode : std::uint8_t { user, program, launcher, package, generated, standard_library, frozen };
+
+// What a program brings along of other people's packages.
+bool is_vendored(std::string_view file) { return file.find("/_vendor/") != std::string_view::npos; }
+
+bool is_in_place(std::string_view file, const ProgramCode& program) {
+  return std::ranges::any_of(program.places, [&](const std::string& place) {
+    return place.ends_with('/') ? file.starts_with(place) : file == place;
+  });
+}
+
+// Methods that dataclasses compiles from a string.
+bool is_made_by_dataclasses(const Frame& frame) { return frame.function.starts_with("__create_fn"); }
+
+PythonCode python_code(const Frame& frame, const ProgramCode& program) {
+  switch (python_origin(frame.file)) {
+    case PythonOrigin::user:
+      return std::ranges::find(program.launchers, frame.file) == program.launchers.end() ? PythonCode::user
+                                                                                         : PythonCode::launcher;
+    case PythonOrigin::package:
+      return is_in_place(frame.file, program) && !is_vendored(frame.file) ? PythonCode::program : PythonCode::package;
+    case PythonOrigin::generated:
+      return is_in_place(frame.file, program) && !is_made_by_dataclasses(frame) ? PythonCode::user
+                                                                                : PythonCode::generated;
+    case PythonOrigin::standard_library:
+      return is_in_place(frame.file, program) ? PythonCode::program : PythonCode::standard_library;
+    case PythonOrigin::frozen:
+      break;
+  }
+  return PythonCode::frozen;
+}
+
+// The `python -c` line with which multiprocessing starts a process: it stands for no line of the program.
+bool is_launch_line(const Frame& frame, const Frame* inner) {
+  return frame.file == "<string>" && inner != nullptr && inner->file.find("/multiprocessing/") != std::string::npos &&
+         is_in_python_library(inner->file);
+}
+
+// The first frame of the lowest kind.
+template <typename Kind>
+class FirstOf {
+ public:
+  void offer(FrameId frame, Kind kind) {
+    if (frame_ && kind >= kind_) return;
+    frame_ = frame;
+    kind_ = kind;
+  }
+  [[nodiscard]] std::optional<FrameId> frame() const { return frame_; }
+
+ private:
+  std::optional<FrameId> frame_;
+  Kind kind_{};
+};
+
+// Of a file that is gone /proc says so behind its path.
+std::string module_name(const std::string& path) {
+  constexpr std::string_view kGone = " (deleted)";
+  return base_name(path.ends_with(kGone) ? path.substr(0, path.size() - kGone.size()) : path);
+}
+
+}  // namespace
+
+std::string base_name(const std::string& path) {
+  const std::size_t slash = path.find_last_of('/');
+  return slash == std::string::npos || slash + 1 == path.size() ? path : path.substr(slash + 1);
+}
+
+namespace {
+
+// By which kind of code a frame is to blame, as a number from 1 on; 0: none.
+template <typename Find>
+std::uint8_t kind_once(const StackTable& stacks, FrameId id, Find find) {
+  constexpr std::uint8_t kUnknown = 0, kFirst = 1;
+  std::vector<std::uint8_t>& known = stacks.blame_memo().frames;
+  if (known.size() < stacks.frame_count()) known.resize(stacks.frame_count(), kUnknown);
+  std::uint8_t& kind = known[static_cast<std::size_t>(id)];
+  if (kind == kUnknown) kind = static_cast<std::uint8_t>(kFirst + static_cast<std::uint8_t>(find()));
+  return static_cast<std::uint8_t>(kind - kFirst);
+}
+
+std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
+  FirstOf<PythonCode> python;
+  FirstOf<NativeCode> native;
+  const Frame* inner = nullptr;
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (frame.kind == FrameKind::native) {
+      const auto code =
+          static_cast<NativeCode>(kind_once(stacks, id, [&] { return native_code(frame, stacks[frame.module].path); }));
+      if (code != NativeCode::nowhere || !frame.function.empty()) native.offer(id, code);
+      continue;
+    }
+    if (frame.file.empty()) continue;  // its code object was never described
+    if (!is_launch_line(frame, inner))
+      python.offer(id, static_cast<PythonCode>(
+                           kind_once(stacks, id, [&] { return python_code(frame, stacks.program_code()); })));
+    inner = &frame;
+  }
+  return python.frame() ? python.frame() : native.frame();
+}
+
+}  // namespace
+
+const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
+  constexpr std::uint32_t kUnknown = 0xffffffff, kNone = 0;  // no frame has the number 0
+  std::vector<std::uint32_t>& known = stacks.blame_memo().stacks;
+  if (known.size() < stacks.stack_count()) known.resize(stacks.stack_count(), kUnknown);
+  std::uint32_t& blamed = known.at(static_cast<std::size_t>(stack));
+  if (blamed == kUnknown) {
+    const auto found = find_blamed(stacks, stack);
+    blamed = found ? static_cast<std::uint32_t>(*found) : kNone;
+  }
+  return blamed == kNone ? nullptr : &stacks[FrameId{blamed}];
+}
+
+std::string code_line(const StackTable& stacks, const Frame* frame) {
+  if (frame == nullptr) return "";
+  const std::string function = frame->function.empty() ? "" : " in " + frame->function;
+  if (!frame->file.empty() && frame->line > 0)
+    return fmt::format("{}:{}{}", base_name(frame->file), frame->line, function);
+  if (!frame->file.empty()) return base_name(frame->file) + function;
+  const std::string module = module_name(stacks[frame->module].path);
+  if (module.empty()) return frame->function;
+  if (frame->function.empty()) return fmt::format("{}+{:#x}", module, frame->address);
+  return fmt::format("{} ({})", frame->function, module);
+}
+
+bool is_received(const StackTable& stacks, StackId stack) {
+  struct Receiver {
+    std::string_view file, function;
+  };
+  static constexpr std::array<Receiver, 3> kReceivers{{
+      {"/multiprocessing/spawn.py", "_main"},
+      {"/multiprocessing/queues.py", "get"},
+      {"/multiprocessing/connection.py", "recv"},
+  }};
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (frame.kind != FrameKind::python) continue;
+    if (frame.file.starts_with("<frozen ")) return false;  // an import, by an object or by the main module
+    if (!is_in_python_library(frame.file)) continue;
+    if (frame.file.ends_with("/multiprocessing/process.py")) return false;  // what the process does itself
+    const std::size_t dot = frame.function.find_last_of('.');               // of a method, from CPython 3.11 on
+    const std::string_view function = std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1);
+    for (const Receiver& receiver : kReceivers)
+      if (frame.file.ends_with(receiver.file) && function == receiver.function) return true;
+  }
+  return false;
+}
+
+bool is_python_object(const StackTable& stacks, StackId stack) {
+  bool by_interpreter = false;
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (frame.kind == FrameKind::python) return true;
+    const std::string& module = stacks[frame.module].path;
+    const bool interpreter = is_python_interpreter(module);
+    if (!module.empty() && !serves_others(module) && !interpreter) return false;
+    by_interpreter |= interpreter;
+  }
+  return by_interpreter;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,35 @@
+// Which line of a stack to name: the innermost one that the reader can change.
+#pragma once
+
+#include <string>
+
+#include "model/account.h"
+
+namespace whyrss {
+
+// Python first, innermost of: the user's own code; a program that was installed as a package
+// (attribute/program_code.h), and the script that starts it; other packages; code compiled from strings (dataclasses);
+// the standard library; frozen modules. Then native frames, by native_code.h: the program's own, others of a name, and
+// only where nothing else is known functions of allocators and what starts a program or thread. Null: nothing in the
+// stack is known.
+const Frame* blamed_frame(const StackTable& stacks, StackId stack);
+
+// "file.py:41 in load", "function (library.so)"; "library.so+0x1a2b" of an address without a name, as addr2line takes
+// it; "" for null.
+std::string code_line(const StackTable& stacks, const Frame* frame);
+inline std::string blamed_line(const StackTable& stacks, StackId stack) {
+  return code_line(stacks, blamed_frame(stacks, stack));
+}
+
+// Whether an allocation with this stack holds Python objects: Python code asked for it, and nothing but
+// the interpreter, its own extension modules, libc and the allocator lies between the code and the
+// memory; or the interpreter asked for itself. numpy and the like allocate their buffers from Python code too, but from
+// a library of their own.
+bool is_python_object(const StackTable& stacks, StackId stack);
+
+// Whether it holds objects that multiprocessing unpickled: arguments of a process or a task, items of a queue.
+bool is_received(const StackTable& stacks, StackId stack);
+
+std::string base_name(const std::string& path);
+
+}  // namespace whyrss

@@ -1,0 +1,160 @@
+#include "report/view/blame_sums.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "report/view/blame.h"
+
+namespace whyrss {
+namespace {
+
+template <typename T>
+void largest_first(std::vector<T>& entries) {
+  std::erase_if(entries, [](const T& entry) { return entry.bytes <= 0; });
+  std::stable_sort(entries.begin(), entries.end(), [](const T& a, const T& b) { return a.bytes > b.bytes; });
+}
+
+// What a stack is called; many stacks are blamed on one frame.
+class LineNames {
+ public:
+  explicit LineNames(const StackTable& stacks) : stacks_(stacks) {}
+
+  struct Name {
+    std::string line, file;
+    int number = 0;
+  };
+  const Name& operator[](StackId stack) {
+    const Frame* frame = blamed_frame(stacks_, stack);
+    const auto [place, is_new] = names_.try_emplace(frame);
+    if (!is_new) return place->second;
+    place->second = {code_line(stacks_, frame), frame == nullptr ? "" : frame->file,
+                     frame == nullptr ? 0 : frame->line};
+    return place->second;
+  }
+
+ private:
+  const StackTable& stacks_;
+  std::unordered_map<const Frame*, Name> names_;
+};
+
+// Sums by line, each with what it goes with by the line of the other kind.
+class LineSums {
+ public:
+  LineGrowth& entry(const LineNames::Name& name) {
+    Sum*& known = of_name_[&name];
+    if (known == nullptr) known = &sums_[{name.line, name.file}];  // two files may share a base name
+    Sum& sum = *known;
+    sum.growth.line = name.line;
+    sum.growth.file = name.file;
+    sum.growth.number = name.number;
+    last_ = &sum;
+    return sum.growth;
+  }
+  // Of the last entry.
+  void goes_with(const std::string& line, std::int64_t bytes) { last_->others[line] += bytes; }
+
+  std::vector<LineGrowth> take() {
+    std::vector<LineGrowth> lines;
+    for (auto& [key, sum] : sums_) {
+      for (const auto& [line, bytes] : sum.others)
+        if (bytes > sum.growth.bytes - bytes && line != sum.growth.line) {
+          sum.growth.other_line = line;
+          sum.growth.other_bytes = bytes;
+        }
+      lines.push_back(std::move(sum.growth));
+    }
+    largest_first(lines);
+    return lines;
+  }
+
+ private:
+  struct Sum {
+    LineGrowth growth;
+    std::map<std::string, std::int64_t> others;
+  };
+  std::map<std::pair<std::string, std::string>, Sum> sums_;
+  std::unordered_map<const LineNames::Name*, Sum*> of_name_;
+  Sum* last_ = nullptr;
+};
+
+}  // namespace
+
+std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites) {
+  LineNames names(stacks);
+  LineSums sums;
+  for (const SiteView* site : sites) {
+    LineGrowth& entry = sums.entry(names[site->stack]);
+    entry.bytes += site->growth;
+    entry.variance += site->variance;
+    for (const AdviceView& advice : site->advised()) sums.goes_with(names[advice.stack].line, advice.growth);
+    if (!site->advised().empty()) continue;
+    for (const TouchView& touch : site->touched()) sums.goes_with(names[touch.stack].line, touch.growth);
+  }
+  return sums.take();
+}
+
+std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vector<const SiteView*>& sites) {
+  LineNames names(stacks);
+  LineSums sums;
+  const auto add = [&](const SiteView& site, StackId stack, std::int64_t growth, double variance) {
+    LineGrowth& entry = sums.entry(names[stack]);
+    entry.bytes += growth;
+    entry.variance += variance;
+    sums.goes_with(names[site.stack].line, growth);
+  };
+  for (const SiteView* site : sites) {
+    if (site->touched().empty()) add(*site, kEmptyStack, site->growth, 0);
+    for (const TouchView& touch : site->touched()) add(*site, touch.stack, touch.growth, touch.variance);
+  }
+  return sums.take();
+}
+
+std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::vector<const SiteView*>& sites) {
+  LineNames names(stacks);
+  LineSums sums;
+  for (const SiteView* site : sites)
+    for (const AdviceView& advice : site->advised()) sums.entry(names[advice.stack]).bytes += advice.growth;
+  return sums.take();
+}
+
+std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites) {
+  std::map<std::string, MappingGrowth> by_mapping;
+  for (const SiteView& site : sites) {
+    MappingGrowth& entry = by_mapping[site.mapping()];
+    entry.mapping = site.mapping();
+    entry.bytes += site.growth;
+    entry.sites.push_back(&site);
+  }
+  std::vector<MappingGrowth> mappings;
+  for (auto& [key, entry] : by_mapping) mappings.push_back(std::move(entry));
+  largest_first(mappings);
+  return mappings;
+}
+
+double error_percent(std::int64_t bytes, double variance) {
+  return bytes == 0 || variance <= 0 ? 0 : 100 * std::sqrt(variance) / std::abs(static_cast<double>(bytes));
+}
+
+std::string error_text(std::int64_t bytes, double variance) {
+  constexpr double kShownPercent = 1;  // figures have three digits
+  const double percent = error_percent(bytes, variance);
+  return percent > kShownPercent ? fmt::format(" ± {:.0f} %", percent) : "";
+}
+
+bool is_significant(std::int64_t bytes, double variance) {
+  const auto magnitude = static_cast<double>(bytes);
+  return magnitude * magnitude > 4 * variance;
+}
+
+std::int64_t sum_growth(const std::vector<const SiteView*>& sites) {
+  std::int64_t sum = 0;
+  for (const SiteView* site : sites) sum += site->growth;
+  return sum;
+}
+
+}  // namespace whyrss

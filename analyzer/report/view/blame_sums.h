@@ -1,0 +1,47 @@
+// Growth added up by the line that is to blame: what headlines and the list of top lines are made of.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "report/view/view.h"
+
+namespace whyrss {
+
+struct LineGrowth {
+  std::string line;  // as code_line; "" where nobody was seen
+  std::string file;  // full path of the line's file, "" if not known
+  int number = 0;
+  std::int64_t bytes = 0;
+  double variance = 0;  // of `bytes`
+  // The line of the other kind that most of it goes with, if one does and it is not the same: for the line that mapped
+  // or allocated the memory the one that touched it, and the other way round; of lazy_free the one that gave it up.
+  std::string other_line{};
+  std::int64_t other_bytes = 0;  // that go with it
+};
+
+// The standard error of an estimate in percent; 0 where the bytes are exact.
+double error_percent(std::int64_t bytes, double variance);
+// " ± 4 %" where the standard error is worth telling, else "".
+std::string error_text(std::int64_t bytes, double variance);
+// Whether an estimate is more than noise: over two standard errors.
+bool is_significant(std::int64_t bytes, double variance);
+
+// Largest first; lines whose growth is not positive are left out.
+std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vector<const SiteView*>& sites);
+// The same by the lines that made the memory resident. Those of the kernel's faults are lines of calls.
+std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vector<const SiteView*>& sites);
+// The same by the calls that gave it up with MADV_FREE, of sites of lazy_free.
+std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::vector<const SiteView*>& sites);
+
+struct MappingGrowth {
+  std::string mapping;
+  std::int64_t bytes = 0;
+  std::vector<const SiteView*> sites;
+};
+std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites);
+
+std::int64_t sum_growth(const std::vector<const SiteView*>& sites);
+
+}  // namespace whyrss

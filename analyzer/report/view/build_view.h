@@ -1,0 +1,22 @@
+// Computes a View, once for all formats.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "report/view/process_times.h"
+#include "report/view/view.h"
+
+namespace whyrss {
+
+// Without the figures of all processes together, which cost most where there are many.
+View build_processes(const ProcessTimes& times, Interval interval, std::optional<int> only_pid = std::nullopt);
+View build_processes(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid = std::nullopt);
+
+// The largest sum of the RSS of all processes at one moment, as walks know it.
+std::int64_t peak_rss_sum(const ProcessTimes& times, double from_s, double to_s);
+
+// `only_pid`: show that process alone.
+View build_view(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid = std::nullopt);
+
+}  // namespace whyrss

@@ -1,0 +1,113 @@
+#include "report/view/holders.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "report/view/blame.h"
+#include "report/view/line_text.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+// A process is seen to have ended a moment after it has, and those that end together are so one after another.
+constexpr double kLivedS = 0.25;
+// Of those that are killed together the small ones are gone at once, a large one seconds later.
+constexpr double kKilledTogetherS = 5;
+// Who left by itself says when; a killed main process is seen to be gone so much later at most.
+constexpr double kLeftBeforeS = 0.1;
+
+// Page cache is taken back when memory is needed, what a fork shares is counted where it was made.
+bool can_hold(Cause cause) {
+  return cause != Cause::file_cache && cause != Cause::fork_shared && cause != Cause::lazy_free;
+}
+
+bool is_end_of_killed_job(const View& view) {
+  if (view.recording->info.exit_signal != "SIGKILL") return false;
+  const std::optional<double>& ended_s = view.recording->processes.front().ended_s;
+  return ended_s && std::abs(*ended_s - view.interval.to_s) <= kLivedS;
+}
+
+bool lived_until_end(const View& view, const ProcessAccount& process) {
+  if (!process.ended_s) return true;
+  const bool of_killed_job = is_end_of_killed_job(view);
+  if (of_killed_job && process.teardown_s && process.end_signal.empty())
+    return *process.ended_s >= view.interval.to_s - kLeftBeforeS;
+  const bool together = process.end_signal == "SIGKILL" && of_killed_job;
+  return *process.ended_s >= view.interval.to_s - (together ? kKilledTogetherS : kLivedS);
+}
+
+template <typename BytesOf>
+std::vector<Holder> holders(const View& view, BytesOf bytes_of) {
+  std::map<std::pair<Cause, std::string>, Holder> sums;
+  for (const ProcessView& process : view.processes) {
+    if (!lived_until_end(view, *process.account)) continue;
+    for (const CauseView& cause : process.causes) {
+      if (!can_hold(cause.cause)) continue;
+      std::vector<SiteView> sites = cause.sites;
+      for (SiteView& site : sites) {
+        site.growth = bytes_of(site);
+        // Our library and buffer are the same pages in each.
+        if (cause.cause == Cause::whyrss) site.growth = std::min(site.growth, site.exclusive);
+      }
+      for (const LineGrowth& line : growth_by_line(view.recording->stacks, pointers(sites))) {
+        Holder& holder = sums[{cause.cause, line.line}];
+        holder.cause = cause.cause;
+        holder.line = line.line;
+        const bool once = cause.cause == Cause::shared_memory;
+        holder.bytes = once ? std::max(holder.bytes, line.bytes) : holder.bytes + line.bytes;
+        if (!once) holder.variance += line.variance;
+        ++holder.process_count;
+        if (line.bytes <= holder.pid_bytes) continue;
+        holder.pid = process.account->pid;
+        holder.pid_bytes = line.bytes;
+      }
+    }
+  }
+  std::vector<Holder> result;
+  for (auto& [key, holder] : sums) {
+    if (holder.bytes <= 0) continue;
+    if (!is_significant(holder.bytes, holder.variance)) holder.line.clear();
+    result.push_back(std::move(holder));
+  }
+  std::ranges::stable_sort(result, std::greater{}, &Holder::bytes);
+  return result;
+}
+
+}  // namespace
+
+std::vector<Holder> holders_at_end(const View& view) {
+  return holders(view, [](const SiteView& site) { return site.resident; });
+}
+
+std::vector<Holder> holders_by_growth(const View& view) {
+  return holders(view, [](const SiteView& site) { return site.growth; });
+}
+
+std::string holder_text(const Holder& holder) {
+  std::string text = fmt::format("{}{} {}", size_text(holder.bytes), error_text(holder.bytes, holder.variance),
+                                 info(holder.cause).title);
+  if (!holder.line.empty()) text += fmt::format(" ({})", holder.line);
+  if (holder.process_count > 1) text += fmt::format(" in {} processes", holder.process_count);
+  return text;
+}
+
+nlohmann::ordered_json holder_evidence(const std::vector<Holder>& holders) {
+  auto list = nlohmann::ordered_json::array();
+  for (const Holder& holder : holders) {
+    if (list.size() >= kEvidenceEntries) break;
+    list.push_back({{"cause", info(holder.cause).slug},
+                    {"line", holder.line},
+                    {"bytes", holder.bytes},
+                    {"pid", holder.pid},
+                    {"processes", holder.process_count}});
+  }
+  return list;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,33 @@
+// Who held, at a moment, what the kernel cannot take back: by cause and line, over all processes.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "report/view/view.h"
+
+namespace whyrss {
+
+struct Holder {
+  Cause cause = Cause::unknown;
+  std::string line;        // "" where no call is known, or its figure is within two standard errors of zero
+  std::int64_t bytes = 0;  // over all processes
+  double variance = 0;     // of `bytes`, at most
+  int pid = 0;             // the one with the most of it
+  std::int64_t pid_bytes = 0;
+  std::size_t process_count = 0;
+};
+
+// At the end of the view, of processes that lived until then, or were killed shortly before a killed main process was
+// gone; largest first. Shared memory counts once.
+std::vector<Holder> holders_at_end(const View& view);
+// What grew in the view, likewise.
+std::vector<Holder> holders_by_growth(const View& view);
+
+// "59 MiB ± 4 % live heap (a.py:4 in f)"
+std::string holder_text(const Holder& holder);
+nlohmann::ordered_json holder_evidence(const std::vector<Holder>& holders);
+
+}  // namespace whyrss

@@ -1,0 +1,46 @@
+// What a memory cgroup's limit did to the run, and how the formats say it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "model/account.h"
+
+namespace whyrss {
+
+// Counted during the recording; nothing: not told.
+struct LimitEffect {
+  std::optional<std::int64_t> limit_hits, refaulted_bytes, oom_kills;
+  std::optional<std::int64_t> reclaimed_bytes;  // v2
+  std::int64_t reclaimed_at_least = 0;          // of files: what came back, or was seen to go; v1 tells no more
+  bool was_reached = false;
+  bool is_v1 = false;
+  // When most was held that the kernel cannot take back: anonymous and shared memory. Null: it was not read.
+  const CgroupReading* fullest = nullptr;
+};
+
+// Whether the kernel noted the peak; else it is the largest reading, and there may have been more in between.
+bool peak_is_noted(const CgroupAccount& group);
+
+LimitEffect limit_effect(const CgroupAccount& group);
+
+// Anonymous and shared memory: what no reclaim frees without swap.
+std::int64_t held_bytes(const CgroupReading& reading);
+
+// How that grew in the minute before a time, or since the first reading. 0: not at all, or not known.
+struct HeldTrend {
+  double seconds = 0, bytes_per_s = 0;
+};
+HeldTrend held_trend(const CgroupAccount& group, double until_s);
+
+// "the limit was hit 7 times, the kernel took back 140 MiB, no process was killed"; "" where it is not known.
+std::string limit_hits_text(const LimitEffect& effect);
+// "9.0 MiB anonymous memory, 119 MiB file cache"; "" where it is not known.
+std::string held_parts_text(const CgroupReading& reading);
+
+// One sentence per line, for "All processes together"; none without a group.
+std::vector<std::string> limit_effect_lines(const RecordingInfo& recording);
+
+}  // namespace whyrss

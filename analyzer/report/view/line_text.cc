@@ -1,0 +1,107 @@
+#include "report/view/line_text.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "report/view/blame.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+
+bool dominates(std::int64_t part, std::int64_t whole) {
+  constexpr double kDominantShare = 0.8;
+  return static_cast<double>(part) >= kDominantShare * static_cast<double>(whole);
+}
+
+bool is_nearly_all(std::int64_t part, std::int64_t whole) {
+  constexpr double kNearlyAllShare = 0.95;  // the rest is next to nothing: what a start takes, beside data
+  return static_cast<double>(part) >= kNearlyAllShare * static_cast<double>(whole);
+}
+
+const char* most_or_largest(std::int64_t part, std::int64_t whole) {
+  return part * 2 > whole ? "most of it" : "the largest";
+}
+
+std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites) {
+  std::vector<const SiteView*> result;
+  for (const SiteView& site : sites) result.push_back(&site);
+  return result;
+}
+
+const LineGrowth* top_named(const std::vector<LineGrowth>& lines) {
+  for (const LineGrowth& line : lines)
+    if (!line.line.empty() && is_significant(line.bytes, line.variance)) return &line;
+  return nullptr;
+}
+
+bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole) {
+  return std::any_of(lines.begin(), lines.end(),
+                     [&](const LineGrowth& line) { return line.line.empty() && line.bytes * 2 > whole; });
+}
+
+bool mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole) {
+  std::int64_t received = 0;
+  for (const SiteView& site : sites)
+    if (is_received(stacks, site.stack)) received += site.growth;
+  return received * 2 > whole;
+}
+
+const char* touch_verb(Cause cause) {
+  switch (cause) {
+    case Cause::file_cache:
+      return "read";
+    case Cause::file_cow:
+    case Cause::fork_cow:
+      return "written";
+    case Cause::shared_memory:
+      return "filled or read";
+    case Cause::heap_live:
+    case Cause::heap_slack:
+    case Cause::heap_retained:
+    case Cause::heap_metadata:
+      return "first used";
+    case Cause::lazy_free:
+      return "given up";
+    default:
+      return "touched";
+  }
+}
+
+std::string touched_where(const LineGrowth& line, const char* verb) {
+  if (line.other_line.empty()) return "";
+  const char* most = dominates(line.other_bytes, line.bytes) ? "" : "mostly ";
+  return fmt::format(", {}{} at {}", most, verb, line.other_line);
+}
+
+std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
+                       const char* other_verb) {
+  const LineGrowth* top = top_named(lines);
+  if (top == nullptr) return "";
+  if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";
+  const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
+  const std::string touched =
+      other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
+  const std::string error = error_text(top->bytes, top->variance);
+  const std::string size = size_text(top->bytes) + error;
+  if (is_nearly_all(top->bytes, whole))
+    return fmt::format(" ({} {}{}{})", placed, top->line, error.empty() ? "" : ": " + size, touched);
+  if (2 * top->bytes <= whole) return fmt::format(" ({} of it {} {})", size, placed, top->line);
+  return fmt::format(" (most {} {}: {}{})", placed, top->line, size, touched);
+}
+
+nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
+  auto list = nlohmann::ordered_json::array();
+  for (const LineGrowth& line : lines) {
+    if (list.size() == kEvidenceEntries) break;
+    list.push_back({{"line", line.line},
+                    {"file", line.file},
+                    {"number", line.number},
+                    {"growth_bytes", line.bytes},
+                    {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(line.variance)))}});
+  }
+  return list;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,57 @@
+// How a verdict speaks about the lines behind a figure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "report/view/blame_sums.h"
+#include "report/view/view.h"
+
+namespace whyrss {
+
+// One file is named alone when it makes up this share of the growth, one line likewise.
+bool dominates(std::int64_t part, std::int64_t whole);
+
+// One line or kind stands for the whole of it.
+bool is_nearly_all(std::int64_t part, std::int64_t whole);
+
+// "most of it" of the largest part where it is that, else "the largest".
+const char* most_or_largest(std::int64_t part, std::int64_t whole);
+
+std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites);
+
+// The first entry that names somebody and is more than sampling noise; nullptr for none. Growth that nobody was seen
+// to cause stands under "".
+const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
+
+// Whether nobody was seen for more than half of `whole`: then no line should be named alone.
+bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
+
+// " (kept at a.py:3 in f)", with its figure where that has an error: " (kept at a.py:3 in f: 9.0 MiB ± 4 %)"; " (most
+// kept at a.py:3 in f: 9.0 MiB)" where others have more than next to nothing of it, " (3.0 MiB of it kept at a.py:3 in
+// f)" for less than half, or "" when nobody was seen. With `other_verb` also the line of the other kind, where one
+// stands out: " (mapped at a.py:3 in f, read at a.py:9 in g)".
+std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
+                       const char* other_verb = nullptr);
+
+// Whether more than half of `whole` came pickled from another process (growths of sites of the heap).
+bool mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole);
+inline constexpr const char* kReceivedWhy =
+    " Another process sent it pickled (an argument of a process or a task, an item of a queue), and this one unpickled "
+    "it: each receiver has a copy of its own.";
+inline constexpr const char* kReceivedAdvice =
+    "Send an index instead of the data, or share the data: load it before the workers are forked, or keep it in "
+    "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle.";
+
+// What made memory of a cause resident: read, written, touched ... Of lazy_free, what is to make it go.
+const char* touch_verb(Cause cause);
+// ", read at a.py:9 in g" where a line names the one that touched most of it, else "". "mostly" unless nearly all.
+std::string touched_where(const LineGrowth& line, const char* verb);
+
+// Mappings and lines listed as evidence: enough to act on.
+inline constexpr std::size_t kEvidenceEntries = 5;
+nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines);
+
+}  // namespace whyrss

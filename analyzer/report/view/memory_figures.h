@@ -1,0 +1,39 @@
+// RSS, USS and PSS of a process at a moment. PSS is read at most every 0.4 s, page walks and polls come far more
+// often: a reading holds while RSS stays where it was. Else the nearest walk tells what only this process maps, and the
+// readings how much the rest counts.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "model/account.h"
+#include "report/view/process_times.h"
+
+namespace whyrss {
+
+struct MemoryFigures {
+  KernelTotals totals;  // rss_bytes and pss_bytes are known, and USS <= PSS <= RSS; time_s: when it was read
+  bool estimate = false;
+};
+
+// What a cause has of it.
+std::int64_t bytes_of(const Account& account, Cause cause);
+
+// RSS has not moved noticeably between the two.
+bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes);
+
+// Whether walks saw another part of it shared at that time than when it was read: copies move no RSS.
+bool shares_otherwise(const ProcessAccount& process, const KernelTotals& read, double time_s);
+
+// As polls tell it, or, where there are none, walks.
+std::optional<std::int64_t> rss_at(const ProcessAccount& process, double time_s);
+
+// `same_state`: no reading from beyond the end of another process, whose part of what both map counts from then on.
+// Nothing where PSS was never read, or no walk tells of that time.
+std::optional<MemoryFigures> figures_at(const ProcessTimes& times, const ProcessAccount& process, double time_s,
+                                        bool same_state);
+
+// Of the state that a walk saw, without a reading of it.
+KernelTotals estimate_at_walk(const ProcessTimes& times, const ProcessAccount& process, const Account& walk);
+
+}  // namespace whyrss

@@ -1,0 +1,108 @@
+#include "report/view/memory_series.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <iterator>
+#include <optional>
+#include <unordered_map>
+
+#include "report/view/blame.h"
+#include "report/view/line_text.h"
+
+namespace whyrss {
+namespace {
+
+// A leak that is not among so many lines is in no report either; each costs a figure per look.
+constexpr std::size_t kFollowedLines = 64;
+
+// Whether two changes are about the same one.
+bool go_together(std::int64_t a, std::int64_t b) {
+  return a != 0 && (a > 0) == (b > 0) && std::abs(a) <= 2 * std::abs(b) && std::abs(b) <= 2 * std::abs(a);
+}
+
+}  // namespace
+
+std::int64_t MemorySeries::between(const Point& before, const Point& after, double time_s) const {
+  const std::int64_t grown = after.bytes - before.bytes, moved = after.rss_bytes - before.rss_bytes;
+  double part = (time_s - before.time_s) / (after.time_s - before.time_s);
+  const auto next = std::ranges::upper_bound(*polls_, time_s, {}, &RssPoint::time_s);
+  if (go_together(grown, moved) && next != polls_->begin() && std::prev(next)->time_s >= before.time_s) {
+    const std::int64_t by_then = std::prev(next)->rss_bytes - before.rss_bytes;
+    part = std::clamp(static_cast<double>(by_then) / static_cast<double>(moved), 0.0, 1.0);
+  }
+  return before.bytes + static_cast<std::int64_t>(std::llround(part * static_cast<double>(grown)));
+}
+
+std::int64_t MemorySeries::kept_from(double time_s) const {
+  const auto after = std::ranges::upper_bound(points_, time_s, {}, &Point::time_s);
+  std::int64_t kept = 0;
+  if (after != points_.begin()) {
+    const Point& before = *std::prev(after);
+    kept = after == points_.end() ? before.bytes : between(before, *after, time_s);
+  }
+  for (auto point = after; point != points_.end(); ++point) kept = std::min(kept, point->bytes);
+  return kept;
+}
+
+double MemorySeries::variance_at(double time_s) const {
+  const auto after = std::ranges::upper_bound(points_, time_s, {}, &Point::time_s);
+  return after == points_.begin() ? 0 : std::prev(after)->variance;
+}
+
+std::int64_t MemorySeries::untouched_from(double time_s) const {
+  const auto point = std::ranges::lower_bound(points_, time_s, {}, &Point::time_s);
+  return point == points_.end() ? points_.back().untouched_bytes : point->untouched_bytes;
+}
+
+std::int64_t MemorySeries::lowest(double from_s, double to_s) const {
+  std::optional<std::int64_t> least;
+  for (const Point& point : points_)
+    if (point.time_s >= from_s && point.time_s <= to_s) least = std::min(least.value_or(point.bytes), point.bytes);
+  return least.value_or(last());
+}
+
+CauseSeries series_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause,
+                      std::int64_t least_bytes) {
+  const ProcessAccount& account = *process.account;
+  const Interval& interval = process.interval;
+  CauseSeries series{.whole = MemorySeries(account.polls), .lines = {}};
+  for (LineGrowth& line : growth_by_line(stacks, pointers(cause.sites)))
+    if (!line.line.empty() && line.bytes >= least_bytes && series.lines.size() < kFollowedLines)
+      series.lines.push_back({std::move(line), MemorySeries(account.polls)});
+
+  std::unordered_map<const Frame*, std::optional<std::size_t>> line_of;
+  const auto find_line = [&](StackId stack) {
+    const Frame* frame = blamed_frame(stacks, stack);
+    const auto [place, is_new] = line_of.try_emplace(frame);
+    if (!is_new) return place->second;
+    const std::string name = code_line(stacks, frame);
+    for (std::size_t i = 0; i < series.lines.size() && frame != nullptr; ++i)
+      if (series.lines[i].line.line == name && series.lines[i].line.file == frame->file) place->second = i;
+    return place->second;
+  };
+
+  auto state = account.accounts.begin();  // in force at the interval's start
+  for (auto next = state; next != account.accounts.end() && next->time_s <= interval.from_s; ++next) state = next;
+  for (; state != account.accounts.end() && state->time_s <= interval.to_s; ++state) {
+    const MemorySeries::Point empty{.time_s = std::max(state->time_s, interval.from_s), .rss_bytes = state->rss_bytes};
+    MemorySeries::Point whole = empty;
+    std::vector<MemorySeries::Point> of_lines(series.lines.size(), empty);
+    const auto add = [](MemorySeries::Point& point, const Slice& slice) {
+      point.bytes += slice.bytes;
+      point.variance += slice.variance;
+      point.untouched_bytes += slice.untouched_bytes;
+    };
+    for (const Slice& slice : state->slices) {
+      if (slice.site.cause != cause.cause) continue;
+      add(whole, slice);
+      if (const auto line = find_line(slice.site.stack)) add(of_lines[*line], slice);
+    }
+    if (state->has_liveness) whole.variance = 0;  // samples share out a sum that is known
+    series.whole.add(whole);
+    for (std::size_t i = 0; i < of_lines.size(); ++i) series.lines[i].series.add(of_lines[i]);
+  }
+  return series;
+}
+
+}  // namespace whyrss

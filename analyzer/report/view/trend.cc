@@ -1,0 +1,267 @@
+#include "report/view/trend.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "report/view/line_text.h"
+#include "report/view/memory_series.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+using Points = std::vector<MemorySeries::Point>;
+
+struct Span {
+  double from_s = 0, to_s = 0;
+  [[nodiscard]] double length() const { return to_s - from_s; }
+  [[nodiscard]] double at(double part) const { return from_s + part * length(); }
+};
+
+// How often it fell by `depth` or more from a height that it had climbed by as much.
+int count_falls(const Points& points, std::int64_t depth) {
+  int falls = 0;
+  bool rising = true;
+  std::int64_t turn = points.front().bytes;  // the highest since the last fall, or the lowest since the last rise
+  for (const MemorySeries::Point& point : points) {
+    if (rising ? point.bytes > turn : point.bytes < turn) turn = point.bytes;
+    if (std::abs(point.bytes - turn) < depth) continue;
+    if (rising) ++falls;
+    rising = !rising;
+    turn = point.bytes;
+  }
+  return falls;
+}
+
+// By how much the lowest of the last third is above that of the first.
+std::int64_t risen(const MemorySeries& series, Span span) {
+  return series.lowest(span.at(2. / 3), span.to_s) - series.lowest(span.from_s, span.at(1. / 3));
+}
+
+// The first of the walks from which on all lie between the two.
+std::optional<double> within_since(const Points& points, std::int64_t least, std::int64_t most) {
+  std::size_t first = points.size();
+  while (first > 0 && points[first - 1].bytes >= least && points[first - 1].bytes <= most) --first;
+  return points.size() - first < 2 ? std::nullopt : std::optional(points[first].time_s);
+}
+
+// From when on it has not grown; for a moment it may have been more (a table that was copied to a larger one). A sum
+// may be flat while one line takes the place of another: the line that has most of it must have been there.
+std::optional<double> flat_since(const CauseSeries& series, std::int64_t growth) {
+  constexpr double kMomentShare = 0.25;
+  const auto share = [&](double part) { return static_cast<std::int64_t>(part * static_cast<double>(growth)); };
+  const std::int64_t last = series.whole.last();
+  auto since_s = within_since(series.whole.points(), last - share(kFlatShare), last + share(kMomentShare));
+  for (const LineSeries& line : series.lines) {
+    const std::int64_t kept = line.series.last();
+    if (!since_s || 2 * kept < growth) continue;
+    const auto line_since_s =
+        within_since(line.series.points(), kept - share(kFlatShare), std::numeric_limits<std::int64_t>::max());
+    since_s = line_since_s ? std::optional(std::max(*since_s, *line_since_s)) : std::nullopt;
+  }
+  return since_s;
+}
+
+std::int64_t grown_since(const MemorySeries& series, double time_s) { return series.last() - series.kept_from(time_s); }
+
+// Whether it kept growing through all of `span`, by more than noise.
+bool grew_evenly(const MemorySeries& series, Span span) {
+  constexpr int kQuarters = 4;
+  constexpr int kLeastRises = 2;  // one is a step
+  const std::int64_t growth = grown_since(series, span.from_s);
+  const double variance = series.variance_at(span.from_s) + series.points().back().variance;
+  if (growth < kSlowGrowthBytes || !is_significant(growth, variance) ||
+      static_cast<double>(growth) < kSlowGrowthShare * static_cast<double>(series.last()))
+    return false;
+  if (std::ranges::count_if(series.points(), [&](const auto& point) { return point.time_s > span.from_s; }) <
+      kLeastRises)
+    return false;
+  std::int64_t before = series.kept_from(span.from_s);
+  for (int quarter = 1; quarter <= kQuarters; ++quarter) {
+    const std::int64_t then =
+        quarter == kQuarters ? series.last() : series.kept_from(span.at(static_cast<double>(quarter) / kQuarters));
+    const double part = static_cast<double>(then - before) / static_cast<double>(growth);
+    if (part < kQuarterShare || part > kMostInQuarter) return false;
+    before = then;
+  }
+  return true;
+}
+
+constexpr double kLatestEvenStart = 0.25;  // of what grew through most of the time
+
+struct Climb {
+  double since_s = 0;
+  bool evenly = false;  // through most of the time
+};
+
+// From when on it grew evenly to the end. Whatever came before that, loading data for one, is not judged; `flat_s`:
+// since then it has hardly grown for its size.
+std::optional<Climb> climb_of(const MemorySeries& series, Span span, std::optional<double> flat_s) {
+  constexpr std::array kStarts{0.0, 0.125, 0.25, 0.375, 0.5};
+  for (const double start : kStarts)
+    if (grew_evenly(series, {span.at(start), span.to_s})) return Climb{span.at(start), start <= kLatestEvenStart};
+  if (flat_s && grew_evenly(series, {*flat_s, span.to_s})) return Climb{*flat_s, false};
+  return std::nullopt;
+}
+
+double rate_of(const MemorySeries& series, Span span) {
+  return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
+}
+
+// Whether what it grew by since then is memory that had been asked for before and was touched for the first time. The
+// moment is then that of the walk from which on this is so: blocks may have been allocated just after `since_s`.
+std::optional<Trend::Filling> filling_of(const MemorySeries& series, double since_s) {
+  constexpr double kFilledPart = 0.8;
+  constexpr double kLatestStart = 0.25;  // of the growth
+  const auto& points = series.points();
+  const std::int64_t growth = grown_since(series, since_s), left = points.back().untouched_bytes;
+  for (auto point = std::ranges::lower_bound(points, since_s, {}, &MemorySeries::Point::time_s); point != points.end();
+       ++point) {
+    const std::int64_t rest = series.last() - point->bytes;
+    if (static_cast<double>(rest) < (1 - kLatestStart) * static_cast<double>(growth)) break;
+    if (static_cast<double>(point->untouched_bytes - left) >= kFilledPart * static_cast<double>(rest))
+      return Trend::Filling{point->time_s, left};
+  }
+  return std::nullopt;
+}
+
+// What a line grew by since then, with the error of that.
+LineGrowth grown_line(const LineSeries& line, double since_s) {
+  LineGrowth grown = line.line;
+  grown.bytes = grown_since(line.series, since_s);
+  grown.variance = line.series.variance_at(since_s) + line.series.points().back().variance;
+  return grown;
+}
+
+void largest_first(std::vector<LineGrowth>& lines) {
+  std::erase_if(lines, [](const LineGrowth& line) { return !is_significant(line.bytes, line.variance); });
+  std::ranges::stable_sort(lines, std::greater(), &LineGrowth::bytes);
+}
+
+// Lines that grew evenly to the end, while all together did not.
+void find_climbing_lines(const CauseSeries& series, Span span, Trend& trend) {
+  const LineSeries* largest = nullptr;
+  std::optional<Climb> climb;
+  for (const LineSeries& line : series.lines) {
+    const auto found = climb_of(line.series, span, std::nullopt);
+    if (!found) continue;
+    trend.lines.push_back(grown_line(line, found->since_s));
+    if (largest != nullptr && trend.lines.back().bytes <= trend.bytes) continue;
+    largest = &line;
+    climb = found;
+    trend.bytes = trend.lines.back().bytes;
+  }
+  if (largest == nullptr) return;
+  trend.bytes_per_s = rate_of(largest->series, span);
+  // What takes the place of other memory is no leak.
+  const Span most{span.at(kLatestEvenStart), span.to_s};
+  trend.evenly = climb->evenly && 2 * risen(series.whole, most) >= risen(largest->series, most);
+  trend.filling = filling_of(largest->series, climb->since_s);
+  largest_first(trend.lines);
+}
+
+}  // namespace
+
+Trend trend_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause) {
+  Trend trend;
+  const CauseSeries series = series_of(stacks, process, cause, kSlowGrowthBytes);
+  const Points& points = series.whole.points();
+  const Interval& interval = process.interval;
+  // What came after the last walk, of a damaged recording for one, is not known.
+  const double from_s = std::max(interval.from_s, process.account->born_s);
+  const Span span{from_s, points.empty() ? from_s : points.back().time_s};
+  trend.from_s = span.from_s;
+  trend.span_s = span.length();
+  if (points.size() < kTrendPoints || trend.span_s <= 0) return trend;
+  const std::int64_t growth = cause.rss.growth();
+  if (growth <= 0) return trend;
+  const bool long_enough = trend.span_s >= kTrendSpanS;
+  const auto flat_s = flat_since(series, growth);
+  const auto climb = climb_of(series.whole, span, flat_s);
+  trend.falls = count_falls(points, growth / 2);
+  if (trend.falls >= 2 && risen(series.whole, span) < growth / 2) {
+    trend.kind = Trend::Kind::waves;
+  } else if (!climb && flat_s && span.to_s - *flat_s >= trend.span_s / 3) {
+    trend.kind = Trend::Kind::flat;
+    trend.since_s = *flat_s;
+  } else if (long_enough) {
+    const std::int64_t lately = grown_since(series.whole, span.at(2. / 3));
+    if (climb || static_cast<double>(lately) >= kStillGrowingShare * static_cast<double>(growth)) {
+      trend.kind = Trend::Kind::growing;
+      trend.since_s = climb ? climb->since_s : span.at(2. / 3);
+      trend.evenly = climb && climb->evenly;
+      trend.bytes_per_s = rate_of(series.whole, span);
+      trend.bytes = grown_since(series.whole, trend.since_s);
+      trend.filling = filling_of(series.whole, trend.since_s);
+      for (const LineSeries& line : series.lines) trend.lines.push_back(grown_line(line, trend.since_s));
+      std::erase_if(trend.lines, [](const LineGrowth& line) { return line.bytes <= 0; });
+      largest_first(trend.lines);
+    }
+  }
+  if (long_enough && trend.kind != Trend::Kind::growing) find_climbing_lines(series, span, trend);
+  trend.leak_like = trend.evenly && !trend.filling && trend.span_s >= kLeakSpanS && trend.bytes >= kNamedGrowthBytes;
+  return trend;
+}
+
+const LineGrowth* growing_line(const Trend& trend) {
+  const LineGrowth* top = trend.lines.empty() ? nullptr : &trend.lines.front();
+  const bool stands_out = top != nullptr && (trend.kind != Trend::Kind::growing || 2 * top->bytes > trend.bytes);
+  return stands_out ? top : nullptr;
+}
+
+std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& named) {
+  std::string text;
+  if (trend.kind == Trend::Kind::flat) text = ", flat since " + seconds_text(trend.since_s);
+  if (trend.kind == Trend::Kind::waves) text = ", comes and goes";
+  if (trend.bytes_per_s <= 0) return text;
+  text += fmt::format("{} still growing at the end by {}/s", text.empty() ? "," : ", but",
+                      size_text(std::llround(trend.bytes_per_s)));
+  const std::string end =
+      trend.filling ? fmt::format("; {} of what it asked for are not touched yet", size_text(trend.filling->left_bytes))
+                    : "";
+  const LineGrowth* line = growing_line(trend);
+  const LineGrowth* top = top_named(named);
+  if (line == nullptr) return text + end;
+  const bool is_reported = top != nullptr && top->line == line->line && top->file == line->file;
+  if (is_reported && trend.kind == Trend::Kind::growing) return text + end;
+  const bool most = trend.kind == Trend::Kind::growing && !dominates(line->bytes, trend.bytes);
+  return text + fmt::format("{} {} {}{}", most ? ", mostly" : "", line->number > 0 ? "at" : "in", line->line, end);
+}
+
+std::string filling_text(const Trend& trend) {
+  if (!trend.filling) return "";
+  return fmt::format(
+      "It fills memory that it has had since {}: what a program asks for counts in RSS when it is first touched. This "
+      "ends by itself once the {} that it has not touched are used too, unless it asks for more then. Ask for less at "
+      "that line if the job does not need so much.",
+      seconds_text(trend.filling->since_s), size_text(trend.filling->left_bytes));
+}
+
+nlohmann::ordered_json trend_evidence(const Trend& trend) {
+  nlohmann::ordered_json json{{"kind", nullptr}};
+  switch (trend.kind) {
+    case Trend::Kind::unknown:
+      break;
+    case Trend::Kind::flat:
+      json = {{"kind", "flat"}, {"since_s", trend.since_s}};
+      break;
+    case Trend::Kind::waves:
+      json = {{"kind", "waves"}, {"falls", trend.falls}};
+      break;
+    case Trend::Kind::growing:
+      json = {{"kind", "growing"}, {"since_s", trend.since_s}, {"growth_bytes", trend.bytes}};
+  }
+  if (trend.bytes_per_s <= 0) return json;
+  json["bytes_per_s"] = std::llround(trend.bytes_per_s);
+  json["growing_lines"] = line_evidence(trend.lines);
+  if (trend.filling) json["fills"] = {{"since_s", trend.filling->since_s}, {"left_bytes", trend.filling->left_bytes}};
+  return json;
+}
+
+}  // namespace whyrss

@@ -1,0 +1,92 @@
+#include "shim/faults/touch_stack.h"
+
+#include <sys/auxv.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+
+#include "shim/heap/live_blocks.h"
+#include "shim/stacks/stack_bounds.h"
+#include "shim/sys/raw_io.h"
+
+namespace whyrss::shim {
+namespace {
+
+// Above the kernel's signal frame: what the first functions of the handler take.
+constexpr std::uint64_t kHandlerBytes = 1024;
+
+std::uint64_t smallest_bytes() noexcept {
+  constexpr unsigned long kMinSignalStack = 51;  // AT_MINSIGSTKSZ, Linux 5.14
+  return std::max<std::uint64_t>(getauxval(kMinSignalStack), 2048) + kHandlerBytes;
+}
+
+// Between here and the bottom of the thread's stack: an array of a function, which may return before the next signal.
+bool lies_in_a_frame(const void* stack) noexcept {
+  const auto here = reinterpret_cast<std::uintptr_t>(__builtin_frame_address(0));
+  const auto at = reinterpret_cast<std::uintptr_t>(stack);
+  return at >= here && at < own_stack_end(here);
+}
+
+// Its release takes the slow path, and asks (touch_event.h).
+void watch(SignalStack& own, const void* stack, std::size_t size_bytes) noexcept {
+  if (own.set != nullptr) live_blocks().unwatch(own.set);
+  own.set = stack;
+  own.set_bytes = size_bytes;
+  if (own.set != nullptr) live_blocks().watch(own.set);
+}
+
+bool ask_kernel(stack_t& now) noexcept {
+  now = {};
+  return !is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)));
+}
+
+}  // namespace
+
+void take_up_signal_stack(SignalStack& own) noexcept {
+  stack_t now;
+  if (!ask_kernel(now)) return;
+  if ((now.ss_flags & SS_DISABLE) == 0) {
+    if (!is_own_stack(own, now.ss_sp)) adopt_signal_stack(own, now);
+    return;
+  }
+  watch(own, nullptr, 0);
+  own.unfit = false;
+  stack_t ours{};
+  ours.ss_sp = own.stack;
+  ours.ss_size = sizeof(own.stack);
+  own.has_own = !is_raw_error(own_syscall(SYS_sigaltstack, as_long(&ours), 0));
+}
+
+void adopt_signal_stack(SignalStack& own, const stack_t& set) noexcept {
+  own.unfit = set.ss_size < smallest_bytes() || lies_in_a_frame(set.ss_sp);
+  watch(own, set.ss_sp, set.ss_size);
+}
+
+bool leave_signal_stack(SignalStack& own) noexcept {
+  stack_t now;
+  if (own.has_own) {
+    if (!ask_kernel(now)) return false;
+    const bool installed = is_own_stack(own, now.ss_sp);
+    if (installed && (now.ss_flags & SS_ONSTACK) != 0) return false;  // pthread_exit in a handler
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    if (installed) own_syscall(SYS_sigaltstack, as_long(&none), 0);
+  }
+  watch(own, nullptr, 0);
+  return true;
+}
+
+void call_on_own_stack(SignalStack& own, void (*call)(void*), void* argument) noexcept {
+  unsigned char* top = own.stack + sizeof(own.stack);
+  __asm__ volatile(
+      "movq %%rsp, %%rbx\n\t"
+      "movq %[top], %%rsp\n\t"
+      "callq *%[call]\n\t"
+      "movq %%rbx, %%rsp"
+      : "+D"(argument), [top] "+r"(top), [call] "+r"(call)
+      :
+      : "rbx", "rax", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5",
+        "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc");
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,87 @@
+// The liveness table (trace/liveness_format.h): live bytes of small blocks, per page.
+// Any thread, signal handlers; nothing is locked. A fork child goes on with its copy.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "shim/events/thread_state.h"
+#include "shim/sys/single_threaded.h"
+#include "shim/trace/liveness_format.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+using LivenessDirectory = std::atomic<std::uint64_t>*;
+
+// Maps the table; nothing is counted before open_liveness. Once per image.
+void start_liveness() noexcept;
+// Counting begins, if there is a table: sizes are known.
+void open_liveness() noexcept;
+// What the process slot says; 0: no table.
+std::uint64_t liveness_address() noexcept;
+// The table's memory, to the reader; the thread is entered and Busy held by the caller.
+void report_liveness(ThreadState& thread) noexcept;
+// Maps the leaves that a block lies on. The thread is entered and Busy held by the caller.
+void map_leaves(ThreadState& thread, const void* block, std::size_t usable) noexcept;
+
+// What a change does to the counter of a page.
+enum class LiveChange : std::uint8_t { allocate, release, undo_release };
+
+// Of a block that lies on several pages.
+bool change_live_pages(LivenessDirectory directory, const void* block, std::size_t usable, LiveChange change) noexcept;
+
+// The counter of the page of `address`, nullptr: it has none.
+[[gnu::always_inline]] inline std::uint32_t* live_counter(LivenessDirectory directory, std::uint64_t address) noexcept {
+  const std::uint64_t leaf =
+      directory[address / trace::kLeafSpan % trace::kDirectoryEntries].load(std::memory_order_acquire);
+  if (leaf == 0) [[unlikely]]
+    return nullptr;
+  return reinterpret_cast<std::uint32_t*>(leaf) + address / trace::kLivenessPageBytes % trace::kLeafPages;
+}
+
+// One instruction each: a signal handler sees it done or not. A program without threads needs no bus lock.
+[[gnu::always_inline]] inline void add_live(std::uint32_t* counter, std::uint32_t units) noexcept {
+  if (is_single_threaded())
+    __asm__ volatile("addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
+  else
+    __asm__ volatile("lock addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
+}
+
+constexpr std::uint32_t live_units(LiveChange change, std::size_t bytes) noexcept {
+  const auto units = static_cast<std::uint32_t>(bytes / trace::kLivenessUnitBytes);
+  if (change == LiveChange::release) return -units;
+  return change == LiveChange::allocate ? units + (std::uint32_t{1} << 16) : units;
+}
+
+[[nodiscard]] constexpr bool is_on_one_page(std::uintptr_t address, std::size_t usable) noexcept {
+  return address % trace::kLivenessPageBytes + usable <= trace::kLivenessPageBytes;
+}
+
+// A block of less than trace::kLargeBlockBytes came or goes. False: it lies on several pages, or on one that has no
+// counter; nothing was counted.
+[[gnu::always_inline]] inline bool change_live_on_page(LivenessDirectory directory, const void* block,
+                                                       std::size_t usable, LiveChange change) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  if (!is_on_one_page(address, usable)) [[unlikely]]
+    return false;
+  std::uint32_t* counter = live_counter(directory, address);
+  if (counter == nullptr) [[unlikely]]
+    return false;
+  add_live(counter, live_units(change, usable));
+  return true;
+}
+
+// The same wherever it lies. False: a page has no counter; nothing was counted.
+[[gnu::always_inline]] inline bool change_live(LivenessDirectory directory, const void* block, std::size_t usable,
+                                               LiveChange change) noexcept {
+  if (!is_on_one_page(reinterpret_cast<std::uintptr_t>(block), usable)) [[unlikely]]
+    return change_live_pages(directory, block, usable, change);
+  return change_live_on_page(directory, block, usable, change);
+}
+
+// Tells the reader where the liveness table is, or that there is none while another image takes the process over.
+void publish_liveness(ThreadState& thread, bool valid) noexcept;
+
+}  // namespace whyrss::shim

@@ -1,0 +1,98 @@
+#include "shim/observe/observe.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+
+#include "shim/events/emit.h"
+#include "shim/events/event_order.h"
+#include "shim/events/session_state.h"
+#include "shim/events/unmoved_bytes.h"
+#include "shim/heap/observation.h"
+#include "shim/observe/allocator_stats.h"
+#include "shim/observe/python_memory.h"
+#include "shim/sys/raw_io.h"
+
+namespace whyrss::shim {
+namespace {
+
+std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+}  // namespace
+
+void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  const bool is_arena = is_first_python_arena(event.thread(), caller, mapping);
+  emit(event.thread(), trace::RecordKind::map,
+       trace::MapRecord{.header = {},
+                        .address = number_of(mapping.address),
+                        .size_bytes = mapping.size_bytes,
+                        .file_offset = mapping.file_offset,
+                        .prot = static_cast<std::uint32_t>(mapping.prot),
+                        .flags = static_cast<std::uint32_t>(mapping.flags),
+                        .fd = mapping.fd,
+                        .origin = is_arena ? trace::MapOrigin::pymalloc : event.thread().map_origin,
+                        .stack_id = stack_id,
+                        .tid = event.thread().writer.tid});
+  change_order();
+}
+
+void observe_locked(std::size_t size_bytes) noexcept {
+  Observation event;
+  if (event) note_unmoved(event.thread(), size_bytes);
+}
+
+void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
+                   std::int64_t argument) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  if (kind == trace::RecordKind::advise && argument == MADV_FREE) {
+    note_unmoved(event.thread(), size_bytes);
+    note_lazily_freed(size_bytes);
+  }
+  emit(event.thread(), kind,
+       trace::RangeRecord{.header = {},
+                          .address = number_of(address),
+                          .size_bytes = size_bytes,
+                          .argument = argument,
+                          .stack_id = stack_id,
+                          .tid = event.thread().writer.tid});
+  change_order();
+}
+
+void observe_remap(const Caller& caller, const Mapping& before, const Mapping& after) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  emit(event.thread(), trace::RecordKind::remap,
+       trace::RemapRecord{.header = {},
+                          .old_address = number_of(before.address),
+                          .old_size_bytes = before.size_bytes,
+                          .new_address = number_of(after.address),
+                          .new_size_bytes = after.size_bytes,
+                          .flags = static_cast<std::uint32_t>(after.flags),
+                          .stack_id = stack_id,
+                          .tid = event.thread().writer.tid,
+                          .reserved = 0});
+  change_order();
+}
+
+void observe_mark(trace::MarkKind kind, std::string_view text) noexcept {
+  Observation event;
+  if (!event) return;
+  emit_text(event.thread(), trace::RecordKind::mark, static_cast<std::uint32_t>(kind), text);
+  trace::ring_doorbell(event.thread().writer.pool);
+}
+
+void observe_allocator_stats(trace::StatsMoment moment) noexcept {
+  if (Observation event; event && !is_vfork_child()) report_allocator_stats(event.thread(), moment);
+}
+
+void observe_note(std::string_view text) noexcept {
+  if (Observation event; event) emit_text(event.thread(), trace::RecordKind::note, 0, text);
+}
+
+}  // namespace whyrss::shim

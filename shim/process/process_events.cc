@@ -1,0 +1,89 @@
+#include "shim/process/process_events.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "shim/events/emit.h"
+#include "shim/events/event_order.h"
+#include "shim/events/session_state.h"
+#include "shim/faults/touch_event.h"
+#include "shim/faults/write_tracking.h"
+#include "shim/heap/heap_count.h"
+#include "shim/heap/liveness.h"
+#include "shim/heap/observation.h"
+
+namespace whyrss::shim {
+namespace {
+
+std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+void note_untraced_child(ThreadState& thread) noexcept {
+  static constinit std::atomic<bool> noted{false};
+  if (!noted.exchange(true, std::memory_order_relaxed))
+    emit_note(thread, "children forked since the program's seccomp filter are not traced inside");
+}
+
+}  // namespace
+
+void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept {
+  Observation event;
+  if (!event) return;
+  const std::uint32_t stack_id = event.stack(caller);
+  if (kind == trace::RecordKind::fork && trace::is_kernel_closed()) note_untraced_child(event.thread());
+  if (kind == trace::RecordKind::fork && !is_vfork_child()) hand_off_uffd(event.thread());
+  emit(event.thread(), kind,
+       trace::ProcessRecord{
+           .header = {}, .pid = pid, .status = 0, .stack_id = stack_id, .tid = event.thread().writer.tid});
+  trace::ring_doorbell(event.thread().writer.pool);
+  change_order();
+}
+
+void observe_ended_child(std::uint32_t pid, long max_rss_kib) noexcept {
+  Observation event;
+  if (!event) return;
+  constexpr long kMost = std::numeric_limits<std::int32_t>::max();
+  emit(event.thread(), trace::RecordKind::ended_child,
+       trace::ProcessRecord{.header = {},
+                            .pid = pid,
+                            .status = static_cast<std::int32_t>(std::clamp(max_rss_kib, 0L, kMost)),
+                            .stack_id = trace::kNoStack,
+                            .tid = event.thread().writer.tid});
+}
+
+void observe_exec(std::string_view program) noexcept {
+  Observation event;
+  if (!event || is_vfork_child()) return;
+  touch_before_exec(event.thread());
+  emit_text(event.thread(), trace::RecordKind::exec, 0, program);
+  flush_counts(event.thread());
+  publish_liveness(event.thread(), false);
+  trace::seal(event.thread().lease);
+  trace::ring_doorbell(event.thread().writer.pool);
+}
+
+void observe_exec_failed(std::string_view program) noexcept {
+  Observation event;
+  if (!event || is_vfork_child()) return;
+  emit_text(event.thread(), trace::RecordKind::exec_failed, 0, program);
+  publish_liveness(event.thread(), true);
+  touch_after_failed_exec(event.thread());
+}
+
+std::uint32_t observe_thread_creation(const Caller& caller) noexcept {
+  Observation event;
+  return event ? event.stack(caller) : trace::kNoStack;
+}
+
+void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept {
+  Observation event;
+  if (!event) return;
+  emit(event.thread(), trace::RecordKind::thread,
+       trace::ThreadRecord{.header = {},
+                           .tid = event.thread().writer.tid,
+                           .stack_id = creation_stack_id,
+                           .stack_pointer = number_of(stack_pointer),
+                           .thread_pointer = number_of(__builtin_thread_pointer())});
+}
+
+}  // namespace whyrss::shim

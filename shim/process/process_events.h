@@ -1,0 +1,23 @@
+// Events of processes and threads. As observe.h: safe in any thread, in signal handlers and before main.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "shim/events/caller.h"
+#include "shim/trace/trace_format.h"
+
+namespace whyrss::shim {
+
+// In the parent: a child by fork (record kind fork), posix_spawn or vfork (spawn; pid 0 = not known).
+void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept;
+// In the parent: a child that ended was waited for.
+void observe_ended_child(std::uint32_t pid, long max_rss_kib) noexcept;
+// About to replace the image; everything written so far is handed over.
+void observe_exec(std::string_view program) noexcept;
+void observe_exec_failed(std::string_view program) noexcept;
+// The stack id of the pthread_create call, and the new thread's record.
+std::uint32_t observe_thread_creation(const Caller& caller) noexcept;
+void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept;
+
+}  // namespace whyrss::shim

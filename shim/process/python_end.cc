@@ -1,0 +1,43 @@
+#include "shim/process/python_end.h"
+
+#include <array>
+
+#include "shim/events/thread_state.h"
+#include "shim/process/final_walk.h"
+#include "shim/process/trim_at_end.h"
+#include "shim/stacks/python_frames.h"
+#include "shim/stacks/python_interpreter.h"
+
+namespace whyrss::shim {
+namespace {
+
+bool has_frames() noexcept {
+  std::array<WalkedPythonFrame, 1> frame;
+  return walk_python(frame, Access::direct).count > 0;
+}
+
+// Of the main interpreter; Py_FinalizeEx waits for all that are not daemons. The GIL is held.
+bool has_other_threads() noexcept {
+  if (g_python.first_thread == nullptr || g_python.next_thread == nullptr || g_python.first_interpreter == nullptr)
+    return true;
+  const void* first = g_python.first_thread(g_python.first_interpreter());
+  return first == nullptr || g_python.next_thread(first) != nullptr;
+}
+
+}  // namespace
+
+bool is_end_of_script(const void* code) noexcept {
+  const ThreadState& thread = thread_state();
+  if (thread.writer.tid != thread.writer.pid || !g_python.usable.load(std::memory_order_relaxed)) return false;
+  return g_python.is_finalizing() == 0 && !has_frames() && !has_other_threads() && !is_of_frozen_module(code);
+}
+
+void note_end_of_script() noexcept { observe_teardown(trace::Teardown::script); }
+
+void note_finalization() noexcept {
+  if (g_python.is_finalizing == nullptr || g_python.is_finalizing() == 0) return;
+  observe_teardown(trace::Teardown::runtime);
+  walk_and_trim_at_end();
+}
+
+}  // namespace whyrss::shim

@@ -1,0 +1,284 @@
+// Walks the calling thread's Python frames. Inside malloc, mmap and fork hooks the interpreter is in C code
+// that called out, and its chain is consistent. Where a signal stopped it, it may be in the middle of a
+// frame's push or pop: what is read is then checked, and a chain that does not end as it should is said to
+// be torn. In CPython 3.11 and 3.12 that happens within some twenty instructions of a call.
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "shim/stacks/python_access.h"
+#include "shim/stacks/python_collector.h"
+#include "shim/stacks/python_frames.h"
+#include "shim/stacks/python_hops.h"
+#include "shim/stacks/python_interpreter.h"
+#include "shim/sys/raw_io.h"
+#include "shim/sys/readable_page.h"
+
+namespace whyrss::shim {
+namespace {
+
+using Flags = trace::PythonFrameFlags;
+
+// Further frames that are followed only to learn the eval call of the last ones that had room.
+constexpr std::uint32_t kMaxHops = 1U << 16;
+// Where each page of frames is a system call: some 200 of them.
+constexpr std::uint32_t kMaxProbedHops = 1U << 13;
+constexpr std::int32_t kUnitBytes = 2;
+// _PyStackRef of 3.14: the low bits are tags; 0 in earlier versions.
+constexpr std::uintptr_t kStackRefTags = 3;
+
+std::uintptr_t self_thread() noexcept {
+  std::uintptr_t self;
+  __asm__("mov %%fs:0x10, %0" : "=r"(self));
+  return self;
+}
+
+// Of a state that may belong to a thread that is just leaving: its memory may go at any moment.
+bool is_own_foreign_state(const std::byte* state, std::size_t thread_id_offset) noexcept {
+  const std::uint64_t self = self_thread();
+  const auto* thread_id = reinterpret_cast<const std::uint32_t*>(state + thread_id_offset);
+  return holds_word(thread_id, static_cast<std::uint32_t>(self)) &&
+         holds_word(thread_id + 1, static_cast<std::uint32_t>(self >> 32));
+}
+
+// This thread's own state is alive and so is its interpreter: both reads are safe.
+bool has_subinterpreters(const std::byte* own_state, std::size_t thread_interpreter) noexcept {
+  if (g_python.first_interpreter == nullptr || g_python.next_interpreter == nullptr) return true;
+  const void* first = g_python.first_interpreter();
+  return first != load_at<const void*>(own_state, thread_interpreter) || g_python.next_interpreter(first) != nullptr;
+}
+
+// From 3.12 on attaching a state binds it to its thread (tstate_activate in pystate.c): this thread's state
+// is the attached one whenever one is attached. Until 3.11 a subinterpreter's is found only by asking for
+// the holder of the GIL; both questions are a load and pthread_getspecific.
+template <std::size_t kRow, class Reader>
+const std::byte* current_state(Reader& reader) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const std::byte* own = g_python.this_thread_state();
+  if (own == nullptr) return nullptr;
+  if constexpr (layout.family < FrameFamily::cframe_boundary) {
+    const std::byte* attached = g_python.attached_state();
+    if (attached != own && attached != nullptr && has_subinterpreters(own, layout.thread_interpreter) &&
+        is_own_foreign_state(attached, layout.thread_id))
+      own = attached;
+  }
+  return reader.template load<std::uintptr_t>(own, layout.thread_id) == self_thread() ? own : nullptr;
+}
+
+bool is_misaligned(const void* frame) noexcept { return (reinterpret_cast<std::uintptr_t>(frame) & 7) != 0; }
+
+// What a frame pointer leads to. In hooks every one leads to a frame.
+template <class Reader>
+bool may_be_frame(Reader& reader, const void* frame) noexcept {
+  if (is_misaligned(frame)) return false;
+  return !Reader::kProbed || !reader.failed();
+}
+
+// Whether a frame's code is one: in the middle of a push it may be what the memory held before.
+template <class Reader>
+bool may_be_code(Reader& reader, const void* code) noexcept {
+  return !Reader::kProbed || is_of_type(reader, code, g_python.code_type);
+}
+
+// 3.8 to 3.10: one C eval call per frame.
+template <std::size_t kRow, class Reader>
+PythonWalk walk_objects(Reader& reader, const std::byte* state, Collector& collector, PythonTrail* known) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  constexpr bool kHasCframe = layout.family == FrameFamily::objects_cframe;
+  constexpr std::int32_t kInstructionBytes = kHasCframe ? kUnitBytes : 1;  // f_lasti counts units in 3.10
+  const auto* frame = reader.template load<const std::byte*>(state, layout.innermost);
+  const std::byte* cframe = kHasCframe ? reader.template load<const std::byte*>(state, layout.cframe) : nullptr;
+  const std::byte* root = state + layout.root_cframe;
+  Trail<kRow, Reader> trail(known, state, nullptr);
+  while (frame != nullptr) {
+    if (!may_be_frame(reader, frame)) return collector.finish(true);
+    if (cframe == root) cframe = nullptr;
+    if (const PythonHop* met = trail.meets(frame, cframe, collector); met != nullptr)
+      return collector.finish(*met, trail.is_torn());
+    const auto* code = reader.template load<const void*>(frame, layout.frame_code);
+    const auto last = reader.template load<std::int32_t>(frame, layout.frame_instruction) * kInstructionBytes;
+    if (!may_be_code(reader, code)) return collector.finish(true);
+    collector.add(code, last, Flags::entry, reinterpret_cast<std::uint64_t>(cframe), false);
+    if (collector.is_truncated()) return collector.finish(false);
+    trail.pass(frame, cframe, true, cframe != nullptr);
+    if (cframe != nullptr) cframe = reader.template load<const std::byte*>(cframe, layout.cframe_previous);
+    frame = reader.template load<const std::byte*>(frame, layout.frame_previous);
+  }
+  return collector.finish_whole(reader.failed());
+}
+
+// Free-threaded 3.14 and later: threads run copies of the bytecode, of which the first is the code's own.
+template <std::size_t kRow, class Reader>
+std::uintptr_t bytecode_copy(Reader& reader, const std::byte* frame, const void* code,
+                             std::uintptr_t original) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const auto index = reader.template load<std::int32_t>(frame, layout.frame_copy_index);
+  if (index <= 0) return original;
+  const auto* copies = reader.template load<const std::byte*>(code, layout.code_thread_copies);
+  if (copies == nullptr || index >= reader.template load<std::int64_t>(copies, 0)) return original;
+  return reader.template load<std::uintptr_t>(copies, layout.copies_entries + sizeof(void*) * std::size_t(index));
+}
+
+// 3.11 and later: one _PyInterpreterFrame. Adds it with its place in the bytecode: the distance of its
+// instruction pointer from the code, as traceback takes it (3.11, 3.12: the instruction begun last;
+// later: the one that runs). False: it is none.
+template <std::size_t kRow, class Reader>
+bool add_frame(Reader& reader, const std::byte* frame, std::uint8_t owner, std::uint64_t eval_address,
+               Collector& collector) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const auto address = reader.template load<std::uintptr_t>(frame, layout.frame_code) & ~kStackRefTags;
+  const auto* code = reinterpret_cast<const void*>(address);
+  const auto instruction = reader.template load<std::uintptr_t>(frame, layout.frame_instruction);
+  if (!may_be_code(reader, code)) return false;
+  std::uintptr_t bytecode = address + layout.code_bytecode;
+  if constexpr (layout.frame_copy_index != 0) bytecode = bytecode_copy<kRow>(reader, frame, code, bytecode);
+  const auto last = static_cast<std::int32_t>(instruction - bytecode);
+  collector.add(code, last, 0, eval_address, owner == kOwnedByGenerator);
+  return !reader.failed();
+}
+
+template <std::size_t kRow, class Reader>
+PythonWalk walk_entry_flag(Reader& reader, const std::byte* state, Collector& collector, PythonTrail* known) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const std::byte* root = state + layout.root_cframe;
+  const auto* cframe = reader.template load<const std::byte*>(state, layout.cframe);
+  if (cframe == nullptr) return collector.finish(reader.failed());
+  const auto* frame = reader.template load<const std::byte*>(cframe, layout.cframe_current);
+  if (frame == nullptr) return collector.finish(cframe != root);
+  bool bottom_is_generator = false;
+  Trail<kRow, Reader> trail(known, state, nullptr);
+  while (frame != nullptr) {
+    if (!may_be_frame(reader, frame) || cframe == nullptr) return collector.finish(true);
+    if (const PythonHop* met = trail.meets(frame, cframe, collector); met != nullptr)
+      return collector.finish(*met, trail.is_torn());
+    const auto owner = reader.template load<std::uint8_t>(frame, layout.frame_owner);
+    const std::uint64_t eval_address = cframe == root ? 0 : reinterpret_cast<std::uint64_t>(cframe);
+    if (!add_frame<kRow>(reader, frame, owner, eval_address, collector)) return collector.finish(true);
+    if (collector.is_truncated()) return collector.finish(false);
+    bottom_is_generator = owner == kOwnedByGenerator;
+    const bool is_entry = reader.template load<std::uint8_t>(frame, layout.frame_is_entry) != 0;
+    trail.pass(frame, cframe, true, is_entry && cframe != root);
+    if (is_entry) {
+      collector.end_eval_call(eval_address);
+      if (cframe != root) cframe = reader.template load<const std::byte*>(cframe, layout.cframe_previous);
+    }
+    frame = reader.template load<const std::byte*>(frame, layout.frame_previous);
+  }
+  // A greenlet's chain ends before the root: complete all the same, but said to be torn.
+  return collector.finish_whole(cframe != root || bottom_is_generator || reader.failed());
+}
+
+// 3.12 and later: every C eval call has a frame of its own, on the C stack, without Python code.
+template <std::size_t kRow, class Reader>
+PythonWalk walk_boundary(Reader& reader, const std::byte* state, Collector& collector, PythonTrail* known) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const std::byte* frame;
+  if constexpr (layout.family == FrameFamily::cframe_boundary) {
+    const auto* cframe = reader.template load<const std::byte*>(state, layout.cframe);
+    if (cframe == nullptr) return collector.finish(reader.failed());
+    frame = reader.template load<const std::byte*>(cframe, layout.cframe_current);
+    if (frame == nullptr) return collector.finish(cframe != state + layout.root_cframe);
+  } else {
+    frame = reader.template load<const std::byte*>(state, layout.innermost);
+  }
+  const std::byte* base =
+      layout.base_frame != 0 ? reader.template load<const std::byte*>(state, layout.base_frame) : nullptr;
+  // The outermost boundary of 3.15 lies in the thread state, not on the stack.
+  const auto end_at = [&](const std::byte* boundary) {
+    collector.end_eval_call(boundary != base ? reinterpret_cast<std::uint64_t>(boundary) : 0);
+  };
+  Trail<kRow, Reader> trail(known, state, base);
+  constexpr std::uint32_t kMost = Reader::kProbed ? kMaxProbedHops : kMaxHops;
+  for (std::uint32_t hops = 0; frame != nullptr && hops < kMost && !collector.is_done(); ++hops) {
+    if (!may_be_frame(reader, frame)) return collector.finish(true);
+    if (const PythonHop* met = trail.meets(frame, nullptr, collector); met != nullptr) {
+      if (met->is_python)
+        collector.join_eval_call(met->eval_address);
+      else
+        end_at(frame);
+      return collector.finish(*met, trail.is_torn());
+    }
+    const auto owner = reader.template load<std::uint8_t>(frame, layout.frame_owner);
+    if (reader.failed()) return collector.finish(true);
+    if (owner < kBoundaryOwner) {
+      // Of those beyond the room only where their eval call ends is wanted.
+      if (!collector.is_truncated() && !add_frame<kRow>(reader, frame, owner, 0, collector))
+        return collector.finish(true);
+    } else {
+      end_at(frame);
+    }
+    trail.pass(frame, nullptr, owner < kBoundaryOwner, false);
+    frame = reader.template load<const std::byte*>(frame, layout.frame_previous);
+  }
+  const bool torn = (collector.in_eval_call() && !collector.is_truncated()) || reader.failed();
+  return frame == nullptr ? collector.finish_whole(torn) : collector.finish(torn);
+}
+
+// Once per process: what the walk reads must agree with what the system and the types say.
+template <std::size_t kRow, class Reader>
+bool is_plausible(Reader& reader, const std::byte* state, const WalkedPythonFrame& innermost) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  // A forked child's state holds the parent's number until CPython's own child handler has run.
+  if (layout.native_thread_id != 0 && !g_python.forked.load(std::memory_order_relaxed) &&
+      reader.template load<std::uint64_t>(state, layout.native_thread_id) !=
+          static_cast<std::uint64_t>(own_syscall(SYS_gettid)))
+    return false;
+  return is_of_type(reader, innermost.code, g_python.code_type) &&
+         is_of_type(reader, reader.template load<const void*>(innermost.code, layout.code_file), g_python.unicode_type);
+}
+
+template <std::size_t kRow, class Reader>
+PythonWalk walk(std::span<WalkedPythonFrame> frames, PythonTrail* trail) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  Reader reader;
+  const std::byte* state = current_state<kRow>(reader);
+  if (state == nullptr || frames.empty()) return {};
+  Collector collector(frames);
+  PythonWalk result;
+  if constexpr (layout.family <= FrameFamily::objects_cframe)
+    result = walk_objects<kRow>(reader, state, collector, trail);
+  else if constexpr (layout.family == FrameFamily::entry_flag)
+    result = walk_entry_flag<kRow>(reader, state, collector, trail);
+  else
+    result = walk_boundary<kRow>(reader, state, collector, trail);
+  if (result.count != 0 && !g_python.verified.load(std::memory_order_relaxed)) {
+    if (!is_plausible<kRow>(reader, state, frames[0])) {
+      // A signal may have come at a bad moment, a hook has not.
+      if (!Reader::kProbed) python_switch_off("its frames do not look as expected");
+      return {};
+    }
+    g_python.verified.store(true, std::memory_order_relaxed);
+  }
+  return result;
+}
+
+// From 3.15 on the question for the thread state is answered from TLS. In a libpython that came by dlopen
+// the first touch of it in a thread allocates: never in a signal handler before a hook has asked.
+constinit thread_local bool t_has_asked = false;
+
+template <std::size_t kRow>
+PythonWalk walk(std::span<WalkedPythonFrame> frames, Access access, PythonTrail* trail) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  if (access == Access::direct) {
+    if constexpr (layout.minor >= 15) t_has_asked = true;
+    return walk<kRow, DirectReader>(frames, trail);
+  }
+  if (layout.minor >= 15 && !t_has_asked) return {};
+  return walk<kRow, ProbedReader>(frames, nullptr);
+}
+
+// One per row of the table.
+constexpr auto kWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) { return std::array{&walk<kRow>...}; }
+(std::make_index_sequence<kPythonLayouts.size()>());
+
+}  // namespace
+
+PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access, PythonTrail* trail) noexcept {
+  if (!g_python.usable.load(std::memory_order_acquire)) return {};
+  // While the interpreter is taken down, other threads' states are freed under them.
+  if (g_python.is_finalizing() != 0) return {};
+  return kWalks[g_python.row](frames, access, trail);
+}
+
+}  // namespace whyrss::shim

@@ -1,7 +1,0 @@
-#include "shim/thread_state.h"
-
-namespace whyrss::shim {
-
-constinit thread_local ThreadState t_thread_state;
-
-}  // namespace whyrss::shim

@@ -1,0 +1,182 @@
+"""Which line a headline names: the program's own, not the library, allocator or start-up code that lies inside or
+outside of it; and what it says of a program whose names are not to be had."""
+import re
+import shutil
+import subprocess
+
+import pytest
+
+PYTHON = "/usr/bin/python3"
+
+DATACLASS = """
+import dataclasses
+@dataclasses.dataclass
+class Point:
+    x: int
+    label: str
+kept = []
+def grow():
+    for i in range(60_000):
+        kept.append(Point(i << 20, f"label {i} {i * 3}"))  # keeps
+grow()
+"""
+
+JSON_CACHE = """
+import json
+cache = {}
+def load(i):
+    return json.loads('{"id": %d, "tags": ["%s", "%s"], "text": "%s"}' % (i, i, i * 3, str(i) * 20))  # keeps
+def fill():
+    for i in range(20_000):
+        cache[i] = load(i)
+fill()
+"""
+
+SERVER = """
+import http.server, threading, urllib.request
+sessions = {}
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        sessions[self.path] = bytearray(200_000)  # keeps
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *arguments):
+        pass
+server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever).start()
+for i in range(200):
+    urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/{i}").read()
+server.shutdown()
+"""
+
+STORE = """
+import json
+items = []
+def keep(i):
+    items.append(json.loads('["%s", "%s", {"id": %d}]' % (i, i * 7, i)))  # keeps
+"""
+COMMAND_LINE = """
+from installed_job import store
+def main():
+    for i in range(60_000):
+        store.keep(i)
+"""
+LAUNCHER = f"""#!{PYTHON}
+import re
+import sys
+from installed_job.command_line import main
+if __name__ == '__main__':
+    sys.exit(main())
+"""
+
+STRIPPED = r"""
+#include <stdlib.h>
+#include <string>
+#include <vector>
+static std::vector<std::string> kept;
+__attribute__((noinline)) static void grow(int count) {
+  for (int i = 0; i < count; ++i) kept.push_back(std::string(3000, 'x'));  // keeps
+}
+int main(int argc, char**) {
+  grow(10000 * argc);
+  return kept.size() != 10000;
+}
+"""
+
+
+def line_of(source, mark="keeps"):
+    return next(number for number, line in enumerate(source.splitlines(), 1) if line.endswith(mark))
+
+
+def headline(whyrss, recording, verdict="heap-growth"):
+    report = whyrss.finished_report(recording)
+    (found,) = [entry for entry in report["verdicts"] if entry["id"] == verdict]
+    return found["headline"]
+
+
+def heap_headline(whyrss, recording, command, *options, **more):
+    result = whyrss.record(recording, command, *options, **more)
+    assert result.returncode == 0, result.stderr
+    return headline(whyrss, recording)
+
+
+@pytest.mark.parametrize("name, source, function", [
+    ("dataclass", DATACLASS, "grow"), ("json", JSON_CACHE, "load"), ("server", SERVER, r"(Handler\.)?do_GET")],
+    ids=["dataclass", "json", "server"])
+def test_the_line_of_the_job_that_keeps(whyrss, recording, tmp_path, name, source, function):
+    script = tmp_path / f"job_{name}.py"
+    script.write_text(source)
+    told = heap_headline(whyrss, recording, [PYTHON, script], "--mode", "exact")
+    assert re.search(rf"\((most )?kept at job_{name}\.py:{line_of(source, '# keeps')} in {function}[:)]", told), told
+
+
+@pytest.mark.parametrize("way", ["script", "module"])
+@pytest.mark.parametrize("folder", ["lib/python3/dist-packages", "venv/lib/python3.11/site-packages"])
+def test_a_program_that_was_installed(whyrss, recording, tmp_path, folder, way):
+    """As pip and Debian install it: all of its code lies where libraries do, and a script in bin calls its main()."""
+    package = tmp_path / folder / "installed_job"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "store.py").write_text(STORE)
+    (package / "command_line.py").write_text(COMMAND_LINE)
+    (package / "__main__.py").write_text("from installed_job.command_line import main\nmain()\n")
+    script = tmp_path / "bin" / "job"
+    script.parent.mkdir()
+    script.write_text(LAUNCHER)
+    script.chmod(0o755)
+    command = [script] if way == "script" else [PYTHON, "-m", "installed_job"]
+    told = heap_headline(whyrss, recording, ["env", f"PYTHONPATH={package.parent}", *command], "--mode", "exact")
+    assert f"kept at store.py:{line_of(STORE, '# keeps')} in keep" in told, told
+
+
+def test_arenas_are_not_said_to_be_kept_by_who_made_them_grow(whyrss, recording, tmp_path):
+    script = tmp_path / "dataclass.py"
+    script.write_text(DATACLASS)
+    told = heap_headline(whyrss, recording, [PYTHON, script], "--python-objects", "off")
+    assert re.search(r"live Python objects \((most )?in arenas that grew at dataclass\.py:\d+ in grow", told), told
+    assert "kept" not in told
+
+
+def lines_at(program, address):
+    """The lines at an address, those of inlined calls too."""
+    found = subprocess.run(["addr2line", "-i", "-e", str(program), address], capture_output=True, text=True, check=True)
+    return [line.split(" ")[0] for line in found.stdout.splitlines()]
+
+
+def test_a_stripped_program_is_named_by_its_offset(whyrss, recording, compile_c, tmp_path):
+    if not shutil.which("strip") or not shutil.which("addr2line"):
+        pytest.skip("strip and addr2line are not both installed")
+    program = compile_c(STRIPPED, compiler="g++")
+    stripped = tmp_path / "stripped"
+    subprocess.run(["strip", "-o", stripped, program], check=True)
+    told = heap_headline(whyrss, recording, [stripped])
+    found = re.search(r"in stripped\+(0x[0-9a-f]+)", told)
+    assert found, told
+    assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(program, found[1])
+
+
+@pytest.mark.parametrize("build_id", ["sha1", "none"])
+@pytest.mark.parametrize("then", ["built again", "removed"])
+def test_a_program_that_is_gone(whyrss, recording, compile_c, tmp_path, build_id, then):
+    """Another build has other lines at these addresses, whether it has a build id or not."""
+    program = compile_c(STRIPPED, f"-Wl,--build-id={build_id}", compiler="g++")
+    kept = tmp_path / "kept"
+    shutil.copy2(program, kept)
+    told = heap_headline(whyrss, recording, [program])
+    assert f"program.cc:{line_of(STRIPPED)} in grow" in told, told
+    # Names that were stored with the recording are those of the build that ran.
+    (recording / "symbols.zst").unlink(missing_ok=True)
+    if then == "removed":
+        program.unlink()
+    else:
+        more = "".join(f"int other_{i}(int a) {{ return a * a + {i}; }}\n" for i in range(20))
+        other = STRIPPED.replace("static std::vector", more + "static std::vector")
+        deadline = program.stat().st_mtime + 3600  # later than any clock rounds
+        compile_c(other, f"-Wl,--build-id={build_id}", compiler="g++")
+        subprocess.run(["touch", "-d", f"@{int(deadline)}", str(program)], check=True)
+    told = headline(whyrss, recording)
+    found = re.search(r"in program\+(0x[0-9a-f]+)", told)
+    assert found, told
+    assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(kept, found[1])
+    said = {"removed": "not here", "sha1": "build id differs", "none": "newer than the recording"}
+    assert said["removed" if then == "removed" else build_id] in whyrss.run("report", recording).stdout
