@@ -44,6 +44,15 @@ bool reports_live_pages(const std::vector<const RawFrame*>& liveness_frames, std
 
 }  // namespace
 
+// Large blocks, mappings, sampled blocks; both times are within.
+bool Replay::has_given_back(const Process& process, std::uint64_t from_ns, std::uint64_t to_ns) {
+  for (std::size_t i = process.records.first_at(from_ns); i < process.records.size(); ++i) {
+    if (process.records[i].time_ns > to_ns) return false;
+    if (gives_back(process.records[i].kind)) return true;
+  }
+  return false;
+}
+
 // Of processes that are killed together one may be walked when the others are gone already: what it shared with them
 // looks like its own then, and nothing tells what it had copied.
 bool Replay::was_killed_with_relatives(const Process& process, const Walk& walk) const {
@@ -66,11 +75,12 @@ bool Replay::was_killed_with_relatives(const Process& process, const Walk& walk)
   });
 }
 
-// A process that is killed while it is walked may be gone before its heap is read, or all of its pages: the walk
-// before, and what events and polls say since, tell more.
+// A process that is killed while it is walked may be gone before its heap is read, or all of its pages, also while it
+// takes itself down: the walk before, and what events and polls say since, tell more.
 void Replay::leave_out_cut_off_walk(Process& process) const {
-  const bool has_other = process.walks.size() > 1 || (!process.images.empty() && !process.polls.empty());
-  if (!process.walks.empty() && has_other && process.account->ended_s && !process.torn_down) {
+  const bool has_other =
+      process.walks.size() > 1 || (!process.images.empty() && !process.polls.empty()) || process.end.max_rss_bytes > 0;
+  if (!process.walks.empty() && has_other && process.account->ended_s) {
     const auto header = read_walk_header(process.walks.back().frame->payload);
     if (header && (header->flags & trace::WalkFlags::partial) != 0 && header->statm_after_pages == 0)
       process.walks.pop_back();
@@ -97,6 +107,28 @@ void Replay::leave_out_cut_off_walk(Process& process) const {
     if (poll.rss_pages > 0) process.polls.push_back(poll);
   }
   process.walks.pop_back();
+}
+
+// A process that takes itself down gives memory back: what a poll of that time shows more than the last one before was
+// there when it began, and the walk that it asked for then is missing.
+void Replay::keep_poll_of_teardown(Process& process) {
+  const auto left_ns = teardown_ns(process);
+  if (!left_ns || *left_ns == 0) return;
+  if (!process.walks.empty() && process.walks.back().time_ns >= *left_ns) return;
+  const auto first = std::ranges::lower_bound(process.polls, *left_ns, {}, &trace::Poll::time_ns);
+  const auto end = std::ranges::upper_bound(process.polls, *left_ns + kTeardownNs, {}, &trace::Poll::time_ns);
+  const auto most =
+      std::max_element(first, end, [](const auto& a, const auto& b) { return a.rss_pages < b.rss_pages; });
+  if (most == end || (first != process.polls.begin() && std::prev(first)->rss_pages >= most->rss_pages)) return;
+  trace::Poll poll = *most;
+  poll.time_ns = *left_ns - 1;
+  const auto live = std::ranges::upper_bound(process.live_polls, most->time_ns, {}, &trace::LivePoll::time_ns);
+  if (live != process.live_polls.begin() && std::prev(live)->time_ns > poll.time_ns) {
+    const std::int64_t live_bytes = std::prev(live)->live_bytes;
+    const auto at = std::ranges::upper_bound(process.live_polls, poll.time_ns, {}, &trace::LivePoll::time_ns);
+    process.live_polls.insert(at, {poll.time_ns, live_bytes});
+  }
+  process.polls.insert(first, poll);
 }
 
 // What parents say of children that they waited for. The mark of one that ran exec is also that of the memory before,
@@ -172,7 +204,7 @@ bool Replay::add_poll_by_mark(Process& process) const {
   if (ran_exec || (!is_new && !gave_back)) return false;
   final_poll.time_ns = left_ns ? end_ns - 1 : std::max(final_poll.time_ns + 1, end_ns);
   if (gave_back) {
-    process.grows_from_ns = from_ns;
+    process.grows_from_ns = from_ns != 0 || process.images.empty() ? from_ns : process.attach_ns;
     process.most_pages = static_cast<std::uint64_t>(std::max(mark, known) / page_bytes);
   } else {
     final_poll.rss_pages = static_cast<std::uint64_t>(mark / page_bytes);
@@ -201,6 +233,9 @@ std::uint64_t Replay::resident_by_events(const Process& process) {
 }
 
 std::uint64_t Replay::pages_at_kill(const Process& process, std::uint64_t polled_pages) {
+  if (polled_pages == 0 && process.walked_ns == 0)  // nobody read it: it began with what it inherited
+    for (const ForkRange& range : process.space.inheritance().ranges())
+      polled_pages += (range.end - range.start) / process.page_bytes;
   if (!process.resident_then) return polled_pages + process.grown_pages;
   const std::uint64_t now = polled_pages + resident_by_events(process);
   return std::min(process.most_pages, now - std::min(now, *process.resident_then));

@@ -82,9 +82,12 @@ class Replay {
   std::vector<EventRecord> load_records(Process& process);
   void share_out_stacks(Process& process, const std::vector<std::uint64_t>& attached_ns);
   static void find_teardown(Process& process, const std::vector<EventRecord>& records);
+  static bool has_given_back(const Process& process, std::uint64_t from_ns, std::uint64_t to_ns);
+  static bool shows_begin_of_teardown(const Process& process, const Walk& walk);
   static void leave_out_teardown(Process& process);
   void settle_end(Process& process) const;
   void leave_out_cut_off_walk(Process& process) const;
+  static void keep_poll_of_teardown(Process& process);
   [[nodiscard]] bool was_killed_with_relatives(const Process& process, const Walk& walk) const;
   // It was forked, or forks.
   [[nodiscard]] static bool may_share_pages(const Process& process);

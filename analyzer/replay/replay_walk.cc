@@ -64,26 +64,33 @@ void Replay::find_teardown(Process& process, const std::vector<EventRecord>& rec
   }
 }
 
+// Whether a walk after a process began to take itself down shows what it held then: it asked for that walk and waited
+// for it, or no event says that it gave anything back before.
+bool Replay::shows_begin_of_teardown(const Process& process, const Walk& walk) {
+  const auto [time_ns, unmoved, ended] = *process.torn_down;
+  return is_asked(walk.trigger) || (!unmoved && !has_given_back(process, time_ns, walk.time_ns));
+}
+
 // A process that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
-// as it knows; what it saw before that says nothing, unless the process itself asked for the walk, which waits for it.
+// as it knows; what it saw before that says nothing, unless it shows the begin.
 void Replay::leave_out_teardown(Process& process) {
   if (!process.torn_down) return;
   const std::uint64_t from_ns = process.torn_down->time_ns;
   const auto says_nothing = [&](const Walk& walk) {
-    return !is_asked(walk.trigger) && walk.time_ns >= from_ns && walk.begin_ns < from_ns + kTeardownNs;
+    return walk.time_ns >= from_ns && walk.begin_ns < from_ns + kTeardownNs && !shows_begin_of_teardown(process, walk);
   };
   if (!std::ranges::all_of(process.walks, says_nothing)) std::erase_if(process.walks, says_nothing);
 }
 
-// With the walk that the process asked for then, and waited for. Nothing: it lived on.
+// With the walk that shows what it held then. Nothing: it lived on.
 std::optional<std::uint64_t> Replay::teardown_ns(const Process& process) {
   if (!process.torn_down) return std::nullopt;
   const auto [time_ns, unmoved, ended] = *process.torn_down;
   const std::uint64_t until_ns = time_ns + kTeardownNs;
   const auto is_later = [until = until_ns](const Walk& walk) { return walk.begin_ns >= until; };
   if (!ended && std::ranges::any_of(process.walks, is_later)) return std::nullopt;
-  const auto its_walk = std::ranges::find_if(process.walks, [from = time_ns, until = until_ns](const Walk& walk) {
-    return is_asked(walk.trigger) && walk.begin_ns >= from && walk.begin_ns < until;
+  const auto its_walk = std::ranges::find_if(process.walks, [&, from = time_ns, until = until_ns](const Walk& walk) {
+    return walk.begin_ns >= from && walk.begin_ns < until && shows_begin_of_teardown(process, walk);
   });
   return unmoved || its_walk == process.walks.end() ? time_ns : its_walk->time_ns;
 }

@@ -428,6 +428,14 @@ TEST(Ingest, ATeardownBeginsWithTheWalkThatItAskedFor) {
   EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process), exit}, early, asked), 3.005);
   EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process), exit}, early), 3.0);  // it came too late
   EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process | Teardown::unmoved), exit}, early, asked), 3.0);
+  // A walk of the collector's own shows the same, until something is given back.
+  const auto own = walk_frame(4 * kSecond + 5 * kMs, trace::WalkTrigger::fork);
+  const auto unmaps = [](std::uint64_t time_ns) { return range_record(RecordKind::unmap, time_ns, kMapped, 4096); };
+  const ByteVector leaves = reported(4 * kSecond, Teardown::process);
+  EXPECT_EQ(teardown_s({leaves, exit}, own), 3.005);
+  EXPECT_EQ(teardown_s({leaves, unmaps(4 * kSecond + 6 * kMs), exit}, early, own), 3.005);
+  EXPECT_EQ(teardown_s({leaves, unmaps(4 * kSecond + 3 * kMs), exit}, early, own), 3.0);
+  EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process | Teardown::unmoved), exit}, early, own), 3.0);
   // The end of a script is a begin only where the end of the interpreter says so.
   const ByteVector script = reported(3 * kSecond, Teardown::script | Teardown::unmoved);
   EXPECT_EQ(teardown_s({script, exit}, early), std::nullopt);
@@ -492,6 +500,28 @@ TEST(Ingest, AWalkThatAKillCutOffSaysLessThanTheOneBefore) {
   EXPECT_EQ(accounts(4900 * kMs, false), 1U);
   EXPECT_EQ(accounts(4900 * kMs, true), 2U);
   EXPECT_EQ(accounts(4400 * kMs, false), 2U) << "it lived on";
+}
+
+// A signal may end a process that waits for its last walk: the walk finds nothing, and its size is that of the polls.
+TEST(Ingest, AWalkOfAProcessThatWasKilledWhileItLeftSaysNothing) {
+  const auto poll = [](std::uint64_t time_ns, std::uint64_t rss_pages) {
+    return trace::Poll{
+        .time_ns = time_ns, .rss_pages = rss_pages, .shared_pages = 0, .minor_faults = 0, .major_faults = 0};
+  };
+  const ByteVector teardown = process_record(RecordKind::teardown, 4 * kSecond, 100, trace::Teardown::process);
+  const auto early = walk_frame(2 * kSecond, trace::WalkTrigger::start);
+  ByteVector nothing = walk(4 * kSecond + 5 * kMs, {}, 0, trace::WalkTrigger::exit);
+  const std::uint32_t partial = trace::WalkFlags::partial;
+  std::memcpy(nothing.data() + offsetof(trace::WalkHeader, flags), &partial, sizeof partial);
+  const auto last_pages = [&](const std::vector<trace::Poll>& points) {
+    const auto process = ended_process({teardown}, {early, {FrameKind::walk, nothing}, polls(points)});
+    EXPECT_GE(process.high_water_bytes, process.accounts.back().rss_bytes);
+    return process.accounts.back().rss_bytes / 4096;
+  };
+  EXPECT_EQ(last_pages({poll(3990 * kMs, 1000)}), 1000);
+  EXPECT_EQ(last_pages({poll(3 * kSecond, 500), poll(4 * kSecond + 2 * kMs, 1000)}), 1000) << "it waits";
+  EXPECT_EQ(last_pages({poll(4 * kSecond + 2 * kMs, 1000)}), 1000);
+  EXPECT_EQ(last_pages({poll(3 * kSecond, 1000), poll(4 * kSecond + 2 * kMs, 500)}), 1000) << "it gives back";
 }
 
 TEST(Ingest, HighWaterIsAtLeastThatWhereTheEndWasNotSeen) {
