@@ -169,13 +169,26 @@ PythonWalk walk_entry_flag(Reader& reader, const std::byte* state, Collector& co
   return collector.finish_whole(cframe != root || bottom_is_generator || reader.failed());
 }
 
+// Of 3.12: _PyEval_EvalFrameDefault links its cframe to the thread before it fills it, and both the cframe and the
+// frame of the eval call lie in its own frame. Until they are filled they are what an earlier call left at the same
+// place: often a link to the frame of the eval call, which has code as any other, and an owner that was overwritten.
+// So that frame is known by its place. Frames with Python code lie in other mappings, and the end of a thread's stack
+// holds more than this: its struct pthread. (In gcc's code of 3.12.1 the owner is stored two instructions after the
+// link of the cframe, and what the cframe leads to twenty after that.)
+bool is_beside(const std::byte* frame, const std::byte* cframe) noexcept {
+  constexpr std::uintptr_t kEvalFrameBytes = 2048;
+  const auto distance = reinterpret_cast<std::uintptr_t>(frame) - reinterpret_cast<std::uintptr_t>(cframe);
+  return distance + kEvalFrameBytes < 2 * kEvalFrameBytes;
+}
+
 // 3.12 and later: every C eval call has a frame of its own, on the C stack, without Python code.
 template <std::size_t kRow, class Reader>
 PythonWalk walk_boundary(Reader& reader, const std::byte* state, Collector& collector, PythonTrail* known) noexcept {
   constexpr const PythonLayout& layout = kPythonLayouts[kRow];
   const std::byte* frame;
+  [[maybe_unused]] const std::byte* cframe = nullptr;  // of the innermost eval call
   if constexpr (layout.family == FrameFamily::cframe_boundary) {
-    const auto* cframe = reader.template load<const std::byte*>(state, layout.cframe);
+    cframe = reader.template load<const std::byte*>(state, layout.cframe);
     if (cframe == nullptr) return collector.finish(reader.failed());
     frame = reader.template load<const std::byte*>(cframe, layout.cframe_current);
     if (frame == nullptr) return collector.finish(cframe != state + layout.root_cframe);
@@ -201,6 +214,8 @@ PythonWalk walk_boundary(Reader& reader, const std::byte* state, Collector& coll
     }
     const auto owner = reader.template load<std::uint8_t>(frame, layout.frame_owner);
     if (reader.failed()) return collector.finish(true);
+    if constexpr (Reader::kProbed && layout.family == FrameFamily::cframe_boundary)
+      if (owner < kBoundaryOwner && is_beside(frame, cframe)) return collector.finish(true);
     if (owner < kBoundaryOwner) {
       // Of those beyond the room only where their eval call ends is wanted.
       if (!collector.is_truncated() && !add_frame<kRow>(reader, frame, owner, 0, collector))
