@@ -242,8 +242,8 @@ def system(tmp_path):
     (admin / "status").touch()
 
     def dpkg(*arguments):
-        return run("dpkg", "--admindir", admin, "--instdir", root, "--force-depends", "--force-not-root", "--log",
-                   tmp_path / "log", *arguments, env={**os.environ, "PATH": "/usr/sbin:/sbin:" + os.environ["PATH"]})
+        return run("dpkg", "--admindir", admin, "--instdir", root, "--force-depends", "--force-not-root",
+                   "--force-script-chrootless", "--log", tmp_path / "log", *arguments, env={**os.environ, "PATH": "/usr/sbin:/sbin:" + os.environ["PATH"]})
     return root, dpkg
 
 
@@ -257,8 +257,11 @@ def test_the_deb_comes_and_goes(deb, system, tmp_path):
     recorded = whyrss.record(tmp_path / "it", ["/usr/bin/python3", str(program)])
     assert (recorded.returncode, recorded.stdout) == (0, "done\n"), recorded.stderr
     check_workers(whyrss.report(tmp_path / "it"))
-    module = {**os.environ, "PYTHONPATH": str(root / "usr/lib/python3/dist-packages"), "PATH": "/usr/bin:/bin"}
-    assert run("/usr/bin/python3", "-m", "whyrss", "--version", env=module).stdout == whyrss.run("--version").stdout
+    modules = root / "usr/lib/python3/dist-packages"
+    environment = {**os.environ, "PYTHONPATH": str(modules), "PATH": "/usr/bin:/bin"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    assert run("/usr/bin/python3", "-m", "whyrss", "--version", env=environment).stdout == whyrss.run("--version").stdout
+    assert list(modules.glob("__pycache__/*.pyc"))  # they go with the package
 
     assert dpkg("-P", "whyrss").returncode == 0
     assert not [path for path in root.rglob("*") if not path.is_dir()]
