@@ -16,7 +16,7 @@ def held(account, worker, wanted):
     """What a worker held of its arguments; also the message that it read them from, when a look came in between."""
     found = cause(worker, "heap_live")["rss"]["peak"]
     account.expect(wanted * (1 - EXACT) <= found <= 3 * wanted + LITTLE,
-                   f"pid {worker['pid']}: at its peak {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} and its pickle)")
+                   f"pid {worker['pid']}: at its peak {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} and its pickle)", "figure")
 
 
 def received(account, worker, wanted, pool="makes pool"):
@@ -63,7 +63,7 @@ def pool_imap(account):
     chunk = account.said("table") / COLUMNS * SMALL_CHUNK
     busy = [worker for worker in account.children if cause(worker, "heap_live")["rss"]["peak"] > chunk / 2]
     chunks = COLUMNS // SMALL_CHUNK  # a worker that is idle when the last ones are handed out has but one
-    account.expect(chunks // TASKS_OF_CHILD <= len(busy) <= chunks, f"{len(busy)} workers, of up to two chunks each")
+    account.expect(chunks // TASKS_OF_CHILD <= len(busy) <= chunks, f"{len(busy)} workers, of up to two chunks each", "figure")
     for worker in busy:
         held(account, worker, chunk)
         # The parent's thread copies what it writes to while it pickles, two chunks of it. For workers that have ended

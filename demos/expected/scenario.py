@@ -83,6 +83,7 @@ def missing(needs, python, whyrss):
 class Finding:
     text: str
     holds: bool
+    kind: str = "fact"  # or "figure": it depends on sampling, polls or timing, and is repeated where it is off
 
 
 class Account:
@@ -118,14 +119,14 @@ class Account:
         """Processes below the main one, without multiprocessing's helpers."""
         return [process for process in self.processes[1:] if not any("resource_tracker" in word for word in process["command"])]
 
-    def expect(self, holds, text):
-        self.findings.append(Finding(text, bool(holds)))
+    def expect(self, holds, text, kind="fact"):
+        self.findings.append(Finding(text, bool(holds), kind))
 
     def expect_close(self, found, wanted, share, what, least=0):
         """Within a share of what is wanted, or within `least` bytes of it."""
         allowed = max(share * wanted, least)
         self.expect(abs(found - wanted) <= allowed,
-                    f"{what}: {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} ± {allowed / MIB:.1f})")
+                    f"{what}: {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} ± {allowed / MIB:.1f})", "figure")
 
     def line(self, marker, program=None):
         return marked_line(PROGRAMS / program if program else self.program, marker)
@@ -139,7 +140,8 @@ class Account:
 
     def stayed(self, process, slug, below):
         found = cause(process, slug)["growth"]["rss"]
-        self.expect(found <= below, f"pid {process['pid']}: {slug} {found / MIB:.1f} MiB (expected at most {below / MIB:.1f})")
+        self.expect(found <= below, f"pid {process['pid']}: {slug} {found / MIB:.1f} MiB (expected at most {below / MIB:.1f})",
+                    "figure")
 
     def made_at(self, process, slug, marker, wanted, share, figure="growth", program=None):
         """What of a cause stands under the line that mapped or allocated it; figure: growth, resident."""
@@ -180,7 +182,7 @@ class Account:
                 self.blamed.append((line, found / wanted))
                 self.expect_close(found, wanted, max(share, 0.1), f"pid {process['pid']}: copied, {what} {line[0]}:{line[1]}")
 
-    def says(self, name, process=None, severity=None, at=None, text=None, program=None):
+    def says(self, name, process=None, severity=None, at=None, text=None, program=None, text_kind="fact"):
         """One verdict of that id is given: of that process, with that severity, naming that line (of another program)."""
         found = [verdict for verdict in verdicts(self.report, name) if process is None or verdict["pid"] == process["pid"]]
         self.expect(found, f"verdict {name}" + (f" of pid {process['pid']}" if process else ""))
@@ -191,7 +193,7 @@ class Account:
                 line = "%s:%d" % self.line(at, program)
                 self.expect(line in verdict["headline"], f"{name} names {line}: {verdict['headline']}")
             if text:
-                self.expect(text in verdict["headline"] + verdict["why"] + verdict["advice"], f"{name} says {text!r}")
+                self.expect(text in verdict["headline"] + verdict["why"] + verdict["advice"], f"{name} says {text!r}", text_kind)
 
     def imported_by(self, module, processes, at=None):
         """These processes, and no others, are told to have imported a module each for itself."""

@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 
+from figure_off import assert_near
 from expected.report_reading import cause, marked_line, read_report
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -110,4 +111,4 @@ def error_of(sites):
 
 def assert_close(found, truth, share, least=0):
     """Within a share of the truth, or within `least` bytes of it."""
-    assert abs(found - truth) <= max(share * truth, least), (found, truth)
+    assert_near(found, truth, max(share * truth, least))

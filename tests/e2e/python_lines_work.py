@@ -1,6 +1,7 @@
 """Programs that keep Python objects among many times as many temporaries: python_lines_work.py NAME.
 
-Under tracemalloc it prints what each line of this file holds at the end, {line: bytes}, as CPython's pools count them.
+Under tracemalloc it prints what each line of this file holds at the end, {line: [bytes, of which in small blocks]}, as
+CPython's pools count them.
 """
 import collections
 import dataclasses
@@ -11,6 +12,7 @@ import threading
 import tracemalloc
 
 kept = []
+LARGE_BLOCK_BYTES = 32 * 1024  # from here on blocks are counted, not sampled
 COUNT = 24_000
 PROGRAMS = {}
 
@@ -224,12 +226,13 @@ def pool_bytes(size):
 
 
 def bytes_by_line(snapshot):
-    lines = collections.Counter()
+    lines = collections.defaultdict(lambda: [0, 0])
     for trace in snapshot.traces:
         # Innermost last.
         own = [frame.lineno for frame in trace.traceback if frame.filename == __file__]
         if own:
-            lines[own[-1]] += pool_bytes(trace.size)
+            lines[own[-1]][0] += pool_bytes(trace.size)
+            lines[own[-1]][1] += pool_bytes(trace.size) if trace.size < LARGE_BLOCK_BYTES else 0
     return lines
 
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from conftest import wait_until
+from figure_off import assert_figure, assert_near
 from fork_runs import HERE, MIB
 from interpreters import DEBIAN
 
@@ -125,7 +126,7 @@ def seen(whyrss, tmp_path_factory):
 
 
 def close(found, wanted, what):
-    assert abs(found - wanted) <= max(0.01 * wanted, LITTLE), (what, found, wanted)
+    assert_near(found, wanted, max(0.01 * wanted, LITTLE), what)
 
 
 def test_each_process_as_ps_and_smem_show_it(seen):
@@ -135,7 +136,7 @@ def test_each_process_as_ps_and_smem_show_it(seen):
     for pid, entry in entries.items():
         rss, percent = tools["ps"][pid]
         close(entry["rss"], rss, "rss")
-        assert abs(entry["memory_percent"] - percent) <= 0.1
+        assert_near(entry["memory_percent"], percent, 0.1)
         close(entry["uss"], tools["smem"][pid]["uss"], "uss")
         close(entry["pss"], tools["smem"][pid]["pss"], "pss")
 
@@ -158,10 +159,10 @@ def test_the_sums_of_schedulers(seen):
         close(peak[name], sum(entry[figure] for entry in tools["smem"].values()), name)
     assert peak["rss_less_shared"] == peak["rss_sum"] - peak["shared_sum"]
     # What is there once, and what that counts as in three processes.
-    assert 3 * (32 + 40 + 24) * MIB <= peak["rss_sum"] - 24 * MIB
-    assert peak["pss_sum"] <= (32 + 40 + 24 + 24) * MIB + 60 * MIB
-    assert 24 * MIB <= peak["pss_shared_memory"] <= 26 * MIB
-    assert 32 * MIB <= peak["pss_file"] <= 60 * MIB
+    assert_figure(3 * (32 + 40 + 24) * MIB <= peak["rss_sum"] - 24 * MIB, peak)
+    assert_figure(peak["pss_sum"] <= (32 + 40 + 24 + 24) * MIB + 60 * MIB, peak)
+    assert_figure(24 * MIB <= peak["pss_shared_memory"] <= 26 * MIB, peak)
+    assert_figure(32 * MIB <= peak["pss_file"] <= 60 * MIB, peak)
 
 
 def test_text_and_markdown_hold_the_same_figures(seen):
@@ -241,4 +242,4 @@ def test_a_plateau_is_told_as_it_was(whyrss, tmp_path):
     assert family["accounting"]["pss_sum"] >= peak["pss_sum"]
     assert family["accounting"]["rss_sum"] >= peak["rss_sum"]
     main = next(entry for entry in report["processes"] if entry["pid"] == pids[0])
-    assert main["pss"]["last"] <= 40 * MIB
+    assert_figure(main["pss"]["last"] <= 40 * MIB, main["pss"])

@@ -44,9 +44,9 @@ int main(void) {
 def test_file_cache_ends_at_the_size_of_the_file(whyrss, recording, tmp_path, mib):
     script = tmp_path / "read.py"
     script.write_text(READ_A_FILE)
-    result = whyrss.record(recording, ["/usr/bin/python3", script, tmp_path / "data.bin", mib])
+    result, report = whyrss.record_whole(recording, ["/usr/bin/python3", script, tmp_path / "data.bin", mib])
     assert (result.returncode, result.stderr) == (0, "")
-    verdict, = verdicts(whyrss.finished_report(recording), "file-cache-growth")
+    verdict, = verdicts(report, "file-cache-growth")
     if "bound_bytes" not in verdict["evidence"]:
         pytest.skip(f"no sizes are told of files in {tmp_path}")
     assert verdict["evidence"]["bound_bytes"] == 64 * MIB
@@ -56,9 +56,9 @@ def test_file_cache_ends_at_the_size_of_the_file(whyrss, recording, tmp_path, mi
 
 
 def test_copies_end_when_all_is_copied(whyrss, recording, compile_c):
-    result = whyrss.record(recording, [compile_c(WRITE_A_PART, "-fno-builtin")])
+    result, report = whyrss.record_whole(recording, [compile_c(WRITE_A_PART, "-fno-builtin")])
     assert (result.returncode, result.stderr) == (0, "")
-    verdict, = verdicts(whyrss.finished_report(recording), "fork-cow-write")
+    verdict, = verdicts(report, "fork-cow-write")
     assert abs(verdict["evidence"]["left_to_copy_bytes"] - 48 * MIB) <= MIB
     assert abs(verdict["evidence"]["bound_bytes"] - 64 * MIB) <= MIB
     assert "It stops when all is copied: at most 48" in verdict["why"]

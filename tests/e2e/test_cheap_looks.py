@@ -7,6 +7,7 @@ import pytest
 
 import frame_reader
 from conftest import unwrapped
+from figure_off import assert_figure, assert_near
 from expected.scenario import can_limit_memory
 
 MIB = 1 << 20
@@ -61,12 +62,12 @@ def test_cheap_and_full_looks_tell_the_same(whyrss, recording, mode):
              if isinstance(look, frame_reader.Walk)]
     pairs = [(before, after) for before, after in zip(walks, walks[1:])
              if after.trigger == frame_reader.REQUEST and after.begin_ns - before.begin_ns > REST_NS]
-    assert len(pairs) >= 4, "too few steps came to rest: on a busy machine?"
+    assert_figure(len(pairs) >= 4, "too few steps came to rest: on a busy machine?", len(pairs))
     for cheap, full in pairs:
         told, truth = (causes_at(whyrss, recording, walk, started_ns) for walk in (cheap, full))
         for cause in told.keys() | truth.keys():
             if cause != "whyrss":
-                assert abs(told.get(cause, 0) - truth.get(cause, 0)) <= SLACK, (cause, told, truth)
+                assert_near(told.get(cause, 0), truth.get(cause, 0), SLACK, cause, told, truth)
 
 
 # Two children that inherit 64 MiB: one rests, the other grows, and then writes to what it has inherited.
@@ -102,12 +103,12 @@ def test_of_a_family_those_that_move_are_looked_at(whyrss, recording):
     rests, grows = map(int, result.stdout.split())
     growth_looks = {pid: sum(isinstance(look, frame_reader.Walk) and look.trigger == GROWTH
                              for look in frame_reader.looks(recording, pid)) for pid in (rests, grows)}
-    assert growth_looks[grows] >= 5
-    assert growth_looks[rests] <= growth_looks[grows] / 2, "but while it copies"
+    assert_figure(growth_looks[grows] >= 5, growth_looks)
+    assert_figure(growth_looks[rests] <= growth_looks[grows] / 2, "but while it copies", growth_looks)
     copied = {process["pid"]: process["cow"]["copied"] for process in whyrss.report(recording)["processes"]
               if process["pid"] in (rests, grows)}
-    assert abs(copied[grows] - 64 * MIB) < 2 * MIB
-    assert copied[rests] < 2 * MIB
+    assert_near(copied[grows], 64 * MIB, 2 * MIB)
+    assert_near(copied[rests], 0, 2 * MIB)
 
 
 def test_what_the_collector_took_is_told(whyrss, recording):
@@ -134,6 +135,6 @@ def test_a_process_near_its_limit_is_looked_at_until_it_is_killed(whyrss, record
     report = whyrss.report(recording)
     process = report["processes"][0]
     walks = [look for look in frame_reader.looks(recording, process["pid"]) if isinstance(look, frame_reader.Walk)]
-    assert sum(walk.trigger == LIMIT for walk in walks) >= 3
+    assert_figure(sum(walk.trigger == LIMIT for walk in walks) >= 3, [walk.trigger for walk in walks])
     held = sum(count for _, runs in walks[-1].vmas for bits, count in runs if bits & frame_reader.PRESENT) * 4096
-    assert held > 180 * MIB, "5 ms a MiB: it was looked at 0.1 s before"
+    assert_figure(held > 180 * MIB, "5 ms a MiB: it was walked 0.1 s before", held)

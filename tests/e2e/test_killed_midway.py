@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from conftest import compiled
+from figure_off import assert_near
 
 PAGE = 4096
 # The program itself.
@@ -30,9 +31,9 @@ def test_its_size_at_the_end(whyrss, recording, tmp_path, what, after_ms):
     copied, grown = fork_cow(killed), told.get("anonymous", 0)
     truth = {"grow": (0, touched), "copy": (touched, 0), "both": (touched, touched)}[what]
     for figure, true in zip((copied, grown), truth):
-        assert abs(figure - true) <= 0.03 * touched + ITSELF
+        assert_near(figure, true, 0.03 * touched + ITSELF)
     if what != "grow":
-        assert abs(killed["cow"]["copied"] - touched) <= 0.03 * touched + ITSELF
+        assert_near(killed["cow"]["copied"], touched, 0.03 * touched + ITSELF)
 
 
 @pytest.mark.parametrize("after_ms", [60, 200])
@@ -49,4 +50,4 @@ def test_several_that_are_killed_together(whyrss, recording, tmp_path, after_ms)
     for pid, pages in zip(counts[::2], counts[1::2]):
         touched = pages * PAGE
         for figure in (processes[pid]["cow"]["copied"], fork_cow(processes[pid])):
-            assert abs(figure - touched) <= 0.03 * touched + ITSELF
+            assert_near(figure, touched, 0.03 * touched + ITSELF)

@@ -69,12 +69,10 @@ def recorded(whyrss, recording, tmp_path, source, *options):
     script = tmp_path / "program.py"
     script.write_text(source)
     environment = {**os.environ, "PYTHONPATH": str(whyrss.shim.parent / "python"), "PYTHONDONTWRITEBYTECODE": "1"}
-    result = whyrss.record(recording, ["/usr/bin/python3", script], *options, env=environment)
+    result, report = whyrss.record_whole(recording, ["/usr/bin/python3", script], *options, env=environment)
     assert (result.returncode, result.stderr) == (0, "")
-    report = whyrss.finished_report(recording)
     assert_conserved(report)
     jsonschema.validate(report, PLAIN_SCHEMA)
-    assert report["recording"]["lost"]["snapshots"] == 0
     return {line["who"]: line for line in map(json.loads, result.stdout.splitlines())}, script, report
 
 
@@ -152,9 +150,10 @@ int main(void) {
 """
 
 
-def test_a_program_that_ends_at_once(whyrss, tmp_path, compile_c):
+def test_a_program_that_ends_at_once(whyrss, recording, compile_c):
     """What it gave up moves neither RSS nor faults, and is seen at its end all the same."""
-    report = whyrss.unmissed_report(tmp_path, [compile_c(SHORT_PROGRAM)], "", 5)
+    result, report = whyrss.record_whole(recording, [compile_c(SHORT_PROGRAM)])
+    assert (result.returncode, result.stderr) == (0, "")
     assert_conserved(report)
     process, = report["processes"]
     assert lazy_of(process) == pytest.approx(40 * MIB, abs=MIB)

@@ -4,13 +4,13 @@ import sys
 import pytest
 
 from conftest import ROOT
+from figure_off import FigureOff, assert_figure
 
 sys.path.append(str(ROOT / "tests/moments"))
 
 from trials import jobs, table, trial  # noqa: E402
 from trials.figures import ABSENT, MIB, Line, Size, Told, Words, doubt_of  # noqa: E402
-
-ATTEMPTS = 3  # how often a figure is off on a busy machine, tests/moments/run says; here none may always be
+from trials.recorded import OffDesign  # noqa: E402
 
 
 @pytest.mark.parametrize("job", jobs.ALL, ids=lambda job: job.name)
@@ -18,14 +18,15 @@ def test_figures_are_of_their_moment(whyrss, tmp_path, job):
     reason = jobs.cannot_run(job, whyrss.program)
     if reason:
         pytest.skip(reason)
-    wrong = []
-    for attempt in range(ATTEMPTS):
-        found = trial.figures_of(job, whyrss.program, tmp_path / f"{job.name}-{attempt}")
-        assert found
-        wrong = [row for row in table.rows_of(job.name, [found]) if row.wrong]
-        if not wrong:
-            return
-    pytest.fail("\n" + "\n".join(table.lines_of(wrong)))
+    try:
+        found = trial.figures_of(job, whyrss.program, tmp_path / job.name)
+    except OffDesign as off:
+        raise FigureOff(str(off)) from off
+    assert found
+    wrong = [row for row in table.rows_of(job.name, [found]) if row.wrong]
+    lines = "\n".join(table.lines_of(wrong))
+    assert not [row for row in wrong if row.kind != "wrong"], lines
+    assert_figure(not wrong, lines)
 
 
 # The comparison itself

@@ -19,10 +19,10 @@ KEPT = line_of("train.py", "batches.append")
 
 
 @pytest.fixture
-def runs(whyrss, tmp_path):
+def runs(whyrss, tmp_path, tmp_path_factory):
     tmp_path.chmod(0o755)
     for parent in tmp_path.parents:  # other users' programs pass through, as where a service is installed
-        if parent.name.startswith("pytest-"):
+        if parent.is_relative_to(tmp_path_factory.getbasetemp().parent):
             parent.chmod(parent.stat().st_mode | 0o011)
     return RecipeRuns(whyrss, tmp_path)
 

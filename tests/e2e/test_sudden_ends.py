@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from conftest import compiled
+from figure_off import assert_near
 
 KIB, MIB = 1024, 1 << 20
 LEAST = 2 * MIB
@@ -20,7 +21,8 @@ def sizes(text):
 
 
 def assert_like(figure, truth):
-    assert abs(figure - truth) <= 0.04 * truth + LEAST, (figure, truth)
+    assert figure > 0
+    assert_near(figure, truth, 0.04 * truth + LEAST)
 
 
 def live(process):

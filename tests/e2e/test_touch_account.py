@@ -61,8 +61,7 @@ int main(int argc, char** argv) {
 def recorded(whyrss, recording, compile_c, tmp_path):
     program = compile_c(SOURCE)
     data = tmp_path / "data.bin"
-    whyrss.record(recording, [program, data], "--touch", "2")
-    report = read_report(whyrss.run("report", recording, "--format", "json").stdout)
+    _, report = whyrss.record_whole(recording, [program, data], "--touch", "2")
     if report["recording"]["capabilities"]["touch"] == "none":
         pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
     return report
@@ -94,8 +93,7 @@ os._exit(0)
 def test_python_names_the_line_that_reads_a_mapped_file(whyrss, recording, tmp_path):
     script, data = tmp_path / "reader.py", tmp_path / "data.bin"
     script.write_text(READER)
-    whyrss.record(recording, [sys.executable, script, data], "--touch", "1")
-    report = read_report(whyrss.run("report", recording, "--format", "json").stdout)
+    _, report = whyrss.record_whole(recording, [sys.executable, script, data], "--touch", "1")
     if report["recording"]["capabilities"]["touch"] == "none":
         pytest.skip(f"page faults cannot be sampled here: {report['processes'][0]['touch']['off_reason']}")
     process = report["processes"][0]

@@ -21,9 +21,8 @@ for _ in range((mib << 20) // size):
 
 
 def only_process(whyrss, recording, command, *options):
-    result = whyrss.record(recording, command, *options)
+    result, report = whyrss.record_whole(recording, command, *options)
     assert (result.returncode, result.stderr) == (0, "")
-    report = whyrss.finished_report(recording)
     assert_conserved(report)
     process, = report["processes"]
     return process

@@ -5,7 +5,7 @@ import subprocess
 from collections.abc import Callable
 
 from .figures import MIB, Line, Size, Told, doubt_of
-from .recorded import (KEPT, Failed, called_complete, causes_of, copied_by, family_of, figure_of, growth_at_line,
+from .recorded import (KEPT, OffDesign, called_complete, causes_of, copied_by, family_of, figure_of, growth_at_line,
                        headline_growth, line_with_most, marked_line, never_says, sites_by_line, verdict_told)
 
 ALL = []
@@ -41,7 +41,7 @@ DESIGN_SHARE, DESIGN_LEAST = 0.15, 8 * MIB  # what an interpreter needs by the w
 def check_design(run):
     for name, found, designed in run.job.design(run):
         if abs(found - designed) > max(DESIGN_SHARE * designed, DESIGN_LEAST):
-            raise Failed(f"{run.job.name}: {name} is {found / MIB:.1f} MiB and was to be {designed / MIB:.1f} MiB")
+            raise OffDesign(f"{run.job.name}: {name} is {found / MIB:.1f} MiB and was to be {designed / MIB:.1f} MiB")
 
 
 def cannot_run(wanted, whyrss):

@@ -23,6 +23,10 @@ class Failed(Exception):
     """A job did not do what it is meant to, or could not be recorded."""
 
 
+class OffDesign(Failed):
+    """A job grew by more or less than it is designed to: by its own timing."""
+
+
 class Build:
     """A built whyrss, and programs compiled for the jobs."""
 
