@@ -146,7 +146,6 @@ class LargeLive {
   }
 
   void take(const EventRecord& record, std::uint64_t polled_ns) {
-    if (record.time_ns <= polled_ns) at_poll_ = bytes_;
     trace::BlockRecord block{};
     trace::MapRecord map{};
     trace::RangeRecord range{};
@@ -158,6 +157,7 @@ class LargeLive {
     if (record.kind == Kind::map && read_record(record, map)) add(map.address, map.size_bytes, record.time_ns);
     if (record.kind == Kind::unmap && read_record(record, range)) remove(range.address, record.time_ns);
     if (record.kind == Kind::advise && read_record(record, range) && range.argument == MADV_DONTNEED) drop(range);
+    if (record.time_ns <= polled_ns) at_poll_ = bytes_;
     last_ns_ = record.time_ns;
   }
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from conftest import compiled
-from figure_off import assert_near
+from figure_off import assert_figure, assert_near
 
 KIB, MIB = 1024, 1 << 20
 LEAST = 2 * MIB
@@ -70,7 +70,7 @@ def test_workers_that_a_pool_terminates(whyrss, recording, tmp_path):
         worker = workers[pid]
         assert_like(worker["rss"]["peak"], kib * KIB)
         assert {cause["cause"]: cause["rss"]["last"] for cause in worker["causes"]}.get("whyrss", 0) < 5 * MIB
-        assert live(worker) > 20 * MIB
+        assert_figure(live(worker) > 20 * MIB, live(worker))
 
 
 TEMPORARY = """
@@ -92,8 +92,8 @@ def test_the_line_of_a_peak_between_two_polls(whyrss, recording, tmp_path):
     process, = report["processes"]
     assert process["rss"]["peak"] > 125 * MIB
     at_peak = {cause["cause"]: cause["rss"]["at_peak"] for cause in process["causes"]}
-    assert at_peak["heap_live"] > 80 * MIB  # by sampled page faults
-    assert at_peak.get("not_looked_at", 0) < 40 * MIB
+    assert_figure(at_peak["heap_live"] > 80 * MIB, at_peak)  # by sampled page faults
+    assert_figure(at_peak.get("not_looked_at", 0) < 40 * MIB, at_peak)
     verdict, = [verdict for verdict in report["verdicts"] if verdict["id"] == "gone-since-peak"]
     assert "temporary.py:" in verdict["headline"] and "unknown cause" not in verdict["headline"]
 
@@ -141,9 +141,9 @@ def test_the_peak_is_not_when_most_was_live(whyrss, recording, compile_c):
     process, = report["processes"]
     assert process["rss"]["peak"] > 87 * MIB
     at_peak = {cause["cause"]: cause["rss"]["at_peak"] for cause in process["causes"]}
-    assert abs(at_peak["anonymous"] - 27 * MIB) < 2 * MIB
-    assert abs(at_peak["heap_retained"] - 61 * MIB) < 3 * MIB
-    assert at_peak.get("not_looked_at", 0) < 3 * MIB
+    assert_near(at_peak["anonymous"], 27 * MIB, 2 * MIB)
+    assert_near(at_peak["heap_retained"], 61 * MIB, 3 * MIB)
+    assert_figure(at_peak.get("not_looked_at", 0) < 3 * MIB, at_peak)
     gone = [verdict["headline"] for verdict in report["verdicts"] if verdict["id"] == "gone-since-peak"]
     assert any("27 MiB anonymous" in headline and "in peak" in headline for headline in gone), gone
 
@@ -177,8 +177,8 @@ def test_what_was_freed_before_a_kill_is_not_live(whyrss, recording, tmp_path, m
             busy.callback(loop.kill)
         whyrss.record(recording, [sys.executable, program], "--mode", mode)
     process, = whyrss.finished_report(recording)["processes"]
-    assert process["rss"]["last"] > 80 * MIB
-    assert live(process) < 30 * MIB
+    assert_figure(process["rss"]["last"] > 80 * MIB, process["rss"])
+    assert_figure(live(process) < 30 * MIB, live(process))
 
 
 SUBPROCESS = """

@@ -524,6 +524,27 @@ TEST(Ingest, AWalkOfAProcessThatWasKilledWhileItLeftSaysNothing) {
   EXPECT_EQ(last_pages({poll(3 * kSecond, 1000), poll(4 * kSecond + 2 * kMs, 500)}), 1000) << "it gives back";
 }
 
+TEST(Ingest, ThePeakIsBeforeABlockWentThatTheLargestPollDoesNotHold) {
+  constexpr std::uint64_t kSize = 40ULL << 20, kPages = kSize / 4096;
+  const auto poll = [](std::uint64_t time_ns, std::uint64_t rss_pages) {
+    return trace::Poll{
+        .time_ns = time_ns, .rss_pages = rss_pages, .shared_pages = 0, .minor_faults = 100, .major_faults = 0};
+  };
+  const auto large = [](RecordKind kind, std::uint64_t time_ns, std::uint64_t address) {
+    return block(kind, time_ns, address, kSize, 0);
+  };
+  const std::uint64_t first = kMapped, second = kMapped + 2 * kSize;
+  const auto process =
+      ended_process({large(RecordKind::allocate, 2100 * kMs, first), large(RecordKind::allocate, 2200 * kMs, second),
+                     large(RecordKind::release, 2300 * kMs, first), large(RecordKind::release, 3 * kSecond, second)},
+                    {walk_frame(2 * kSecond, trace::WalkTrigger::start),
+                     polls({poll(2050 * kMs, 4), poll(2400 * kMs, kPages), poll(3500 * kMs, 4)}),
+                     ended_at(5 * kSecond, ", \"high_water_kilos\": " + std::to_string(2 * kSize / 1024))});
+  const auto largest = std::ranges::max_element(process.accounts, {}, &Account::rss_bytes);
+  EXPECT_EQ(largest->rss_bytes, 2 * kSize);
+  EXPECT_NEAR(largest->time_s, 1.3, 1e-6);
+}
+
 TEST(Ingest, HighWaterIsAtLeastThatWhereTheEndWasNotSeen) {
   const ByteVector teardown =
       process_record(RecordKind::teardown, 4 * kSecond, 100, trace::Teardown::process | trace::Teardown::unmoved);
