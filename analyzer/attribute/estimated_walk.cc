@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "attribute/first_touch_shares.h"
 #include "attribute/range_cursor.h"
 
 namespace whyrss {
@@ -12,7 +13,6 @@ namespace {
 
 constexpr std::uint64_t kPage = kLivePageBytes;
 constexpr std::uint64_t kHugePage = 2ULL * 1024 * 1024;
-constexpr double kStandardErrors = 3;
 
 // How far a stack or [heap] may have grown over addresses where nothing was mapped.
 constexpr std::uint64_t kMostGrowth = 1ULL << 40;

@@ -6,8 +6,6 @@
 namespace whyrss {
 namespace {
 
-constexpr double kStandardErrors = 3;
-
 // Of a number of samples that is to be expected the standard error is a third of it.
 constexpr double kFewSamples = 9;
 constexpr double kFaultBytes = 4096;

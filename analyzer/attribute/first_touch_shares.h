@@ -23,6 +23,9 @@
 
 namespace whyrss {
 
+// What differs by less may be chance.
+inline constexpr double kStandardErrors = 3;
+
 // Bytes that a range of Evidence::touched has on something.
 struct TouchPart {
   std::uint32_t range = 0;  // its index there

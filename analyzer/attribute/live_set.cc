@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "support/page_size.h"
+
 namespace whyrss {
 
 LivePageTable::LivePageTable(const LivePageTable& other) {
@@ -31,7 +33,6 @@ LivePageTable::Leaf& LivePageTable::make_leaf(std::uint64_t page) {
 }
 
 void LiveSet::forget(std::uint64_t start, std::uint64_t end) {
-  constexpr std::uint64_t kPageBytes = 4096;
   pages_.forget(start, end, [&](std::uint64_t page) {
     const std::uint64_t from = std::max(start + 7, page) & BlockTable::kAddressMask;
     const std::uint64_t until = std::min(end, page + kPageBytes);

@@ -13,14 +13,13 @@
 #include <map>
 #include <utility>
 
+#include "cli/exit_status.h"
 #include "report/wording/format.h"
 #include "support/file.h"
 #include "support/text.h"
 
 namespace whyrss {
 namespace {
-
-constexpr int kNotFound = 127;
 
 // By soname, newest first; the loader knows the folders.
 const std::map<std::string, std::vector<std::string>>& library_names() {

@@ -149,7 +149,7 @@ void announce_metrics(const CollectOptions& options, const LiveMetrics& metrics)
     return;
   }
   constexpr std::size_t kMostBytes = 2000;  // the library has room for so much beside the session
-  const std::string faults = whyrss::join(metrics.faults(), "; ");
+  const std::string faults = join(metrics.faults(), "; ");
   if (!faults.empty()) write_fully(options.ready_fd, fmt::format("?{}\n", faults.substr(0, kMostBytes)));
 }
 
@@ -173,7 +173,7 @@ int give_session(int ready_fd, const std::string& value) {
 }
 
 // Joins the recording of the target's job, if one is being made.
-bool join(const CollectOptions& options, const std::string& path, const std::string& own = {}) {
+bool join_target(const CollectOptions& options, const std::string& path, const std::string& own = {}) {
   const auto joined = join_session(path, own);
   if (!joined || give_session(options.ready_fd, joined->value) != 0) return false;
   wait_until_attached(*joined, options.target);
@@ -196,11 +196,11 @@ int run_collect(const CollectOptions& options) {
                                : from_record ? WhenTaken::refuse
                                              : WhenTaken::choose_next;
   const bool is_shared = !from_record && is_shared_output(options.output);
-  if (is_shared && join(options, path)) return 0;
+  if (is_shared && join_target(options, path)) return 0;
   auto directory = make_recording_directory(path, when_taken);
   if (!directory) return refuse(options.ready_fd, directory.error());
   // Another command of the job may have been quicker.
-  if (is_shared && directory->path != path && join(options, path, directory->path)) {
+  if (is_shared && directory->path != path && join_target(options, path, directory->path)) {
     std::error_code error;
     std::filesystem::remove_all(directory->path, error);
     return 0;

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cli/examples.h"
+#include "cli/exit_status.h"
 #include "cli/near_miss.h"
 #include "cli/size_option.h"
 #include "cli/verbs.h"
@@ -18,7 +19,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kUsage = 2, kCannotRecord = 125;
 constexpr std::size_t kShownColumns = 60;  // of a value that is wrong
 constexpr const char* kVersion = "whyrss " WHYRSS_VERSION "\n";
 constexpr const char* kHelp =

@@ -8,6 +8,7 @@
 
 #include "cli/comparing.h"
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/output_file.h"
 #include "cli/record_signals.h"
 #include "cli/terminal.h"
@@ -18,8 +19,6 @@
 
 namespace whyrss {
 namespace {
-
-constexpr int kDone = 0, kNothing = 1, kNotExecutable = 126, kNotFound = 127;
 
 std::string rendered(const Comparison& comparison, const CompareOptions& options) {
   if (options.format == "json") return render_compare_json(comparison);
@@ -41,12 +40,12 @@ int run_compare(const CompareOptions& options) {
   if (program.kind == TargetKind::not_executable)
     return complain("cannot run " + command + ": not executable", kNotExecutable);
   if (!options.input.empty() && access(options.input.c_str(), R_OK) != 0)
-    return complain(system_error("--input: cannot read", options.input).message, kNothing);
+    return complain(system_error("--input: cannot read", options.input).message, kFailed);
   int ended_by = 0;
   Comparison comparison;
   {
     const Result<Workplace> workplace = Workplace::make(options.keep);
-    if (!workplace) return complain(workplace.error(), kNothing);
+    if (!workplace) return complain(workplace.error(), kFailed);
     Comparing comparing(options, *workplace);
     ended_by = comparing.run();
     comparison = comparing.take();
@@ -57,7 +56,7 @@ int run_compare(const CompareOptions& options) {
                                            program.path, describe(program.kind)));
   const int written = write_output(rendered(comparison, options), options.output, "the comparison");
   if (written != kDone || was_measured(comparison)) return written;
-  return complain("nothing was measured" + (comparison.notes.empty() ? "" : ": " + comparison.notes.front()), kNothing);
+  return complain("nothing was measured" + (comparison.notes.empty() ? "" : ": " + comparison.notes.front()), kFailed);
 }
 
 }  // namespace whyrss

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <set>
 
+#include "cli/exit_status.h"
 #include "support/clock.h"
 #include "support/file.h"
 #include "support/last_words.h"
@@ -29,13 +30,11 @@ constexpr std::int64_t kPatienceNs = 3'000'000'000;
 constexpr std::int64_t kLeftoverNs = 1'000'000'000, kCollectorNs = 5'000'000'000;
 // What cannot even be killed by then hangs in the kernel.
 constexpr std::int64_t kGiveUpNs = 15'000'000'000;
-constexpr int kCannotRun = 125, kNotFound = 127;
-
 void open_as(const std::string& path, int flags, int fd) {
   const int opened = open(path.c_str(), flags, 0600);
   if (opened < 0) {
     say(fmt::format("cannot open {}: {}", path, std::strerror(errno)));
-    _exit(kCannotRun);
+    _exit(kCannotRecord);
   }
   dup2(opened, fd);
   if (opened > STDERR_FILENO) close(opened);
@@ -110,7 +109,7 @@ bool reap_ended() {
 // What it throws must not unwind into its copy of the parent, which would remove the parent's files.
 [[noreturn]] void run_as_child(const std::function<void()>& child) noexcept {
   child();
-  _exit(kCannotRun);
+  _exit(kCannotRecord);
 }
 
 }  // namespace
@@ -156,7 +155,7 @@ int Runner::wait_for(pid_t pid, rusage& usage) {
     int status = 0;
     const pid_t ended = wait4(pid, &status, WNOHANG, &usage);
     if (ended == pid) return status;
-    if (ended < 0 && errno != EINTR) return W_EXITCODE(kCannotRun, 0);
+    if (ended < 0 && errno != EINTR) return W_EXITCODE(kCannotRecord, 0);
     siginfo_t info{};
     // Looks again now and then: SIGCHLD of another child may stand for this one's.
     constexpr timespec kTurn{.tv_sec = 0, .tv_nsec = 200'000'000};

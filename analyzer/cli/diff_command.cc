@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/fail_if.h"
 #include "cli/job_diff_command.h"
 #include "cli/output_file.h"
@@ -16,7 +17,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kDone = 0, kUnreadable = 1, kUsage = 2, kFailIfHeld = 3;
 constexpr std::size_t kTextLines = 10, kJsonLines = 1000;
 
 // A recording with the view that is compared, which points into it.

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/output_file.h"
 #include "cli/shell_words.h"
 
@@ -46,7 +47,6 @@ int run_env(const EnvOptions& options) {
   const std::string usual = is_shell ? "whyrss-%h-%p" : "whyrss-%j-%h";
   const std::string wanted = options.output.empty() ? usual : options.output;
   const fs::path output = fs::absolute(wanted, error).lexically_normal();
-  constexpr int kUsage = 2;
   for (const std::string& text : {shim.string(), output.string(), options.options})
     if (options.launcher == "slurm" && text.find(',') != std::string::npos)
       return complain(fmt::format("env: srun separates by commas, and one is in {}", text), kUsage);

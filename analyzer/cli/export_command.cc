@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
 #include "export/export_format.h"
@@ -12,7 +13,6 @@
 namespace whyrss {
 
 int run_export(const ExportOptions& options) {
-  constexpr int kDone = 0, kUsage = 2;
   const ExportFormat* format = find_export_format(options.format);
   if (format == nullptr) return complain(fmt::format("export: no format named {}", options.format), kUsage);
   const bool to_stdout = options.output.empty() || options.output == "-";

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/size_option.h"
 #include "report/wording/format.h"
 
@@ -132,9 +133,8 @@ Result<std::optional<DiffFailIf>> optional_diff_fail_if(const std::string& text)
 }
 
 int end_by(const DiffFailIf& condition, const std::string& text, const Result<DiffFigure>& figure) {
-  constexpr int kDone = 0, kNotKnown = 1, kHeld = 3;
-  if (!figure) return complain(figure.error(), kNotKnown);
-  return holds(condition, *figure) ? complain(held_text(text, *figure), kHeld) : kDone;
+  if (!figure) return complain(figure.error(), kFailed);
+  return holds(condition, *figure) ? complain(held_text(text, *figure), kFailIfHeld) : kDone;
 }
 
 Result<std::int64_t> growth_of(const FailIf& condition, const View& view) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/fail_if.h"
 #include "cli/load_job.h"
 #include "cli/output_file.h"
@@ -14,7 +15,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kDone = 0, kUnreadable = 1, kUsage = 2, kFailIfHeld = 3;
 constexpr std::size_t kJsonEntries = 1000;
 
 // The option that only recordings have, "" for none.
@@ -61,7 +61,7 @@ int run_job_diff(const DiffOptions& options) {
   const Result<JobView> a = load_job(options.a.recording, 0, progress);
   const Result<JobView> b = a ? load_job(options.b.recording, 0, progress) : Result<JobView>(Error{a.error()});
   progress.clear();
-  if (!b) return complain(b.error(), kUnreadable);
+  if (!b) return complain(b.error(), kFailed);
   const JobDiff diff = diff_jobs(*a, *b);
   const int written = write_output(rendered(options, diff), options.output, "the difference");
   if (written != kDone || !*condition) return written;

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/load_job.h"
 #include "cli/output_file.h"
 #include "cli/terminal.h"
@@ -13,7 +14,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kUnreadable = 1, kUsage = 2;
 constexpr std::size_t kJsonEntries = 1000, kJsonProcesses = 100;
 
 // The option that only recordings have, "" for none.
@@ -44,7 +44,7 @@ int run_job_report(const ReportOptions& options) {
   const std::size_t details = options.format == "json" ? options.top.value_or(kJsonProcesses) : 0;
   const Result<JobView> job = load_job(options.recording, details, progress);
   progress.clear();
-  if (!job) return complain(job.error(), kUnreadable);
+  if (!job) return complain(job.error(), kFailed);
   return write_output(rendered(options, *job), options.output, "the report");
 }
 

@@ -19,6 +19,7 @@
 #include "report/wording/format.h"
 #include "report/wording/plural.h"
 #include "support/file.h"
+#include "support/proc_path.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -74,11 +75,9 @@ PartBytes parts_of(const Account& account) {
   return bytes;
 }
 
-std::string proc(pid_t pid, const char* file) { return fmt::format("/proc/{}/{}", pid, file); }
-
 std::optional<std::int64_t> resident_bytes(pid_t pid) {
   constexpr std::int64_t kPageBytes = 4096;
-  const auto text = read_line_file(proc(pid, "statm"));
+  const auto text = read_line_file(proc_path(pid, "statm"));
   const auto pages = text ? parse_statm(*text) : std::nullopt;
   return pages ? std::optional(static_cast<std::int64_t>(pages->resident) * kPageBytes) : std::nullopt;
 }
@@ -161,7 +160,7 @@ void KernelWatch::read_process(pid_t pid, Process& process) {
   } else {
     process.why_none = walk.error();
   }
-  if (const auto text = read_file(proc(pid, "smaps_rollup")))
+  if (const auto text = read_file(proc_path(pid, "smaps_rollup")))
     if (const auto sums = parse_smaps_rollup(*text)) {
       process.pss = sums->pss_bytes;
       process.uss = sums->uss_bytes();

@@ -10,16 +10,14 @@
 #include "collect/read/page_runs.h"
 #include "procfs/smaps.h"
 #include "support/file.h"
+#include "support/proc_path.h"
 #include "support/text.h"
 
 namespace whyrss {
 
-using trace::Backing;
 using trace::PageBits;
 
 namespace {
-
-std::string proc(pid_t pid, const char* file) { return fmt::format("/proc/{}/{}", pid, file); }
 
 // Dirty and locked page cache, which only smaps tells, mapping by mapping.
 void add_smaps(const std::string& text, ProcessSnapshot& snapshot) {
@@ -38,7 +36,7 @@ void add_smaps(const std::string& text, ProcessSnapshot& snapshot) {
 ProcessStat stat_of(pid_t pid) {
   ProcessStat none;
   none.state = 'X';
-  const auto text = read_file(proc(pid, "stat"));
+  const auto text = read_file(proc_path(pid, "stat"));
   return text ? parse_process_stat(*text).value_or(none) : none;
 }
 
@@ -54,7 +52,7 @@ std::vector<pid_t> all_processes() {
 }
 
 std::vector<std::string> command_of(pid_t pid) {
-  const auto text = read_file(proc(pid, "cmdline"));
+  const auto text = read_file(proc_path(pid, "cmdline"));
   std::vector<std::string> command = text ? split(*text, '\0') : std::vector<std::string>();
   while (!command.empty() && command.back().empty()) command.pop_back();
   return command;
@@ -63,7 +61,7 @@ std::vector<std::string> command_of(pid_t pid) {
 Activity activity_of(pid_t pid) {
   Activity activity{.stat = stat_of(pid)};
   std::error_code error;
-  for (const auto& thread : std::filesystem::directory_iterator(proc(pid, "task"), error)) {
+  for (const auto& thread : std::filesystem::directory_iterator(proc_path(pid, "task"), error)) {
     const auto text = read_file(thread.path() / "schedstat");  // Documentation/scheduler/sched-stats.rst
     if (!text) continue;
     std::string_view rest = *text;
@@ -90,11 +88,11 @@ Result<ProcessSnapshot> take_snapshot(pid_t pid) {
       const bool is_file = (run.bits & PageBits::file) != 0;
       snapshot.rss_bytes += bytes;
       if (!is_file) snapshot.private_bytes += bytes;
-      if (vma.vma.backing == Backing::file) (is_file ? snapshot.file_bytes : snapshot.copied_bytes) += bytes;
+      if (vma.vma.backing == trace::Backing::file) (is_file ? snapshot.file_bytes : snapshot.copied_bytes) += bytes;
     }
   snapshot.files = file_mappings(*walk);
-  if (const auto text = read_file(proc(pid, "smaps"))) add_smaps(*text, snapshot);
-  if (const auto text = read_file(proc(pid, "status")))
+  if (const auto text = read_file(proc_path(pid, "smaps"))) add_smaps(*text, snapshot);
+  if (const auto text = read_file(proc_path(pid, "status")))
     snapshot.swap_bytes = status_value(*text, "VmSwap").value_or(0) * 1024;
   snapshot.command = command_of(pid);
   return snapshot;
@@ -110,7 +108,7 @@ std::map<std::string, std::int64_t> bytes_by_file(const std::vector<FileMapping>
 std::vector<pid_t> other_mappers(const FileMapping& file, pid_t pid) {
   std::vector<pid_t> found;
   for (const pid_t other : all_processes()) {
-    const auto text = other == pid ? Result<std::string>(Error{}) : read_file(proc(other, "maps"));
+    const auto text = other == pid ? Result<std::string>(Error{}) : read_file(proc_path(other, "maps"));
     if (!text) continue;
     const std::vector<MapsEntry> entries = parse_maps(*text);
     const bool maps_it = std::any_of(entries.begin(), entries.end(), [&](const MapsEntry& entry) {

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/process_snapshot.h"
 #include "cli/terminal.h"
 #include "report/wording/format.h"
@@ -23,7 +24,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kDone = 0;
 constexpr std::int64_t kLittleBytes = 1 << 20;    // of file cache: not worth a proof
 constexpr std::int64_t kWatchNs = 2'000'000'000;  // how long a process may take to be seen going on
 constexpr useconds_t kWatchStepUs = 100'000;

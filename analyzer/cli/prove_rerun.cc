@@ -15,6 +15,7 @@
 
 #include "cli/compare_runs.h"
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/record_command.h"
 #include "cli/shell_words.h"
 #include "cli/terminal.h"
@@ -28,7 +29,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kDone = 0, kUsage = 2, kCannotRecord = 125;
 constexpr std::int64_t kMiB = 1 << 20;
 // Less than that is too little to tell from what the kernel and the recording itself need in the group.
 constexpr std::int64_t kLeastFileBytes = 32 * kMiB;

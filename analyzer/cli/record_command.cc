@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "cli/collect_command.h"
+#include "cli/exit_status.h"
 #include "cli/near_miss.h"
 #include "cli/record_signals.h"
 #include "cli/shell_words.h"
@@ -37,7 +38,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kCannotRecord = 125, kNotExecutable = 126, kNotFound = 127;
 constexpr std::int64_t kCollectorEndsNs = 2'000'000'000;
 
 int refuse(int status, const std::string& text) {

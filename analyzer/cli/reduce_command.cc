@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/output_file.h"
 #include "cli/progress.h"
 #include "cli/report_command.h"
@@ -18,8 +19,6 @@
 
 namespace whyrss {
 namespace {
-
-constexpr int kDone = 0, kFailed = 1;
 
 Result<MergeInput> reduced(const std::string& path, Progress& progress) {
   Result<RecordingAccount> recording = load_with_names(path, progress);

@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/fail_if.h"
 #include "cli/job_report.h"
 #include "cli/near_miss.h"
@@ -34,8 +35,6 @@
 
 namespace whyrss {
 namespace {
-
-constexpr int kDone = 0, kUnreadable = 1, kUsage = 2, kFailIfHeld = 3;
 
 // At the end of a recording somebody waits; a later report has the time for what this leaves out.
 constexpr ReadLimits kLimitsAtEnd{.cpu_s = 2, .wall_s = 10};
@@ -144,10 +143,10 @@ std::string pids(const RecordingAccount& recording) {
 int read_part(const std::string& recording_directory, const ReportPart& part, Progress& progress,
               RecordingAccount& recording, Interval& interval) {
   const Result<Folder> folder = open_named(recording_directory);
-  if (!folder) return complain(folder.error(), kUnreadable);
+  if (!folder) return complain(folder.error(), kFailed);
   Result<RecordingAccount> loaded = load_account(*folder, shown_by(progress));
   progress.clear();
-  if (!loaded) return complain(loaded.error(), kUnreadable);
+  if (!loaded) return complain(loaded.error(), kFailed);
   const Result<Interval> parsed = parse_interval(*loaded, part.from, part.to);
   if (!parsed) {
     const std::size_t option_ends = parsed.error().find(' ');
@@ -188,7 +187,7 @@ int run_report(const ReportOptions& options) {
   progress.clear();
   if (written != kDone || options.fail_if.empty()) return written;
   const Result<bool> held = holds(condition, view);
-  if (!held) return complain(held.error(), kUnreadable);
+  if (!held) return complain(held.error(), kFailed);
   if (!*held) return kDone;
   return complain(fmt::format("--fail-if {}: {} grew by {}", options.fail_if, condition.name,
                               size_text(*growth_of(condition, view))),

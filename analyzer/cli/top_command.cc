@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cli/complain.h"
+#include "cli/exit_status.h"
 #include "cli/kernel_watch.h"
 #include "cli/live_screen.h"
 #include "cli/record_signals.h"
@@ -36,7 +37,6 @@
 namespace whyrss {
 namespace {
 
-constexpr int kDone = 0, kNothing = 1, kUsage = 2, kCannotRecord = 125, kNotFound = 127;
 constexpr std::size_t kLines = 6;   // of code, and processes with rows of their own
 constexpr double kMostShare = 0.2;  // of the time in which a screen may be made
 constexpr double kBeginsS = 0.1;    // until a recording that begins is looked for again
@@ -54,7 +54,7 @@ class Stopwatch {
 // Behind a pipe that nobody reads any more it ends as others do.
 int cannot_show(int why) {
   if (why == EPIPE) return die_by(SIGPIPE);
-  return complain(fmt::format("cannot write to stdout: {}", std::strerror(why)), kNothing);
+  return complain(fmt::format("cannot write to stdout: {}", std::strerror(why)), kFailed);
 }
 
 // When the next screen is due: reading a long recording takes longer than the interval.
@@ -108,7 +108,7 @@ int watch_recording(const TopOptions& options, const std::string& directory, std
     const auto now = show_recording(directory, pid, screen.rows());
     if (!now) {
       screen.close();
-      return complain(now.error(), kNothing);
+      return complain(now.error(), kFailed);
     }
     if (!now->goes_on) screen.close();  // so that it stays there
     if (!screen.show(now->text, kKeys)) return cannot_show(errno);
@@ -140,7 +140,7 @@ int watch_processes(const TopOptions& options, std::vector<pid_t> roots) {
       if (shown > 0) return kDone;  // all have ended
       return complain(roots.empty() ? std::string("no process can be read")
                                     : fmt::format("no process {}, or it has ended", roots.front()),
-                      kNothing);
+                      kFailed);
     }
     const bool is_end = is_last(options, ++shown);
     if (is_end) screen.close();
@@ -299,7 +299,7 @@ int run_top(const TopOptions& options) {
     return complain(fmt::format("{} is neither a process id nor a recording; to record and watch a program: whyrss top "
                                 "-- {}",
                                 shell_word(target), shell_command(options.targets)),
-                    kNothing);
+                    kFailed);
   return watch_recording(options, target, std::nullopt);
 }
 

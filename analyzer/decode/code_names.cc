@@ -1,5 +1,7 @@
 #include "decode/code_names.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
@@ -37,7 +39,7 @@ std::string read(const Folder& recording, CodeNames& names) {
 void apply_code_names(const Folder& recording, StackTable& stacks, std::vector<std::string>& notes) {
   CodeNames names;
   if (const std::string damage = read(recording, names); !damage.empty())
-    notes.push_back(std::string(kFile) + ": " + damage + ": files of code have the names that Python has for them");
+    notes.push_back(fmt::format("{}: {}: files of code have the names that Python has for them", kFile, damage));
   if (names.empty()) return;
   std::map<FrameId, std::vector<CodeLine>> renamed;
   for (std::size_t i = 1; i < stacks.frame_count(); ++i) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "shim/trace/recording_format.h"
+#include "support/page_size.h"
 
 namespace whyrss {
 namespace {
@@ -11,7 +12,6 @@ namespace {
 using trace::HugePage;
 
 constexpr std::uint32_t kMostStride = 1U << 16;  // a process of 8 TiB
-constexpr std::uint64_t kPageBytes = 4096;
 
 void add_zeros(const HugePage& page, std::vector<Range>& ranges) {
   const auto is_zero = [&](std::size_t i) { return (page.zero.at(i / 64) >> (i % 64) & 1) != 0; };

@@ -1,11 +1,11 @@
 #include "decode/lazy_free.h"
 
 #include "shim/trace/recording_format.h"
+#include "support/page_size.h"
 
 namespace whyrss {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kHighest = std::uint64_t{1} << 63;  // of a program's addresses
 
 bool is_whole_pages(const trace::LazyFreeMapping& mapping) {

@@ -15,8 +15,6 @@ using trace::kLivenessPageBytes;
 using trace::LivenessFlags;
 using trace::PageLiveness;
 
-constexpr std::uint16_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
-
 std::int64_t bytes_of(std::uint64_t value) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(value, std::numeric_limits<std::int64_t>::max()));
 }
@@ -56,7 +54,7 @@ bool LivenessReader::read_ranges(ByteReader& reader, std::uint32_t range_count, 
         if (last < last_.size() && address >= last_[last].start)
           range.words[page] ^= last_[last].words[(address - last_[last].start) / kLivenessPageBytes];
       }
-      if ((range.words[page] & PageLiveness::live_units) > kMostUnits) return false;
+      if ((range.words[page] & PageLiveness::live_units) > trace::kLivenessPageUnits) return false;
     }
   }
   return reader.rest().empty();

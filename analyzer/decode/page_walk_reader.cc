@@ -12,7 +12,7 @@ namespace {
 using trace::PageBits;
 using trace::VmaPerms;
 
-constexpr std::uint64_t kMostPages = std::uint64_t{1} << 48;  // keeps every sum of bytes below 2^63
+constexpr std::uint64_t kMostWalkPages = std::uint64_t{1} << 48;  // keeps every sum of bytes below 2^63
 constexpr std::uint32_t kLeastPageBytes = 4096, kMostPageBytes = 64 * 1024;
 
 bool is_counted(std::uint32_t bits) {
@@ -67,7 +67,7 @@ bool read_vma(ByteReader& reader, WalkedPages& walk) {
     if (is_counted(run.bits)) walk.resident_pages += run.page_count;
     at = end;
   }
-  if (reader.bad() || at != header.end || walk.resident_pages > kMostPages) return false;
+  if (reader.bad() || at != header.end || walk.resident_pages > kMostWalkPages) return false;
   walk.vmas.push_back(std::move(vma));
   return true;
 }

@@ -12,13 +12,13 @@
 #include "load/pool_place.h"
 #include "support/dead_socket.h"
 #include "support/file.h"
+#include "support/page_size.h"
 
 namespace whyrss {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::size_t kPageBytes = 4096;
 constexpr const char* kRescued = "pool";
 
 // Of all processes, in whatever namespace: one that still has the pool mapped can write into it.

@@ -9,8 +9,8 @@ namespace whyrss {
 namespace {
 
 // Polls and the mark count in batches per thread, and walks take a moment.
-constexpr std::int64_t kNoiseBytes = 2 * 1024 * 1024;
-constexpr double kNoisePart = 0.02;
+constexpr std::int64_t kPollNoiseBytes = 2 * 1024 * 1024;
+constexpr double kPollNoisePart = 0.02;
 
 // Not behind it: the largest account may be the last one, at which the process ended.
 void add_companion(ProcessAccount& process, std::vector<Account>::iterator largest) {
@@ -33,7 +33,8 @@ void settle_high_water(ProcessAccount& process) {
   const auto largest = std::ranges::max_element(process.accounts, {}, &Account::rss_bytes);
   if (largest == process.accounts.end()) return;
   process.high_water_bytes = std::max(process.high_water_bytes, largest->rss_bytes);
-  const auto noise = std::max(kNoiseBytes, static_cast<std::int64_t>(kNoisePart * static_cast<double>(reported)));
+  const auto noise =
+      std::max(kPollNoiseBytes, static_cast<std::int64_t>(kPollNoisePart * static_cast<double>(reported)));
   if (reported - largest->rss_bytes > noise) add_companion(process, largest);
 }
 

@@ -22,6 +22,7 @@ namespace whyrss::trace {
 
 inline constexpr std::uint64_t kLivenessPageBytes = 4096;
 inline constexpr std::uint64_t kLivenessUnitBytes = 8;
+inline constexpr std::uint64_t kLivenessPageUnits = kLivenessPageBytes / kLivenessUnitBytes;
 inline constexpr unsigned kLeafBits = 18;  // 2^18 pages: 1 GiB of addresses, 1 MiB of counters
 inline constexpr std::uint64_t kLeafPages = std::uint64_t{1} << kLeafBits;
 inline constexpr std::uint64_t kLeafBytes = kLeafPages * sizeof(std::uint32_t);

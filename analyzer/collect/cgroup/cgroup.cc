@@ -43,11 +43,11 @@ CgroupFigures read_keys(const std::string& path) {
   return keys;
 }
 
-bool exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
+bool is_readable(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
 
 CgroupMemory read_up(int version, const std::string& root, std::string path, const Files& files) {
   // In a container the path may be the host's: then the mount itself is the container's group.
-  if (!exists(root + path + "/" + files.usage)) path.clear();
+  if (!is_readable(root + path + "/" + files.usage)) path.clear();
   CgroupMemory result;
   result.version = version;
   result.path = result.own_path = root + path;
@@ -185,16 +185,16 @@ std::optional<CgroupMemory> find_cgroup(const std::string& membership, const std
     std::string path = line == "/" ? std::string() : std::string(line);
     if (number == "0") unified = path;
     for (const std::string& controller : controllers)
-      if (controller == "memory" && exists(mount + "/memory/memory.usage_in_bytes"))
+      if (controller == "memory" && is_readable(mount + "/memory/memory.usage_in_bytes"))
         return read_up(1, mount + "/memory", path, kFilesV1);
   }
-  if (!unified || !exists(mount + "/cgroup.controllers")) return std::nullopt;
+  if (!unified || !is_readable(mount + "/cgroup.controllers")) return std::nullopt;
   return read_up(2, mount, *unified, kFilesV2);
 }
 
 std::optional<CgroupMemory> cgroup_at(const std::string& directory) {
   CgroupMemory group;
-  group.version = exists(directory + "/" + kFilesV1.limit) ? 1 : 2;
+  group.version = is_readable(directory + "/" + kFilesV1.limit) ? 1 : 2;
   group.path = group.own_path = directory;
   group.limit_bytes = read_number(directory + "/" + files_of(group).limit);
   if (group.limit_bytes) group.limits.push_back({.path = directory, .limit_bytes = *group.limit_bytes});

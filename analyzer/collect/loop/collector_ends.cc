@@ -18,7 +18,7 @@ namespace {
 constexpr std::int64_t kWordsNs = 20'000'000;
 constexpr std::int64_t kTargetEndNs = 200'000'000;
 constexpr std::int64_t kRemoveNs = 1'000'000'000;
-constexpr useconds_t kAgainUs = 2000;
+constexpr useconds_t kEndAgainUs = 2000;
 constexpr std::size_t kMostLines = 1000;
 
 }  // namespace
@@ -44,7 +44,7 @@ std::vector<KernelLine> Collector::oom_log_of(pid_t pid, bool was_killed) {
       words.push_back(line);
     }
     if (!was_killed || !chosen || killed || monotonic_ns() > deadline_ns) return words;
-    usleep(kAgainUs);
+    usleep(kEndAgainUs);
   }
 }
 
@@ -106,7 +106,7 @@ void Collector::end_memory_group() {
   const std::int64_t deadline_ns = monotonic_ns() + kRemoveNs;
   while (!remove_group(setup_.memory_group)) {
     if (errno == EBUSY && monotonic_ns() < deadline_ns) {
-      usleep(kAgainUs);
+      usleep(kEndAgainUs);
       continue;
     }
     log(fmt::format("cannot remove the memory cgroup {}: {}", setup_.memory_group, std::strerror(errno)));

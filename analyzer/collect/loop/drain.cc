@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "collect/read/append_bytes.h"
+
 namespace whyrss {
 namespace {
 
@@ -16,11 +18,6 @@ constexpr std::size_t kFramePayloadBytes = 1024 * 1024;
 constexpr std::size_t kBlocksPayloadBytes = 384 * 1024;  // about 70,000 events, 90 chunks
 constexpr std::int64_t kAdviseFree = 8;                  // MADV_FREE
 constexpr std::uint64_t kLargeAdviceBytes = 1024 * 1024;
-
-void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t size) {
-  const auto* bytes = static_cast<const std::byte*>(from);
-  out.insert(out.end(), bytes, bytes + size);
-}
 
 }  // namespace
 

@@ -10,29 +10,28 @@
 #include "support/clock.h"
 #include "support/file.h"
 #include "support/printable.h"
+#include "support/proc_path.h"
 #include "support/text.h"
 
 namespace whyrss {
 namespace {
 
 // smaps_rollup holds the mmap lock of the process, for 7 ms per GiB: the largest are left alone.
-constexpr std::uint64_t kTotalsPages = 4ULL * 1024 * 1024 * 1024 / 4096;
+constexpr std::uint64_t kMostTotalsPages = 4ULL * 1024 * 1024 * 1024 / 4096;
 // Totals are read for at most this part of a core, in one go for so long, and kept for so long.
 constexpr std::int64_t kTotalsCosts = 100;
 constexpr std::int64_t kTotalsInOneGoNs = 50'000'000;
 constexpr std::int64_t kTotalsKeptNs = 10'000'000'000;
 constexpr std::int64_t kKiB = 1024;
 
-std::string proc(pid_t pid, const char* file) { return fmt::format("/proc/{}/{}", pid, file); }
-
 std::string label_of(const LiveProcess& process) {
-  const auto command = read_line_file(proc(process.pid, "cmdline"));
+  const auto command = read_line_file(proc_path(process.pid, "cmdline"));
   const std::vector<std::string> words = command ? split(*command, '\0') : std::vector<std::string>{};
-  return fmt::format("{} (pid {})", program_name(words, read_link(proc(process.pid, "exe"))), process.key.pid);
+  return fmt::format("{} (pid {})", program_name(words, read_link(proc_path(process.pid, "exe"))), process.key.pid);
 }
 
 std::optional<ProcessFigures> read_one(const LiveProcess& process) {
-  const auto status = read_file(proc(process.pid, "status"));
+  const auto status = read_file(proc_path(process.pid, "status"));
   if (!status || start_ticks_of(process.pid) != process.key.start_ticks) return std::nullopt;
   const auto bytes = [&](std::string_view name) {
     auto kilos = status_value(*status, name);
@@ -83,9 +82,9 @@ void LiveReader::read_totals(const std::vector<LiveProcess>& processes, const st
   std::ranges::stable_sort(order, {}, [this](const LiveProcess& process) { return read_ns(process); });
   std::int64_t spent_ns = 0;
   for (const LiveProcess& process : order) {
-    if (process.rss_pages > kTotalsPages || spent_ns > kTotalsInOneGoNs) continue;
+    if (process.rss_pages > kMostTotalsPages || spent_ns > kTotalsInOneGoNs) continue;
     const std::int64_t begin_cpu_ns = thread_cpu_ns();
-    const auto text = read_file(proc(process.pid, "smaps_rollup"));
+    const auto text = read_file(proc_path(process.pid, "smaps_rollup"));
     if (const auto sums = text ? parse_smaps_rollup(*text) : std::nullopt)
       totals_[process.key] = {.read_ns = begin_ns, .pss_bytes = sums->pss_bytes, .uss_bytes = sums->uss_bytes()};
     else

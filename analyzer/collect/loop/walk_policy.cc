@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "support/page_size.h"
+
 namespace whyrss {
 namespace {
 
 std::uint64_t distance(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : b - a; }
-
-constexpr std::uint64_t kPageBytes = 4096;
 
 // In pages, by RSS or live bytes.
 std::uint64_t resizing(const PollPoint& a, const PollPoint& b) {

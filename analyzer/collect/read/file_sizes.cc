@@ -7,10 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "support/page_size.h"
+
 namespace whyrss {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kNamedPages = 1024 * 1024 / kPageBytes;
 constexpr std::size_t kMostFiles = 1000;  // of one process: each is asked for by its path
 

@@ -4,15 +4,15 @@
 #include <cstring>
 #include <span>
 
+#include "collect/read/append_bytes.h"
 #include "shim/trace/recording_format.h"
+#include "support/page_size.h"
 
 namespace whyrss {
 namespace {
 
 using trace::HugePage;
 using trace::PageBits;
-
-constexpr std::uint64_t kPageBytes = 4096;
 
 std::vector<std::uint64_t> huge_pages(const PageWalk& walk) {
   std::vector<std::uint64_t> starts;
@@ -40,12 +40,6 @@ HugePage inspect(std::uint64_t start, std::span<const std::byte> bytes) {
   return page;
 }
 
-template <typename T>
-void append(const T& value, std::vector<std::byte>& payload) {
-  const auto bytes = std::as_bytes(std::span(&value, 1));
-  payload.insert(payload.end(), bytes.begin(), bytes.end());
-}
-
 }  // namespace
 
 bool has_huge_pages(const PageWalk& walk) { return !huge_pages(walk).empty(); }
@@ -54,13 +48,12 @@ std::vector<std::byte> inspect_huge_pages(const TargetMemory& memory, const Page
   const std::vector<std::uint64_t> starts = huge_pages(walk);
   const std::size_t stride = std::max<std::size_t>((starts.size() + kMostInspected - 1) / kMostInspected, 1);
   std::vector<std::byte> payload, bytes(HugePage::bytes);
-  append(
-      trace::HugePagesHeader{
-          .walk_end_ns = walk.header.end_ns, .stride = static_cast<std::uint32_t>(stride), .reserved = 0},
-      payload);
+  append_value(payload,
+               trace::HugePagesHeader{
+                   .walk_end_ns = walk.header.end_ns, .stride = static_cast<std::uint32_t>(stride), .reserved = 0});
   // No fixed start: what is laid out at equal distances must not be seen, or missed, every time.
   for (std::size_t i = walk.header.end_ns % stride; i < starts.size(); i += stride)
-    if (memory.read(starts[i], bytes)) append(inspect(starts[i], bytes), payload);
+    if (memory.read(starts[i], bytes)) append_value(payload, inspect(starts[i], bytes));
   return payload;
 }
 

@@ -4,21 +4,14 @@
 
 #include <span>
 
+#include "collect/read/append_bytes.h"
 #include "procfs/smaps.h"
 #include "shim/trace/recording_format.h"
 #include "support/clock.h"
 #include "support/file.h"
 
 namespace whyrss {
-namespace {
-
-template <typename T>
-void append(const T& value, std::vector<std::byte>& payload) {
-  const auto bytes = std::as_bytes(std::span(&value, 1));
-  payload.insert(payload.end(), bytes.begin(), bytes.end());
-}
-
-}  // namespace
+namespace {}  // namespace
 
 std::optional<LazyFreeReading> read_lazy_free(pid_t pid, const PageWalk& walk) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return std::nullopt;  // says of no page that it is there
@@ -28,16 +21,14 @@ std::optional<LazyFreeReading> read_lazy_free(pid_t pid, const PageWalk& walk) {
   // Of a process that ends meanwhile the kernel tells no more: the last mapping, mostly [vsyscall], is missing.
   if (entries.empty() || walk.vmas.empty() || entries.back().range.end != walk.vmas.back().vma.end) return std::nullopt;
   LazyFreeReading reading;
-  append(
-      trace::LazyFreeHeader{.walk_end_ns = walk.header.end_ns, .read_ns = static_cast<std::uint64_t>(monotonic_ns())},
-      reading.payload);
+  append_value(reading.payload, trace::LazyFreeHeader{.walk_end_ns = walk.header.end_ns,
+                                                      .read_ns = static_cast<std::uint64_t>(monotonic_ns())});
   for (const SmapsEntry& entry : entries) {
     if (entry.lazy_free_bytes == 0) continue;
     reading.any = true;
-    append(trace::LazyFreeMapping{.start = entry.range.start,
-                                  .end = entry.range.end,
-                                  .bytes = static_cast<std::uint64_t>(entry.lazy_free_bytes)},
-           reading.payload);
+    append_value(reading.payload, trace::LazyFreeMapping{.start = entry.range.start,
+                                                         .end = entry.range.end,
+                                                         .bytes = static_cast<std::uint64_t>(entry.lazy_free_bytes)});
   }
   return reading;
 }

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "collect/read/append_bytes.h"
 #include "shim/trace/liveness_format.h"
 
 namespace whyrss {
@@ -34,11 +35,6 @@ class PreviousPages {
   const std::vector<LivenessPages>& ranges_;
   std::size_t next_ = 0;
 };
-
-void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t size) {
-  const auto* bytes = static_cast<const std::byte*>(from);
-  out.insert(out.end(), bytes, bytes + size);
-}
 
 }  // namespace
 

@@ -15,7 +15,6 @@ using trace::PageBits;
 using trace::PageLiveness;
 
 constexpr std::uint64_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
-constexpr std::int32_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
 
 struct Span {
   std::uint64_t start, end;
@@ -103,7 +102,8 @@ bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage
 std::int32_t live_units(std::uint32_t counter) { return static_cast<std::int16_t>(counter & 0xffff); }
 
 std::uint16_t word_of(std::uint32_t counter) {
-  const auto live = static_cast<std::uint16_t>(std::clamp(live_units(counter), 0, kMostUnits));
+  const auto live = static_cast<std::uint16_t>(
+      std::clamp(live_units(counter), 0, static_cast<std::int32_t>(trace::kLivenessPageUnits)));
   return is_pymalloc(counter) ? PageLiveness::pymalloc : static_cast<std::uint16_t>(PageLiveness::ever_held | live);
 }
 

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "collect/read/page_walk.h"
+#include "support/page_size.h"
 
 namespace whyrss {
 
-inline constexpr std::uint64_t kPageBytes = 4096;  // x86-64
 inline constexpr std::uint64_t kLongRunPages = 512;
 
 // Appends pages to the runs of one VMA, joining equal neighbours.

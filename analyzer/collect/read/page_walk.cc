@@ -9,6 +9,7 @@
 #include <cstring>
 #include <span>
 
+#include "collect/read/append_bytes.h"
 #include "collect/read/page_runs.h"
 #include "procfs/process_stat.h"
 #include "procfs/smaps.h"
@@ -183,11 +184,6 @@ bool scan_all(const Scan& scan, ScanPlan plan, PageWalk& walk) {
       return end == ScanEnd::whole;
     }
   }
-}
-
-void append_bytes(std::vector<std::byte>& out, const void* from, std::size_t size) {
-  const auto* bytes = static_cast<const std::byte*>(from);
-  out.insert(out.end(), bytes, bytes + size);
 }
 
 }  // namespace

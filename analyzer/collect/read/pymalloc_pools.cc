@@ -17,7 +17,6 @@ using trace::PageLiveness;
 
 constexpr std::uint32_t kSizeClasses = 32;  // up to SMALL_REQUEST_THRESHOLD, 512 bytes
 constexpr std::uint64_t kAlignment = 16;
-constexpr std::uint64_t kMostUnits = kLivenessPageBytes / trace::kLivenessUnitBytes;
 
 // Of what the pools of one turn held, and not less than this.
 constexpr std::int64_t kMuchPart = 16, kMuchBytes = 64 * 1024;
@@ -108,7 +107,7 @@ PoolsRead PoolReader::read(const TargetMemory& memory, std::uint64_t pool_bytes,
     // that what is free beside them is slack. CPython gives back whole arenas, never such a page.
     std::uint64_t left = use.live_bytes / trace::kLivenessUnitBytes;
     for (; page < end; ++page) {
-      const std::uint64_t here = std::min((left + end - page - 1) / (end - page), kMostUnits);
+      const std::uint64_t here = std::min((left + end - page - 1) / (end - page), trace::kLivenessPageUnits);
       left -= here;
       *pages[page] = static_cast<std::uint16_t>(PageLiveness::pymalloc | PageLiveness::ever_held | here);
     }

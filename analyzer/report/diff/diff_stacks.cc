@@ -15,17 +15,17 @@ namespace {
 using Kind = DiffFrame::Kind;
 
 // A frame as one side has it.
-struct Named {
+struct NamedFrame {
   Kind kind = Kind::native;
   std::string function, file, label;
   int number = 0;
 };
 
 // What is left of it when its code moves within the file.
-struct Place {
+struct FramePlace {
   Kind kind = Kind::native;
   std::string function, file;
-  friend auto operator<=>(const Place&, const Place&) = default;
+  friend auto operator<=>(const FramePlace&, const FramePlace&) = default;
 };
 
 struct Sum {
@@ -35,14 +35,14 @@ struct Sum {
 
 struct Side {
   std::map<std::tuple<Cause, StackId, std::string>, Sum> sums;  // of sites; a mapping only where there is no stack
-  std::map<FrameId, Named> frames;
-  std::map<std::string, Named> mappings;
+  std::map<FrameId, NamedFrame> frames;
+  std::map<std::string, NamedFrame> mappings;
 };
 
-Named named(const StackTable& stacks, FrameId id) {
+NamedFrame named(const StackTable& stacks, FrameId id) {
   const Frame& frame = stacks[id];
-  Named name{frame.kind == FrameKind::python ? Kind::python : Kind::native, frame.function, frame.file,
-             code_line(stacks, &frame), frame.line};
+  NamedFrame name{frame.kind == FrameKind::python ? Kind::python : Kind::native, frame.function, frame.file,
+                  code_line(stacks, &frame), frame.line};
   if (name.function.empty()) name.function = name.label;
   if (name.file.empty()) name.file = stacks[frame.module].path;
   return name;
@@ -66,7 +66,7 @@ Side side_of(const View& view, SiteFigure which) {
     const auto& [cause, stack, mapping] = site;
     for (const FrameId frame : stacks[stack])
       if (!side.frames.contains(frame)) side.frames.emplace(frame, named(stacks, frame));
-    if (!mapping.empty()) side.mappings.emplace(mapping, Named{Kind::mapping, "", mapping, base_name(mapping), 0});
+    if (!mapping.empty()) side.mappings.emplace(mapping, NamedFrame{Kind::mapping, "", mapping, base_name(mapping), 0});
   }
   return side;
 }
@@ -88,8 +88,10 @@ class Frames {
     for (const auto& [place, lines] : lines_) number(place, lines);
   }
 
-  [[nodiscard]] std::size_t of_a(const Named& frame) const { return a_.at({place_of(frame, true), frame.number}); }
-  [[nodiscard]] std::size_t of_b(const Named& frame) const { return b_.at({place_of(frame, false), frame.number}); }
+  [[nodiscard]] std::size_t of_a(const NamedFrame& frame) const { return a_.at({place_of(frame, true), frame.number}); }
+  [[nodiscard]] std::size_t of_b(const NamedFrame& frame) const {
+    return b_.at({place_of(frame, false), frame.number});
+  }
   std::vector<DiffFrame> take() { return std::move(frames_); }
 
  private:
@@ -98,13 +100,13 @@ class Frames {
     Labels a, b;
   };
 
-  [[nodiscard]] Place place_of(const Named& frame, bool is_a) const {
+  [[nodiscard]] FramePlace place_of(const NamedFrame& frame, bool is_a) const {
     const auto other = is_a ? in_b_.find(frame.file) : in_b_.end();
     return {frame.kind, frame.function, other != in_b_.end() ? other->second : frame.file};
   }
 
   void collect(const Side& side, bool is_a) {
-    const auto add = [&](const Named& frame) {
+    const auto add = [&](const NamedFrame& frame) {
       Lines& lines = lines_[place_of(frame, is_a)];
       (is_a ? lines.a : lines.b).emplace(frame.number, frame.label);
     };
@@ -112,7 +114,7 @@ class Frames {
     for (const auto& [mapping, frame] : side.mappings) add(frame);
   }
 
-  void number(const Place& place, const Lines& lines) {
+  void number(const FramePlace& place, const Lines& lines) {
     const auto numbers = [](const Labels& labels) {
       std::vector<int> list;
       for (const auto& [number, label] : labels) list.push_back(number);
@@ -127,8 +129,8 @@ class Frames {
   }
 
   std::map<std::string, std::string> in_b_;  // files of A that are there under another name
-  std::map<Place, Lines> lines_;
-  std::map<std::pair<Place, int>, std::size_t> a_, b_;
+  std::map<FramePlace, Lines> lines_;
+  std::map<std::pair<FramePlace, int>, std::size_t> a_, b_;
   std::vector<DiffFrame> frames_;
 };
 
@@ -183,10 +185,10 @@ DiffStacks diff_stacks(const View& a, const View& b, SiteFigure which) {
   Frames frames(side_a, side_b);
   Stacks stacks;
   add_side(
-      a, side_a, stacks, [&](const Named& frame) { return frames.of_a(frame); },
+      a, side_a, stacks, [&](const NamedFrame& frame) { return frames.of_a(frame); },
       [](DiffFigure& figure, std::int64_t bytes) { figure.a += bytes; });
   add_side(
-      b, side_b, stacks, [&](const Named& frame) { return frames.of_b(frame); },
+      b, side_b, stacks, [&](const NamedFrame& frame) { return frames.of_b(frame); },
       [](DiffFigure& figure, std::int64_t bytes) { figure.b += bytes; });
   DiffStacks result{.frames = frames.take(), .stacks = {}};
   for (const auto& [place, figure] : stacks)

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kAlike = 0.02;
 // Heaps below this are nobody's trouble, but for the main process's.
-constexpr std::int64_t kShownBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kShownArenaBytes = std::int64_t{1} << 20;
 constexpr std::size_t kMostLines = 5;
 // Nothing of a program's own is there yet.
 constexpr std::string_view kStart = "start";
@@ -98,8 +98,8 @@ std::vector<std::string> allocator_lines(const View& view) {
   for (const ProcessView& process : view.processes) {
     const AllocatorStats* stats = fullest_allocator_stats(*process.account);
     const bool is_main = &process == &view.processes.front();
-    if (stats == nullptr || (!is_main && (!differs(*stats) || fullness(*stats) < kShownBytes))) continue;
-    if (stats->moment == kStart && fullness(*stats) < kShownBytes) continue;  // read at no other time
+    if (stats == nullptr || (!is_main && (!differs(*stats) || fullness(*stats) < kShownArenaBytes))) continue;
+    if (stats->moment == kStart && fullness(*stats) < kShownArenaBytes) continue;  // read at no other time
     if (lines.size() < kMostLines)
       lines.push_back(line_of(*process.account, *stats));
     else

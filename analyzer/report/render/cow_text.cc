@@ -14,7 +14,7 @@
 namespace whyrss {
 namespace {
 
-constexpr std::int64_t kShownBytes = 1024 * 1024;
+constexpr std::int64_t kShownCopiedBytes = 1024 * 1024;
 
 struct Sum {
   std::int64_t bytes = 0;
@@ -47,7 +47,7 @@ std::string process_text(const ProcessView& process) {
 std::vector<std::string> cow_lines(const View& view, std::size_t top) {
   std::vector<const ProcessView*> processes;
   for (const ProcessView& process : view.processes)
-    if (most_copied(process) >= kShownBytes) processes.push_back(&process);
+    if (most_copied(process) >= kShownCopiedBytes) processes.push_back(&process);
   if (processes.size() > top)
     std::ranges::stable_sort(processes, std::ranges::greater{},
                              [](const ProcessView* one) { return most_copied(*one); });
@@ -67,7 +67,7 @@ std::vector<std::string> cow_lines(const View& view, std::size_t top) {
     std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
     for (std::size_t i = 0; i < rows.size() && i < top; ++i) {
       const auto& [at, sum] = rows[i];
-      if (sum.bytes < kShownBytes) break;
+      if (sum.bytes < kShownCopiedBytes) break;
       if (!is_significant(sum.bytes, sum.variance)) continue;
       lines.push_back(fmt::format("  {}{} made at: {}; copied at: {}", size_text(sum.bytes),
                                   error_text(sum.bytes, sum.variance), or_nobody(at.first), or_nobody(at.second)));

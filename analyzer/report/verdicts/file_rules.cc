@@ -58,9 +58,9 @@ std::int64_t locked_bytes(const ProcessView& process, const MappingGrowth& file)
 
 // The kernel cannot take it: no word of reclaim where that is all of it.
 void report_locked(std::int64_t locked, std::int64_t growth, Verdict& verdict) {
-  constexpr std::int64_t kNamedBytes = 1024 * 1024;
+  constexpr std::int64_t kNamedLockedBytes = 1024 * 1024;
   verdict.evidence["locked_bytes"] = locked;
-  if (locked < kNamedBytes) return;
+  if (locked < kNamedLockedBytes) return;
   const std::string it =
       fmt::format("{} of it is locked in memory (mlock): the kernel cannot take that back", size_text(locked));
   if (!dominates(locked, growth)) {

@@ -9,8 +9,6 @@ namespace {
 
 constexpr double kKiB = 1024, kMiB = kKiB * 1024, kGiB = kMiB * 1024;
 
-bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 }  // namespace
 
 std::string size_text(std::int64_t bytes) {

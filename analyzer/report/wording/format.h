@@ -20,6 +20,8 @@ std::string seconds_text(double seconds);
 
 // At most `columns` code points; longer text ends in "...".
 std::string shortened(const std::string& text, std::size_t columns);
+// Of a code point in UTF-8 all bytes but its first.
+inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 // Code points, close enough to columns.
 std::size_t text_width(std::string_view text);
 

@@ -9,8 +9,6 @@ namespace {
 
 constexpr std::string_view kGap = "…";
 
-bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
 // Where the code point of that number begins.
 std::size_t offset_of(std::string_view text, std::size_t number) {
   std::size_t at = 0;

@@ -1,0 +1,206 @@
+// Which line of a stack is named: the program's own, whatever lies inside of it.
+#include "report/view/blame.h"
+
+#include <gtest/gtest.h>
+
+#include "attribute/program_code.h"
+#include "literal_accounts.h"
+#include "model/python_path.h"
+#include "report/view/native_code.h"
+
+namespace whyrss::blame_test {
+namespace {
+
+// A Python frame as "file function".
+using Lines = std::vector<std::pair<std::string, std::string>>;
+
+StackId python_frames(StackTable& stacks, const Lines& lines) {
+  std::vector<FrameId> ids;
+  for (const auto& [file, function] : lines)
+    ids.push_back(stacks.intern(Frame{.kind = FrameKind::python, .function = function, .file = file, .line = 1}));
+  return stacks.intern(ids);
+}
+
+// The blamed line of the first stack of a recording that has all of these.
+std::string blamed(const std::vector<Lines>& all) {
+  StackTable stacks;
+  std::vector<StackId> ids;
+  for (const Lines& lines : all) ids.push_back(python_frames(stacks, lines));
+  stacks.set_program_code(find_program_code(stacks));
+  const Frame* frame = blamed_frame(stacks, ids.front());
+  return frame == nullptr ? "" : frame->file + " " + frame->function;
+}
+
+constexpr const char* kSite = "/home/u/venv/lib/python3.11/site-packages/";
+
+std::string in_site(const std::string& file) { return kSite + file; }
+
+TEST(PythonPath, WhoseCodeItIs) {
+  EXPECT_EQ(python_origin("/home/u/job.py"), PythonOrigin::user);
+  EXPECT_EQ(python_origin("/home/u/lib/pythonic/a.py"), PythonOrigin::user);
+  EXPECT_EQ(python_origin("/home/u/lib/python3/a.py"), PythonOrigin::user);
+  EXPECT_EQ(python_origin("/usr/lib64/python3.9/json/decoder.py"), PythonOrigin::standard_library);
+  EXPECT_EQ(python_origin("/opt/py/lib/python3.13t/json/decoder.py"), PythonOrigin::standard_library);
+  EXPECT_EQ(python_origin("/usr/lib/python3/dist-packages/apt/cache.py"), PythonOrigin::package);
+  EXPECT_EQ(python_origin(in_site("numpy/x.py")), PythonOrigin::package);
+  EXPECT_EQ(python_origin("<frozen os>"), PythonOrigin::frozen);
+  EXPECT_EQ(python_origin("<attrs generated init a.B>"), PythonOrigin::generated);
+  EXPECT_EQ(python_origin("<stdin>"), PythonOrigin::user);
+  EXPECT_EQ(python_origin("<ipython-input-3-0123>"), PythonOrigin::user);
+  EXPECT_EQ(top_package(in_site("numpy/core/x.py")), in_site("numpy/"));
+  EXPECT_EQ(top_package(in_site("six.py")), in_site("six.py"));
+  EXPECT_EQ(top_package("/usr/lib/python3.11/http/server.py"), "/usr/lib/python3.11/http/");
+  EXPECT_EQ(top_package("/home/u/job.py"), "");
+}
+
+TEST(Blame, MethodsOfADataclassAreTheirCallers) {
+  EXPECT_EQ(blamed({{{"<string>", "__create_fn__.<locals>.__init__"}, {"/home/u/a.py", "grow"}}}), "/home/u/a.py grow");
+  EXPECT_EQ(blamed({{{"<string>", "__create_fn__.<locals>.__init__"}, {"<string>", "grow"}, {"<string>", "<module>"}}}),
+            "<string> grow");
+  EXPECT_EQ(blamed({{{"<string>", "__init__"}, {in_site("numpy/x.py"), "load"}}}), in_site("numpy/x.py load"));
+  // What python -c runs is the program.
+  EXPECT_EQ(blamed({{{in_site("numpy/x.py"), "load"}, {"<string>", "<module>"}}}), "<string> <module>");
+}
+
+TEST(Blame, AFrameWhoseCodeIsNotKnownIsNotNamed) {
+  EXPECT_EQ(blamed({{{"", ""}, {"/home/u/a.py", "grow"}}}), "/home/u/a.py grow");
+  EXPECT_EQ(blamed({{{"", ""}}}), "");
+}
+
+TEST(Blame, AnInstalledProgramIsTheProgram) {
+  const std::string script = "/home/u/venv/bin/job", store = in_site("jobs/store.py"), cli = in_site("jobs/cli.py");
+  const std::string other = in_site("other/x.py"), library = "/usr/lib/python3.11/json/decoder.py";
+  // By a script that calls main()
+  EXPECT_EQ(blamed({{{library, "decode"}, {store, "keep"}, {cli, "main"}, {script, "<module>"}}}), store + " keep");
+  EXPECT_EQ(blamed({{{other, "load"}, {store, "keep"}, {cli, "main"}, {script, "<module>"}}}), store + " keep");
+  // What other stacks say of it counts for those of its threads, and for the script itself.
+  const Lines started{{cli, "main"}, {script, "<module>"}};
+  EXPECT_EQ(blamed({{{other, "load"}, {store, "work"}, {"/usr/lib/python3.11/threading.py", "run"}}, started}),
+            store + " work");
+  EXPECT_EQ(blamed({{{library, "<module>"}, {script, "<module>"}}, started}), script + " <module>");
+  // By click, which calls what the command line says
+  const std::string click = in_site("click/core.py");
+  EXPECT_EQ(blamed({{{other, "load"}, {store, "serve"}, {click, "invoke"}, {click, "__call__"}, {script, "<module>"}}}),
+            store + " serve");
+  // By its name
+  EXPECT_EQ(blamed({{{other, "load"}, {in_site("my_job/a.py"), "x"}, {"/usr/bin/my-job", "<module>"}}}),
+            in_site("my_job/a.py x"));
+  // By python -m, and by its path
+  const std::string debian = "/usr/lib/python3/dist-packages/tool/__main__.py";
+  EXPECT_EQ(blamed({{{other, "load"}, {debian, "keep"}, {debian, "<module>"}, {"<frozen runpy>", "_run_code"}}}),
+            debian + " keep");
+  EXPECT_EQ(blamed({{{other, "load"}, {debian, "keep"}, {debian, "<module>"}}}), debian + " keep");
+  // Its own copies of other packages are not it.
+  EXPECT_EQ(
+      blamed(
+          {{{in_site("pip/_vendor/rich/x.py"), "x"}, {in_site("pip/cli.py"), "main"}, {"/usr/bin/pip", "<module>"}}}),
+      in_site("pip/cli.py main"));
+}
+
+TEST(Blame, AScriptThatDoesTheWorkIsNoLauncher) {
+  const std::string script = "/home/u/bin/job", numpy = in_site("numpy/x.py");
+  EXPECT_EQ(blamed({{{numpy, "load"}, {script, "<module>"}}}), script + " <module>");
+  EXPECT_EQ(blamed({{{numpy, "main"}, {script, "<module>"}}, {{script, "load"}, {script, "<module>"}}}),
+            script + " <module>");
+  // The user's own code inside of an installed program: a test, a server's application
+  EXPECT_EQ(blamed({{{in_site("pytest/x.py"), "raises"},
+                     {"/home/u/test_a.py", "test_a"},
+                     {in_site("pytest/main.py"), "main"},
+                     {"/home/u/venv/bin/pytest", "<module>"}}}),
+            "/home/u/test_a.py test_a");
+}
+
+std::string blamed_native(const std::vector<std::pair<std::string, std::string>>& frames) {
+  StackTable stacks;
+  return blamed_line(stacks, literal::native_stack(stacks, frames));
+}
+
+constexpr const char* kLibc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
+constexpr const char* kStdlib = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+
+TEST(Blame, AllocatorsAndStartAreNamedLast) {
+  const std::string program = "/home/u/program";
+  for (const char* allocator :
+       {"malloc", "je_arena_malloc_hard", "_rjem_je_large_malloc", "mi_heap_malloc_small", "_mi_page_malloc",
+        "tc_malloc", "tcmalloc::ThreadCache::FetchFromCentralCache()", "operator new[](unsigned long)", "__rust_alloc",
+        "xmalloc", "void* std::allocator<char>::allocate(unsigned long)", "_PyObject_GC_NewVar"})
+    EXPECT_EQ(blamed_native({{allocator, program}, {"load", program}, {"main", program}}), "load (program)")
+        << allocator;
+  for (const char* start : {"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone3"})
+    EXPECT_EQ(blamed_native({{"getdelim", kLibc}, {start, kLibc}}), "getdelim (libc.so.6)") << start;
+  EXPECT_EQ(blamed_native({{"_int_malloc", kLibc}, {"malloc", kLibc}, {"fopen64", kLibc}, {"start_thread", kLibc}}),
+            "fopen64 (libc.so.6)");
+  EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"__libc_start_call_main", kLibc}}), "malloc (libc.so.6)");
+  // Wrappers of C programs, where no source tells what they do
+  for (const char* wrapper : {"Perl_safesysmalloc", "g_malloc0", "g_slice_alloc", "ruby_xmalloc", "sqlite3MemMalloc",
+                              "xnmalloc", "CRYPTO_zalloc", "xstrdup", "luaM_realloc"})
+    EXPECT_EQ(blamed_native({{"malloc", kLibc}, {wrapper, "/usr/bin/job"}, {"load", "/usr/bin/job"}}), "load (job)")
+        << wrapper;
+  // Functions of the program that only begin alike
+  for (const char* own : {"mi_cmd_open", "tc_filter_add", "mallocate", "freeze"})
+    EXPECT_EQ(blamed_native({{"malloc", kLibc}, {own, program}, {"main", program}}), std::string(own) + " (program)");
+}
+
+TEST(Blame, AStrippedProgramIsNamedByItsOffset) {
+  EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"", "/home/u/program"}, {"__libc_start_call_main", kLibc}}),
+            "program+0x1001");
+  EXPECT_EQ(blamed_native({{"std::string::_M_mutate(unsigned long)", kStdlib}, {"", "/home/u/program"}}),
+            "program+0x1001");
+  EXPECT_EQ(blamed_native({{"sqlite3_step", "/usr/lib/libsqlite3.so.0"}, {"", "/home/u/program (deleted)"}}),
+            "program+0x1001");
+  // main() alone has a name where the rest was stripped.
+  EXPECT_EQ(blamed_native({{"", "/home/u/program"}, {"main", "/home/u/program"}}), "program+0x1000");
+  EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"main", "/home/u/program"}}), "main (program)");
+  // What has a name is better: of the program first
+  EXPECT_EQ(blamed_native({{"", "/home/u/libhelper.so"}, {"load", "/home/u/program"}}), "load (program)");
+  EXPECT_EQ(blamed_native({{"", "/usr/lib/liba.so"}, {"g_new", "/usr/lib/libb.so"}}), "g_new (libb.so)");
+  // Code made at run time has no module.
+  EXPECT_EQ(blamed_native({{"", ""}}), "");
+}
+
+TEST(Blame, LibrariesOfTheSystemComeAfterTheProgram) {
+  EXPECT_EQ(blamed_native({{"sqlite3MemMalloc", "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0"},
+                           {"load", "/home/u/program"},
+                           {"main", "/home/u/program"}}),
+            "load (program)");
+  EXPECT_EQ(blamed_native({{"helper_copy", "/home/u/libhelper.so"}, {"load", "/home/u/program"}}),
+            "helper_copy (libhelper.so)");
+  EXPECT_EQ(blamed_native({{"png_read", "/usr/local/lib/libpng.so"}, {"load", "/usr/local/bin/program"}}),
+            "load (program)");
+  // A program of the system's own has no other code.
+  EXPECT_EQ(blamed_native({{"gs_alloc", "/usr/lib/x86_64-linux-gnu/libgs.so.10"}, {"", "/usr/bin/gs"}}),
+            "gs_alloc (libgs.so.10)");
+  EXPECT_EQ(blamed_native({{"g_new", "/usr/lib/libglib.so"}, {"load", "/usr/bin/program"}}), "load (program)");
+}
+
+TEST(Blame, NamesOfTheLanguage) {
+  EXPECT_EQ(without_return_type("void std::vector<int>::_M_realloc_insert<int>(int&&)"),
+            "std::vector<int>::_M_realloc_insert<int>(int&&)");
+  EXPECT_EQ(without_return_type("std::vector<int, std::allocator<int> > build<int>(int)"), "build<int>(int)");
+  EXPECT_EQ(without_return_type("operator new(unsigned long)"), "operator new(unsigned long)");
+  EXPECT_EQ(without_return_type("Pool::operator new(unsigned long)"), "Pool::operator new(unsigned long)");
+  EXPECT_EQ(without_return_type("bool (anonymous namespace)::grow<char>(char)"),
+            "(anonymous namespace)::grow<char>(char)");
+  EXPECT_EQ(without_return_type("<alloc::vec::Vec<T> as core::clone::Clone>::clone"),
+            "<alloc::vec::Vec<T> as core::clone::Clone>::clone");
+  EXPECT_EQ(without_return_type(""), "");
+  const std::string program = "/home/u/program";
+  EXPECT_EQ(blamed_native({{"int* std::__copy<int>(int*)", program}, {"grow()", program}}), "grow() (program)");
+  EXPECT_EQ(blamed_native({{"std::vector<int> build<int>(int)", program}, {"load()", program}}),
+            "std::vector<int> build<int>(int) (program)");
+  EXPECT_EQ(blamed_native({{"core::Engine::grow(unsigned long)", program}, {"load()", program}}),
+            "core::Engine::grow(unsigned long) (program)");
+  EXPECT_EQ(blamed_native({{"hashbrown::raw::RawTable<T,A>::reserve_rehash", program}, {"job::fill", program}}),
+            "job::fill (program)");
+  for (const char* library : {"library/alloc/src/alloc.rs", "/rustc/0123/library/alloc/src/alloc.rs",
+                              "/rust/deps/hashbrown-0.16.1/src/map.rs", "/usr/include/c++/12/bits/stl_vector.h"}) {
+    StackTable stacks;
+    const ModuleId module = stacks.intern(Module{program, "id"});
+    const FrameId inner = stacks.intern(Frame{.function = "grow", .file = library, .line = 95, .module = module});
+    const FrameId outer = stacks.intern(Frame{.function = "f", .file = "/home/u/job.rs", .line = 5, .module = module});
+    EXPECT_EQ(blamed_line(stacks, stacks.intern({inner, outer})), "job.rs:5 in f") << library;
+  }
+}
+
+}  // namespace
+}  // namespace whyrss::blame_test

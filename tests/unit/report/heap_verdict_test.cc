@@ -1,0 +1,356 @@
+// What is said about a heap: live, freed and kept, pinned; and when nothing is said.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "literal_accounts.h"
+#include "report/render/text.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/build_view.h"
+#include "verdicts_of.h"
+
+namespace whyrss::heap_verdict_test {
+namespace {
+
+using literal::kMiB;
+using literal::Part;
+
+struct Lines {
+  StackTable stacks;
+  StackId built = literal::native_stack(stacks, {{"malloc", "/usr/lib/libc.so.6"}, {"build", "/opt/prog"}});
+  StackId kept = literal::native_stack(stacks, {{"malloc", "/usr/lib/libc.so.6"}, {"keep", "/opt/prog"}});
+};
+
+// A program that is seen with each of these lists of parts, one after the other.
+RecordingAccount seen(const Lines& lines, const std::vector<std::vector<Part>>& walks) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, 9);
+  recording.stacks = lines.stacks;
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  process.python.reset();
+  double time_s = 1;
+  for (const std::vector<Part>& parts : walks) process.accounts.push_back(literal::walk(time_s++, parts));
+  recording.processes.push_back(process);
+  return recording;
+}
+
+TEST(HeapRetained, FreedMemoryThatStaysIsReportedAtTheEnd) {
+  const Lines lines;
+  const RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 330, lines.built}},
+                   {{Cause::heap_live, 5, lines.kept}, {Cause::heap_retained, 318, lines.built, "[heap]"}}});
+  EXPECT_EQ(
+      headlines(recording),
+      "heap-retained warning: 318 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not a leak, "
+      "and not reclaimable by the kernel\n");
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_EQ(verdict.bytes, 318 * kMiB);
+  EXPECT_EQ(verdict.evidence["live_bytes"], 5 * kMiB);
+  EXPECT_NE(verdict.advice.find("malloc_trim(0)"), std::string::npos);
+  EXPECT_NE(verdict.why.find("5.0 MiB of the heap is still live"), std::string::npos);
+  const auto& snapshots = recording.processes.front().accounts;
+  EXPECT_EQ(verdict.evidence["freed_between_s"], (std::vector<double>{snapshots[0].time_s, snapshots[1].time_s}));
+  EXPECT_NE(verdict.why.find("Most of it was freed between "), std::string::npos);
+
+  RecordingAccount quick = recording;
+  quick.processes.front().accounts[1].time_s = snapshots[0].time_s + 0.01;
+  EXPECT_NE(verdicts_of(quick).front().why.find("Most of it was freed between 1.000 s and 1.010 s."), std::string::npos)
+      << verdicts_of(quick).front().why;
+}
+
+TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
+  const Lines lines;
+  std::vector<std::vector<Part>> walks;
+  for (int second = 1; second <= 20; ++second) walks.push_back({{Cause::heap_live, 15 * second, lines.built}});
+  walks.push_back({{Cause::heap_live, 40, lines.built}, {Cause::heap_retained, 261, lines.built}});
+  walks.push_back({{Cause::heap_retained, 302, lines.built}});
+  RecordingAccount recording = seen(lines, walks);
+  recording.info.duration_s = 21;
+  ProcessAccount& process = recording.processes.front();
+  const auto with_walks_at = [&](double before_s, double between_s, double last_s) {
+    process.accounts[19].time_s = before_s;
+    process.accounts[20].time_s = between_s;
+    process.accounts[21].time_s = last_s;
+    return headlines(recording);
+  };
+  process.ended_s = 21;
+  process.has_left = true;
+  EXPECT_EQ(with_walks_at(20.2, 20.6, 20.95),
+            "heap-retained info: 302 MiB freed as it ended, but kept by glibc malloc (last allocated in build (prog))\n"
+            "heap-growth info: 300 MiB live heap (allocated in build (prog)), still growing at the end by 15 MiB/s, "
+            "until it was freed after 20.2 s\n");
+  const std::string kept =
+      "heap-retained warning: 302 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not a leak, "
+      "and "
+      "not reclaimable by the kernel\n";
+  EXPECT_EQ(with_walks_at(19.9, 19.95, 20.95), kept);  // it went on
+  process.has_left = false;                            // killed
+  EXPECT_EQ(with_walks_at(20.2, 20.6, 20.95), kept);
+
+  // A program that works, frees and ends: not a leak, but where it was is said.
+  process.has_left = true;
+  process.accounts.erase(process.accounts.begin(), process.accounts.begin() + 18);
+  EXPECT_EQ(headlines(recording), kept);
+  EXPECT_NE(verdicts_of(recording).front().why.find("`whyrss report --to 20.200` shows what it held before"),
+            std::string::npos);
+}
+
+TEST(HeapRetained, LiveMemoryIsGrowthAndNothingElse) {
+  const Lines lines;
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 330, lines.built}, {Cause::heap_retained, 7}}})),
+            "heap-growth info: 330 MiB live heap (allocated in build (prog))\n");
+}
+
+TEST(HeapRetained, GivenBackMemoryIsGone) {
+  const Lines lines;
+  const RecordingAccount recording = seen(
+      lines, {{{Cause::heap_live, 330, lines.built}}, {{Cause::heap_live, 5, lines.built}, {Cause::heap_retained, 4}}});
+  EXPECT_EQ(headlines(recording),
+            "gone-since-peak info: 325 MiB live heap more at the peak (RSS 330 MiB) than at the end (made in build "
+            "(prog))\n");
+}
+
+// The figure is the difference of the table's, whatever of it the allocator keeps.
+TEST(HeapRetained, OfWhatIsGoneAPartMayBeKept) {
+  const Lines lines;
+  const RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 76, lines.built}, {Cause::anonymous, 20}},
+                   {{Cause::heap_live, 1, lines.built}, {Cause::heap_retained, 35}, {Cause::anonymous, 20}}});
+  const auto verdicts = verdicts_of(recording);
+  const auto gone = std::ranges::find(verdicts, "gone-since-peak", &Verdict::id);
+  ASSERT_NE(gone, verdicts.end());
+  EXPECT_EQ(gone->headline, "75 MiB live heap more at the peak (RSS 96 MiB) than at the end (made in build (prog))");
+  EXPECT_EQ(gone->bytes, 75 * kMiB);
+  EXPECT_EQ(gone->evidence["left_rss_bytes"], 40 * kMiB);
+  EXPECT_NE(gone->why.find("RSS fell by 40 MiB of it"), std::string::npos) << gone->why;
+  // All of it kept: nothing is gone.
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 76, lines.built}},
+                                   {{Cause::heap_live, 1, lines.built}, {Cause::heap_retained, 75}}}))
+                .find("gone-since-peak"),
+            std::string::npos);
+}
+
+TEST(HeapRetained, EveryAllocatorHasItsRemedy) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_retained, 50}}});
+  for (const auto& [allocator, name, remedy] : {std::tuple{"glibc", "glibc malloc", "malloc_trim(0)"},
+                                                {"jemalloc", "jemalloc", "dirty_decay_ms:0"},
+                                                {"tcmalloc", "tcmalloc", "TCMALLOC_RELEASE_RATE"},
+                                                {"mimalloc", "mimalloc", "MIMALLOC_PURGE_DELAY"},
+                                                {"other", "the allocator", "compare-allocators"}}) {
+    recording.processes[0].allocator = allocator;
+    const Verdict verdict = verdicts_of(recording).front();
+    EXPECT_EQ(verdict.headline,
+              std::string("50 MiB freed, but kept by ") + name + ": not a leak, and not reclaimable by the kernel");
+    EXPECT_NE(verdict.advice.find(remedy), std::string::npos) << verdict.advice;
+  }
+}
+
+TEST(HeapRetained, PymallocKeepsItsOwnPart) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_retained, 50}}});
+  recording.processes[0].accounts[0].pymalloc.retained = 20 * kMiB;
+  EXPECT_NE(headlines(recording).find("kept by glibc malloc and CPython's pymalloc: not a leak"), std::string::npos);
+  recording.processes[0].accounts[0].pymalloc.retained = 49 * kMiB;
+  recording.processes[0].accounts[0].slices.open()[0].site.stack = lines.built;
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_NE(verdict.headline.find("kept by CPython's pymalloc (arenas that grew in build (prog)): not"),
+            std::string::npos);
+  EXPECT_EQ(verdict.advice.find("malloc_trim"), std::string::npos);  // it would not help
+}
+
+// A line is known of when the arenas grew, where no object was sampled: it is not said to keep them.
+TEST(HeapGrowth, ObjectsThatNobodySampledStandUnderTheLineThatMadeTheirArenasGrow) {
+  StackTable stacks;
+  const StackId grew = literal::python_stack(stacks, "/home/u/a.py", 3, "temporary");
+  const StackId other = literal::python_stack(stacks, "/home/u/a.py", 9, "keep");
+  RecordingAccount recording;
+  recording.info = literal::finished({"python3", "a.py"}, 9);
+  recording.stacks = stacks;
+  ProcessAccount process = literal::python_process(10, {"python3", "a.py"});
+  process.accounts.push_back(literal::walk(1, {{Cause::heap_live, 50, grew}, {Cause::heap_live, 10, other}}));
+  PymallocBytes& pymalloc = process.accounts[0].pymalloc;
+  pymalloc = {.live = 58 * kMiB, .slack = 0, .retained = 0, .live_by_arena = 58 * kMiB};
+  recording.processes.push_back(process);
+  EXPECT_EQ(headlines(recording),
+            "heap-growth info: 60 MiB live Python objects (most in arenas that grew at a.py:3 in temporary: 50 MiB)\n");
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_NE(verdict.why.find("need not be the line whose objects are in them"), std::string::npos) << verdict.why;
+  EXPECT_NE(verdict.advice.find("--python-objects off"), std::string::npos) << verdict.advice;
+  EXPECT_EQ(verdict.advice.find("a.py"), std::string::npos) << verdict.advice;
+  EXPECT_EQ(verdict.evidence["lines_by_arena"], true);
+  recording.processes[0].accounts[0].pymalloc.live_by_arena = 0;
+  EXPECT_NE(headlines(recording).find("(most kept at a.py:3 in temporary: 50 MiB)"), std::string::npos);
+}
+
+// What a C library asked for is no Python object, whoever called it.
+TEST(HeapGrowth, PythonObjectsAreSaidOnlyOfWhatIsThat) {
+  StackTable stacks;
+  const StackId kept = literal::python_stack(stacks, "/home/u/a.py", 9, "keep");
+  const StackId leaked = literal::python_stack(stacks, "/home/u/a.py", 6, "leak", "/usr/lib/libffi.so.8");
+  RecordingAccount recording;
+  recording.info = literal::finished({"python3", "a.py"}, 9);
+  recording.stacks = stacks;
+  ProcessAccount process = literal::python_process(10, {"python3", "a.py"});
+  process.accounts.push_back(literal::walk(1, {{Cause::heap_live, 70, kept}, {Cause::heap_live, 58, leaked}}));
+  recording.processes.push_back(process);
+  const Verdict mixed = verdicts_of(recording).front();
+  EXPECT_EQ(mixed.headline, "128 MiB live heap (most allocated at a.py:9 in keep: 70 MiB)");
+  EXPECT_TRUE(mixed.why.starts_with("The program allocated this (70 MiB of it for Python objects) and has not freed"))
+      << mixed.why;
+  EXPECT_NE(mixed.advice.find("a library that does not free"), std::string::npos) << mixed.advice;
+  recording.processes[0].accounts[0] = literal::walk(1, {{Cause::heap_live, 70, kept}});
+  const Verdict objects = verdicts_of(recording).front();
+  EXPECT_EQ(objects.headline, "70 MiB live Python objects (kept at a.py:9 in keep)");
+  EXPECT_NE(objects.advice.find("a reference cycle that gc has not collected"), std::string::npos) << objects.advice;
+  // What the interpreter asks for itself is of objects too.
+  const StackId own = literal::native_stack(recording.stacks, {{"PyDict_SetDefault", "/usr/bin/python3.11"}});
+  recording.processes[0].accounts[0] = literal::walk(1, {{Cause::heap_live, 50, kept}, {Cause::heap_live, 20, own}});
+  EXPECT_TRUE(verdicts_of(recording).front().headline.starts_with("70 MiB live Python objects"));
+  // Pools hold objects alone, whether a line is known or not.
+  recording.processes[0].accounts[0] = literal::walk(1, {{Cause::heap_live, 70}});
+  recording.processes[0].accounts[0].pymalloc.live = 69 * kMiB;
+  EXPECT_TRUE(verdicts_of(recording).front().headline.starts_with("70 MiB live Python objects"));
+}
+
+// A line that has nearly all of it bears its figure where that is an estimate.
+TEST(HeapGrowth, AnEstimatedLineHasItsFigureAndError) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_live, 50, lines.built}}});
+  const double error = 2.0 * kMiB;
+  recording.processes[0].accounts[0].slices.open()[0].variance = error * error;
+  EXPECT_EQ(headlines(recording), "heap-growth info: 50 MiB live heap (allocated in build (prog): 50 MiB ± 4 %)\n");
+  recording.processes[0].accounts[0].slices.open()[0].variance = 100 * error * error * 100;
+  EXPECT_EQ(headlines(recording), "heap-growth info: 50 MiB live heap (no line is more than twice its error)\n");
+}
+
+TEST(HeapRetained, AnEstimateSaysSo) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_retained, 50}, {Cause::heap_live, 20, lines.kept}}});
+  recording.processes[0].accounts[0].has_liveness = false;
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 2U);
+  EXPECT_EQ(verdicts[0].severity, Severity::info);
+  EXPECT_EQ(verdicts[0].headline.rfind("about 50 MiB freed", 0), 0U);
+  EXPECT_NE(verdicts[0].why.find("estimate"), std::string::npos);
+  EXPECT_NE(verdicts[1].why.find("estimate"), std::string::npos);
+}
+
+TEST(HeapFragmented, NamesWhoPinsThePagesAndWhatTheyHold) {
+  const Lines lines;
+  const RecordingAccount recording = seen(lines, {{{Cause::heap_live, 12, lines.kept},
+                                                   {Cause::heap_live, 10, lines.built},
+                                                   {Cause::heap_slack, 60, lines.kept},
+                                                   {Cause::heap_slack, 8, lines.built}}});
+  EXPECT_EQ(headlines(recording),
+            "heap-fragmented warning: 68 MiB free, but pinned by live blocks on the same pages: 12 MiB "
+            "allocated in keep (prog) pin 60 MiB\n"
+            "heap-growth info: 22 MiB live heap (most allocated in keep (prog): 12 MiB)\n");
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_EQ(verdict.bytes, 68 * kMiB);
+  EXPECT_EQ(verdict.evidence["pinned_by"][0]["growth_bytes"], 60 * kMiB);
+  EXPECT_EQ(verdict.evidence["pinned_by"][0]["live_growth_bytes"], 12 * kMiB);
+  EXPECT_EQ(verdict.evidence["live_bytes"], 22 * kMiB);
+}
+
+TEST(HeapFragmented, ObjectsInArenasAreNamedInExactModeOnly) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_live, 5, lines.kept}, {Cause::heap_slack, 60, lines.kept}}});
+  recording.processes[0].accounts[0].pymalloc.slack = 58 * kMiB;
+  EXPECT_EQ(headlines(recording),
+            "heap-fragmented warning: 60 MiB free, but pinned by live blocks on the same pages (in arenas "
+            "that grew in keep (prog))\n");
+  EXPECT_NE(verdicts_of(recording).front().advice.find("--mode exact"), std::string::npos);
+  recording.info.mode = "exact";
+  EXPECT_NE(headlines(recording).find("5.0 MiB allocated in keep (prog) pin 60 MiB"), std::string::npos);
+  EXPECT_EQ(verdicts_of(recording).front().advice.find("--mode exact"), std::string::npos);
+}
+
+TEST(HeapFragmented, NoLineWhereMostPinsAreUnseen) {
+  const Lines lines;
+  EXPECT_EQ(
+      headlines(seen(
+          lines, {{{Cause::heap_live, 5, lines.kept}, {Cause::heap_slack, 1, lines.kept}, {Cause::heap_slack, 60}}})),
+      "heap-fragmented warning: 61 MiB free, but pinned by live blocks on the same pages\n");
+}
+
+TEST(HeapFragmented, TheSlackOfAFullHeapIsOrdinary) {
+  const Lines lines;
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 500, lines.built}, {Cause::heap_slack, 50, lines.built}}})),
+            "heap-growth info: 500 MiB live heap (allocated in build (prog))\n");
+  EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 2, lines.built}, {Cause::heap_slack, 6, lines.built}}})),
+            "steady ok: nothing grew worth naming (largest growth of a process: 8.0 MiB)\n");
+}
+
+TEST(HeapFragmented, OrdinarySlackThatGrewIsNotSteady) {
+  const Lines lines;
+  const RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 500, lines.built}, {Cause::heap_slack, 20, lines.built}},
+                   {{Cause::heap_live, 501, lines.built}, {Cause::heap_slack, 50, lines.built}}});
+  const auto verdicts = find_verdicts(build_view(recording, {1, 9}));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "cause-growth");
+  EXPECT_EQ(verdicts[0].headline, "30 MiB heap slack (fragmentation); 50 MiB of it are little for this heap");
+}
+
+void set_error(RecordingAccount& recording, StackId stack, double standard_error) {
+  for (Account& account : recording.processes[0].accounts)
+    for (Slice& slice : account.slices.open())
+      if (slice.site.stack == stack) slice.variance = standard_error * standard_error;
+}
+
+TEST(HeapGrowth, ALineWithinItsErrorIsNoHeadline) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 100, lines.built}, {Cause::heap_live, 100, lines.kept}},
+                   {{Cause::heap_live, 112, lines.built}, {Cause::heap_live, 108, lines.kept}}});
+  recording.processes[0].born_s = 1;
+  const auto grown = [&] { return find_verdicts(build_view(recording, {1, 9})).front().headline; };
+  EXPECT_EQ(grown(), "20 MiB live heap (most allocated in build (prog): 12 MiB)");
+  set_error(recording, lines.built, 5.0 * kMiB);  // of the growth: sqrt(2) times that
+  EXPECT_EQ(grown(), "20 MiB live heap (8.0 MiB of it allocated in keep (prog))");
+  set_error(recording, lines.kept, 5.0 * kMiB);
+  EXPECT_EQ(grown(), "20 MiB live heap (no line is more than twice its error)");
+  set_error(recording, lines.built, 0.5 * kMiB);
+  EXPECT_EQ(grown(), "20 MiB live heap (most allocated in build (prog): 12 MiB ± 6 %)");
+}
+
+TEST(HeapText, LinesBearTheirErrors) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 100, lines.built}, {Cause::heap_live, 10, lines.kept}, {Cause::anonymous, 5}}});
+  set_error(recording, lines.built, 3.0 * kMiB);
+  set_error(recording, lines.kept, 6.0 * kMiB);
+  const View view = build_view(recording, whole_life(recording));
+  const std::string text = render_text(view, find_verdicts(view), {});
+  EXPECT_NE(text.find("  100.0 ± 3 %  live heap           build (prog)"), std::string::npos) << text;
+  EXPECT_EQ(text.find("keep (prog)"), std::string::npos);  // noise
+}
+
+TEST(HeapView, ErrorsOfBothEndsAddUp) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 100, lines.built}}, {{Cause::heap_live, 112, lines.built}}});
+  set_error(recording, lines.built, 3.0);
+  recording.processes[0].accounts[0].pymalloc = {8, 5, 1};
+  recording.processes[0].accounts[1].pymalloc = {10, 5, 4};
+  const View view = build_view(recording, {1, 9});
+  EXPECT_DOUBLE_EQ(view.processes[0].causes[0].sites[0].variance, 18);
+  EXPECT_EQ(view.processes[0].pymalloc.live, 10);
+  EXPECT_EQ(view.processes[0].pymalloc_growth.retained, 3);
+}
+
+TEST(HeapView, EstimateWhereAnEndHasNoLiveness) {
+  const Lines lines;
+  RecordingAccount recording = seen(
+      lines, {{{Cause::heap_live, 100}}, {{Cause::heap_live, 112}, {Cause::heap_slack, 2}, {Cause::anonymous, 2}}});
+  recording.processes[0].accounts[0].has_liveness = false;
+  const View part = build_view(recording, {1, 9});
+  EXPECT_TRUE(part.processes[0].find(Cause::heap_live)->estimate);
+  EXPECT_TRUE(part.processes[0].find(Cause::heap_slack)->estimate);
+  EXPECT_FALSE(part.processes[0].find(Cause::anonymous)->estimate);
+  EXPECT_FALSE(build_view(recording, {0, 9}).processes[0].find(Cause::heap_live)->estimate);
+}
+
+}  // namespace
+}  // namespace whyrss::heap_verdict_test

@@ -1,0 +1,424 @@
+// Verdicts on memory limits and kills: when they fire, and the nearest innocent case.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "decode/oom_log.h"
+#include "literal_accounts.h"
+#include "procfs/oom_log.h"
+#include "report/render/text.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/build_view.h"
+#include "verdicts_of.h"
+
+namespace whyrss::limit_verdict_test {
+namespace {
+
+using literal::kMiB;
+
+CgroupReading reading(double time_s, std::int64_t anon_mib, std::int64_t shmem_mib, std::int64_t file_mib,
+                      std::int64_t hits) {
+  CgroupReading result;
+  result.time_s = time_s;
+  result.usage_bytes = (anon_mib + shmem_mib + file_mib) * kMiB;
+  result.anon_bytes = anon_mib * kMiB;
+  result.shmem_bytes = shmem_mib * kMiB;
+  result.file_bytes = file_mib * kMiB;
+  result.limit_hits = hits;
+  result.oom_kills = 0;
+  result.reclaimed_bytes = hits * kMiB;
+  return result;
+}
+
+// A program that holds `heap_mib` since 10 s, of a group with a limit of 128 MiB.
+RecordingAccount limited(std::int64_t heap_mib, const std::vector<CgroupReading>& readings) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, 20);
+  const StackId kept = literal::python_stack(recording.stacks, "/home/u/keep.py", 7, "fill");
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  process.accounts = {literal::walk(1, {{Cause::heap_live, 1, kept}}),
+                      literal::walk(10, {{Cause::heap_live, heap_mib, kept}})};
+  process.ended_s = 20;
+  recording.processes.push_back(process);
+  recording.info.cgroup.emplace();
+  recording.info.cgroup->version = 2;
+  recording.info.cgroup->limit_bytes = recording.info.cgroup->peak_bytes = 128 * kMiB;
+  recording.info.cgroup->readings = readings;
+  return recording;
+}
+
+RecordingAccount killed_at_limit() {
+  RecordingAccount recording = limited(118, {reading(0, 1, 0, 0, 0), reading(10, 119, 2, 3, 5)});
+  recording.info.exit_code.reset();
+  recording.info.exit_signal = "SIGKILL";
+  recording.info.oom_killed = true;
+  recording.info.cgroup->readings.back().oom_kills = 1;
+  return recording;
+}
+
+const Verdict* find(const std::vector<Verdict>& verdicts, const std::string& id) {
+  const auto found =
+      std::find_if(verdicts.begin(), verdicts.end(), [&](const Verdict& verdict) { return verdict.id == id; });
+  return found == verdicts.end() ? nullptr : &*found;
+}
+
+constexpr const char* kChosen =
+    "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/job,task_memcg=/job/task,"
+    "task=python3,pid=10,uid=0";
+constexpr const char* kKilled =
+    "Memory cgroup out of memory: Killed process 10 (python3) total-vm:75160kB, anon-rss:65280kB, file-rss:6512kB, "
+    "shmem-rss:4kB, UID:0 pgtables:188kB oom_score_adj:0";
+
+TEST(OomLog, BothLines) {
+  const OomLine chosen = parse_oom_line(kChosen);
+  EXPECT_EQ(chosen.kind, OomLine::Kind::chosen);
+  EXPECT_EQ(chosen.pid, 10);
+  EXPECT_TRUE(chosen.at_limit);
+  EXPECT_EQ(chosen.group, "/job");
+  const OomLine killed = parse_oom_line(kKilled);
+  EXPECT_EQ(killed.kind, OomLine::Kind::killed);
+  EXPECT_EQ(killed.pid, 10);
+  EXPECT_TRUE(killed.at_limit);
+  EXPECT_EQ(killed.anon_bytes, 65280 * 1024);
+  EXPECT_EQ(killed.file_bytes, 6512 * 1024);
+  EXPECT_EQ(killed.shmem_bytes, 4096);
+  EXPECT_FALSE(parse_oom_line("Out of memory: Killed process 7 (x) total-vm:1kB").at_limit);
+  EXPECT_FALSE(parse_oom_line("oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=x,pid=7,uid=0").at_limit);
+}
+
+TEST(OomLog, OtherLines) {
+  for (const char* line :
+       {"", "oom-kill:constraint=CONSTRAINT_MEMCG,pid=", "oom-kill:constraint=,pid=-4,", "Killed process x (y)",
+        "Out of memory: Killed process 99999999999999999999 (x)", "eth0: link up"})
+    EXPECT_EQ(parse_oom_line(line).kind, OomLine::Kind::none) << line;
+  EXPECT_EQ(parse_oom_line("Killed process 5 (x) anon-rss:9223372036854775807kB").anon_bytes % 1024, 0);
+}
+
+TEST(OomLog, TwoLinesAreOneKill) {
+  const auto kills =
+      oom_kills({{2'000'000'000, kChosen}, {2'000'100'000, kKilled}, {2'000'200'000, "noise"}}, 1'000'000'000);
+  ASSERT_EQ(kills.size(), 1U);
+  EXPECT_EQ(kills[0].time_s, 1);
+  EXPECT_EQ(kills[0].group, "/job");
+  EXPECT_EQ(kills[0].anon_bytes, 65280 * 1024);
+  EXPECT_EQ(kills[0].line, kKilled);
+}
+
+TEST(LimitVerdict, OomKilled) {
+  const RecordingAccount recording = killed_at_limit();
+  const auto verdicts = verdicts_of(recording);
+  EXPECT_EQ(verdicts.front().id, "oom-killed");  // before all else
+  EXPECT_EQ(verdicts.front().severity, Severity::problem);
+  EXPECT_EQ(verdicts.front().pid, 10);
+  EXPECT_EQ(verdicts.front().headline,
+            "killed by the kernel at the memory limit of 128 MiB, held most by 118 MiB live heap (keep.py:7 in fill)");
+  EXPECT_NE(verdicts.front().why.find("119 MiB anonymous memory, 2.0 MiB shared memory, 3.0 MiB file cache"),
+            std::string::npos);
+  EXPECT_NE(verdicts.front().why.find("grew by 12 MiB/s"), std::string::npos) << verdicts.front().why;
+  EXPECT_EQ(verdicts.front().evidence["held_by"][0]["bytes"], 118 * kMiB);
+  EXPECT_EQ(verdicts.front().evidence["before"]["reclaimable_bytes"], 3 * kMiB);
+  for (const char* id : {"near-limit", "killed", "limit-reclaimed"}) EXPECT_EQ(find(verdicts, id), nullptr) << id;
+}
+
+TEST(LimitVerdict, OomKilledByTheKernelsOwnWords) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_kills = oom_kills({{1'000'000'000 + 19'000'000'000, kKilled}}, 1'000'000'000);
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_NE(verdict.why.find(kKilled), std::string::npos);
+  EXPECT_EQ(verdict.evidence["killed"][0]["anon_bytes"], 65280 * 1024);
+  recording.info.oom_kills[0].at_limit = false;
+  EXPECT_NE(verdicts_of(recording).front().headline.find("because the machine had no memory left"), std::string::npos);
+}
+
+// The main process went on: its exit says nothing.
+TEST(LimitVerdict, OomKilledWorkerStandsFirst) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.exit_signal.reset();
+  recording.info.oom_killed = false;
+  ProcessAccount worker = literal::python_process(11, {"worker"});
+  worker.accounts = {literal::walk(15, {{Cause::heap_live, 9}})};
+  worker.ended_s = 19;
+  recording.processes.push_back(worker);
+  OomKill kill;
+  kill.pid = 11;
+  kill.time_s = 18.9;
+  kill.at_limit = true;
+  recording.info.oom_kills = {kill};
+  const View view = build_view(recording, whole_life(recording));
+  const auto verdicts = find_verdicts(view);
+  EXPECT_EQ(verdicts.front().headline.find("pid 11 was killed by the kernel at the memory limit of 128 MiB"), 0U);
+  EXPECT_EQ(render_short(view, verdicts, {}).find("worker (pid 11)"), 0U);
+}
+
+TEST(LimitVerdict, TooSmallToStart) {
+  RecordingAccount recording = killed_at_limit();
+  recording.processes[0].traced = false;
+  recording.processes[0].accounts.clear();
+  recording.processes[0].ended_s = 0.02;
+  EXPECT_EQ(verdicts_of(recording).front().headline,
+            "killed by the kernel at the memory limit of 128 MiB, 0.020 s after its start: too small even to start it");
+}
+
+// A static program that takes all at once: nothing of it was seen, but the kernel tells what it held.
+TEST(LimitVerdict, BeganAndTookAllAtOnce) {
+  RecordingAccount recording = killed_at_limit();
+  recording.processes[0].traced = false;
+  recording.processes[0].accounts.clear();
+  recording.processes[0].ended_s = 0.07;
+  recording.info.oom_kills = oom_kills({{1'060'000'000, kKilled}}, 1'000'000'000);
+  EXPECT_EQ(verdicts_of(recording).front().headline,
+            "killed by the kernel at the memory limit of 128 MiB; 70 MiB of it was not looked at");
+}
+
+// Next to nothing of the limit did not fill it.
+TEST(LimitVerdict, HeldByNobodyWhoWasSeen) {
+  RecordingAccount recording = killed_at_limit();
+  recording.processes[0].accounts = {literal::walk(0.01, {{Cause::anonymous, 2}})};
+  EXPECT_EQ(verdicts_of(recording).front().headline, "killed by the kernel at the memory limit of 128 MiB");
+}
+
+TEST(LimitVerdict, TooSmallToBeSeen) {
+  RecordingAccount recording = killed_at_limit();
+  recording.processes.clear();
+  EXPECT_EQ(verdicts_of(recording).front().headline,
+            "killed by the kernel at the memory limit of 128 MiB before the first snapshot: too small even to "
+            "start it");
+  EXPECT_NE(verdicts_of(recording).front().why.find("; its log was not readable"), std::string::npos);
+  recording.info.capabilities["kernel_log"] = "yes";
+  EXPECT_EQ(verdicts_of(recording).front().why.find("readable"), std::string::npos);
+}
+
+TEST(LimitVerdict, AnotherKillIsNotOutOfMemory) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  recording.info.cgroup->readings = {reading(0, 1, 0, 0, 0), reading(10, 60, 0, 3, 0)};
+  recording.info.cgroup->peak_bytes = 63 * kMiB;
+  const auto verdicts = verdicts_of(recording);
+  EXPECT_EQ(find(verdicts, "oom-killed"), nullptr);
+  ASSERT_NE(find(verdicts, "killed"), nullptr);
+  EXPECT_EQ(find(verdicts, "killed")->headline,
+            "killed by SIGKILL, which a process sent: it was not the kernel for lack of memory (limit 128 MiB, up "
+            "to 63 MiB seen); held most by 118 MiB live heap (keep.py:7 in fill)");
+  EXPECT_NE(find(verdicts, "killed")
+                ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache: "
+                           "only the file cache could have been taken back. In its last 20.0 s the "
+                           "group grew by 5.9 MiB/s: 118 MiB live heap (keep.py:7 in fill)."),
+            std::string::npos)
+      << find(verdicts, "killed")->why;
+  EXPECT_EQ(find(verdicts, "killed")->evidence["grown_in_last_minute"][0]["bytes"], 118 * kMiB);
+}
+
+// The largest reading is less than what the kernel noted.
+TEST(LimitVerdict, PeakOfAKilledJob) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  CgroupAccount& group = *recording.info.cgroup;
+  group.peak_bytes = 125 * kMiB;
+  auto headline = [&] { return find(verdicts_of(recording), "killed")->headline; };
+  EXPECT_NE(headline().find("(limit 128 MiB, up to 125 MiB seen)"), std::string::npos) << headline();
+  group.readings.back().peak_bytes = 125 * kMiB;
+  EXPECT_NE(headline().find("(limit 128 MiB, at most 125 MiB used)"), std::string::npos) << headline();
+}
+
+// Those were processes that came and went.
+TEST(LimitVerdict, MoreThanTheLimitWasNotHeld) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  recording.processes[0].accounts = {literal::walk(10, {{Cause::anonymous, 129}})};
+  const std::string over = find(verdicts_of(recording), "killed")->headline;
+  EXPECT_EQ(over.find("held most by"), std::string::npos) << over;
+  recording.processes[0].accounts = {literal::walk(10, {{Cause::anonymous, 2}})};
+  const std::string little = find(verdicts_of(recording), "killed")->headline;
+  EXPECT_NE(little.find("held most by 2.0 MiB"), std::string::npos) << little;
+}
+
+// The main process, which is large, is gone seconds after its small workers.
+TEST(LimitVerdict, KilledTogether) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  ProcessAccount worker = literal::python_process(11, {"worker"});
+  worker.accounts = {literal::walk(15, {{Cause::anonymous, 9}})};
+  worker.born_s = 14;
+  worker.ended_s = 17;
+  recording.processes.push_back(worker);
+  const auto held = [&] { return find(verdicts_of(recording), "killed")->evidence["held_by"].size(); };
+  EXPECT_EQ(held(), 1U);  // it ended by itself
+  recording.processes[1].end_signal = "SIGKILL";
+  EXPECT_EQ(held(), 2U);
+  recording.processes[1].ended_s = 14.9;
+  EXPECT_EQ(held(), 1U);
+}
+
+// What a worker had that was done shortly before is gone.
+TEST(LimitVerdict, WhoLeftByItselfHoldsNothing) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  ProcessAccount worker = literal::python_process(11, {"worker"});
+  worker.accounts = {literal::walk(15, {{Cause::anonymous, 9}})};
+  worker.born_s = 14;
+  worker.ended_s = 19.8;
+  recording.processes.push_back(worker);
+  const auto held = [&] { return find(verdicts_of(recording), "killed")->evidence["held_by"].size(); };
+  EXPECT_EQ(held(), 2U);  // how it ended is not known
+  recording.processes[1].teardown_s = 19.78;
+  EXPECT_EQ(held(), 1U);
+  recording.processes[1].end_signal = "SIGKILL";
+  EXPECT_EQ(held(), 2U);
+}
+
+TEST(LimitVerdict, TheKernelKilledSomebodyAtAnotherTime) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  const Verdict verdict = *find(verdicts_of(recording), "killed");
+  EXPECT_EQ(
+      verdict.headline.find("killed by SIGKILL: the sender is not known, the kernel killed a process of its group for "
+                            "lack of memory, but at another time"),
+      0U)
+      << verdict.headline;
+  EXPECT_NE(verdict.why.find("or the kernel, for lack of memory."), std::string::npos) << verdict.why;
+  recording.info.capabilities["kernel_log"] = "yes";
+  const Verdict cleared = *find(verdicts_of(recording), "killed");
+  EXPECT_EQ(cleared.headline.find("killed by SIGKILL, which a process sent"), 0U) << cleared.headline;
+  EXPECT_NE(cleared.why.find("a timeout, or a batch system"), std::string::npos) << cleared.why;
+}
+
+TEST(LimitVerdict, NobodyCouldTellWhoKilledIt) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  recording.info.cgroup.reset();
+  const Verdict* verdict = nullptr;
+  auto verdicts = verdicts_of(recording);
+  verdict = find(verdicts, "killed");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(
+      verdict->headline.find("killed by SIGKILL: the sender is not known, neither the kernel's log nor a counter"), 0U)
+      << verdict->headline;
+  EXPECT_NE(verdict->why.find("or the kernel, for lack of memory."), std::string::npos) << verdict->why;
+  recording.info.capabilities["kernel_log"] = "yes";
+  verdicts = verdicts_of(recording);
+  EXPECT_EQ(find(verdicts, "killed")->headline.find("killed by SIGKILL, which a process sent"), 0U);
+}
+
+// A whole group was killed, the collector in it.
+TEST(LimitVerdict, EndedUnseen) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_killed = false;
+  recording.info.exit_signal.reset();
+  recording.info.complete = false;
+  recording.processes[0].ended_s.reset();
+  EXPECT_EQ(find(verdicts_of(recording), "killed"), nullptr);
+  recording.info.end_unseen = true;
+  const auto verdicts = verdicts_of(recording);
+  const Verdict* verdict = find(verdicts, "killed");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(verdict->headline.find("ended unseen, and so did whyrss's collector"), 0U) << verdict->headline;
+  EXPECT_NE(verdict->headline.find("(limit 128 MiB, up to 128 MiB seen); held most by 118 MiB live heap (keep.py:7"),
+            std::string::npos)
+      << verdict->headline;
+  EXPECT_FALSE(verdict->evidence["end_seen"]);
+  EXPECT_NE(verdict->why.find("the kernel's log was not readable. It may also be that the collector alone died"),
+            std::string::npos)
+      << verdict->why;
+  recording.info.capabilities["kernel_log"] = "yes";
+  const Verdict logged = *find(verdicts_of(recording), "killed");
+  EXPECT_NE(logged.why.find("no line of the kernel's log names it."), std::string::npos) << logged.why;
+}
+
+TEST(LimitVerdict, ProbablyKilled) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.oom_kill_probable = true;
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_EQ(verdict.headline.find("probably killed by the kernel at the memory limit of 128 MiB"), 0U);
+  EXPECT_NE(verdict.why.find("That may have been another process of the group"), std::string::npos);
+  EXPECT_FALSE(verdict.evidence["certain"]);
+}
+
+// Those that had ended before hold nothing any more.
+TEST(LimitVerdict, HeldByThoseWhoLived) {
+  RecordingAccount recording = killed_at_limit();
+  ProcessAccount worker = literal::python_process(11, {"worker"});
+  worker.accounts = {literal::walk(15, {{Cause::anonymous, 127}})};
+  worker.born_s = 14;
+  worker.ended_s = 19.5;
+  recording.processes.push_back(worker);
+  EXPECT_EQ(verdicts_of(recording).front().evidence["held_by"][0]["bytes"], 118 * kMiB);
+  recording.processes.back().ended_s = 19.9;
+  EXPECT_EQ(verdicts_of(recording).front().evidence["held_by"][0]["bytes"], 127 * kMiB);
+}
+
+TEST(LimitVerdict, ALineWithinItsErrorOfZeroIsNotNamed) {
+  RecordingAccount recording = killed_at_limit();
+  Slice& held = recording.processes.front().accounts.back().slices.open().front();
+  held.variance = 4.0 * kMiB * kMiB;
+  EXPECT_NE(verdicts_of(recording).front().headline.find("held most by 118 MiB ± 2 % live heap (keep.py:7 in fill)"),
+            std::string::npos);
+  held.variance = 100.0 * 100 * kMiB * kMiB;
+  EXPECT_TRUE(verdicts_of(recording).front().headline.ends_with("118 MiB ± 85 % live heap"))
+      << verdicts_of(recording).front().headline;
+}
+
+TEST(LimitVerdict, EndedByItselfWasNotKilled) {
+  const auto verdicts = verdicts_of(limited(10, {reading(0, 1, 0, 0, 0), reading(10, 10, 0, 0, 0)}));
+  for (const char* id : {"oom-killed", "killed", "near-limit", "limit-reclaimed"})
+    EXPECT_EQ(find(verdicts, id), nullptr) << id;
+}
+
+TEST(LimitVerdict, NearLimit) {
+  const auto verdicts = verdicts_of(limited(100, {reading(0, 1, 0, 0, 0), reading(10, 101, 20, 3, 0)}));
+  const Verdict* verdict = find(verdicts, "near-limit");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(verdict->severity, Severity::warning);
+  EXPECT_EQ(
+      verdict->headline,
+      "121 MiB of the memory limit of 128 MiB were held by what the kernel cannot take back, most by 100 MiB live "
+      "heap (keep.py:7 in fill)");
+  EXPECT_NE(verdict->why.find("the limit is met 0.6 s later"), std::string::npos) << verdict->why;
+}
+
+// Of 101 MiB anonymous memory the kernel could take 40 at once, and would before it kills.
+TEST(LimitVerdict, WhatWasGivenUpIsNotHeld) {
+  RecordingAccount recording = limited(60, {reading(0, 1, 0, 0, 0), reading(10, 101, 20, 3, 0)});
+  recording.processes[0].accounts.back() = literal::walk(10, {{Cause::heap_live, 60}, {Cause::lazy_free, 40}});
+  EXPECT_EQ(find(verdicts_of(recording), "near-limit"), nullptr);
+  recording.processes[0].accounts.back() = literal::walk(10, {{Cause::heap_live, 97}, {Cause::lazy_free, 3}});
+  const auto verdicts = verdicts_of(recording);
+  const Verdict* verdict = find(verdicts, "near-limit");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(verdict->bytes, 118 * kMiB);
+  EXPECT_EQ(verdict->evidence["held_by"][0]["cause"], "heap_live");
+
+  RecordingAccount killed = killed_at_limit();
+  killed.processes[0].accounts.back() = literal::walk(10, {{Cause::heap_live, 80}, {Cause::lazy_free, 38}});
+  const auto on_kill = verdicts_of(killed);
+  const Verdict* kill = find(on_kill, "oom-killed");
+  ASSERT_NE(kill, nullptr);
+  EXPECT_EQ(kill->evidence["before"]["lazy_free_bytes"], 38 * kMiB);
+  EXPECT_EQ(kill->evidence["before"]["reclaimable_bytes"], 41 * kMiB);
+  EXPECT_EQ(kill->evidence["held_by"].size(), 1U);
+  EXPECT_NE(kill->why.find("only the file cache and 38 MiB of the anonymous memory, given up with MADV_FREE, could "
+                           "have been taken back"),
+            std::string::npos)
+      << kill->why;
+}
+
+// Page cache fills every group up to its limit sooner or later.
+TEST(LimitVerdict, PageCacheAtTheLimitIsNotNearIt) {
+  const auto verdicts = verdicts_of(limited(10, {reading(0, 1, 0, 0, 0), reading(10, 10, 0, 118, 500)}));
+  EXPECT_EQ(find(verdicts, "near-limit"), nullptr);
+  const Verdict* verdict = find(verdicts, "limit-reclaimed");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(verdict->severity, Severity::ok);
+  EXPECT_EQ(
+      verdict->headline,
+      "runs under a memory limit of 128 MiB: the limit was hit 500 times, the kernel took back 500 MiB, no process "
+      "was killed");
+}
+
+TEST(LimitVerdict, NoLimitNoWord) {
+  RecordingAccount recording = limited(100, {reading(0, 1, 0, 0, 0), reading(10, 121, 0, 3, 0)});
+  recording.info.cgroup->limit_bytes.reset();
+  EXPECT_EQ(find(verdicts_of(recording), "near-limit"), nullptr);
+}
+
+}  // namespace
+}  // namespace whyrss::limit_verdict_test

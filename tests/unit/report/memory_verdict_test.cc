@@ -1,0 +1,543 @@
+// Verdicts about files, shared memory, huge pages and imports, and how heaps moved: when they speak, and when not.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "literal_accounts.h"
+#include "report/render/accounting_text.h"
+#include "report/verdicts/verdict.h"
+#include "report/view/build_view.h"
+#include "report/view/trend.h"
+#include "verdicts_of.h"
+
+namespace whyrss::memory_verdict_test {
+namespace {
+
+using literal::kMiB;
+using literal::Part;
+
+std::vector<Verdict> verdicts_of(const RecordingAccount& recording, const std::string& id) {
+  std::vector<Verdict> found = verdicts_of(recording);
+  std::erase_if(found, [&](const Verdict& verdict) { return verdict.id != id; });
+  return found;
+}
+
+struct Seen {
+  double time_s;
+  std::vector<Part> parts;
+};
+
+ProcessAccount process_of(int pid, const std::vector<Seen>& snapshots) {
+  ProcessAccount process = literal::python_process(pid, {"prog"});
+  for (const Seen& snapshot : snapshots) process.accounts.push_back(literal::walk(snapshot.time_s, snapshot.parts));
+  return process;
+}
+
+RecordingAccount recording_of(StackTable stacks, double duration_s, std::vector<ProcessAccount> processes) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, duration_s);
+  recording.stacks = std::move(stacks);
+  recording.processes = std::move(processes);
+  return recording;
+}
+
+struct Lines {
+  StackTable stacks;
+  StackId maps = literal::python_stack(stacks, "/home/u/a.py", 3, "load");
+  StackId fills = literal::python_stack(stacks, "/home/u/a.py", 9, "fill");
+};
+
+// One process with `file` MiB of a mapped file, of which so many were dirty at the end.
+RecordingAccount with_file(const Lines& lines, std::int64_t file, std::int64_t dirty) {
+  ProcessAccount process = process_of(10, {{1, {{Cause::file_cache, file, lines.maps, "/data/x.bin"}}}});
+  process.dirty_files = {{0.1, {}}, {1.01, {{"/data/x.bin", dirty * kMiB}, {"/data/unmapped", 99 * kMiB}}}};
+  return recording_of(lines.stacks, 2, {process});
+}
+
+TEST(FileBound, TheCacheOfAFileEndsAtItsSize) {
+  const Lines lines;
+  RecordingAccount recording = with_file(lines, 100, 0);
+  EXPECT_FALSE(verdicts_of(recording)[0].evidence.contains("bound_bytes"));  // a file of a network
+  std::vector<FileSizes>& sizes = recording.processes[0].file_sizes;
+  sizes = {{.time_s = 0.5, .files = {{"/data/x.bin", {300 * kMiB, 300 * kMiB}}}},
+           {.time_s = 1, .files = {{"/data/x.bin", {400 * kMiB, 200 * kMiB}}, {"/data/y.bin", {1, 1}}}},
+           {.time_s = 90, .files = {{"/data/x.bin", {500 * kMiB, 500 * kMiB}}}}};
+  Verdict verdict = verdicts_of(recording).at(0);
+  EXPECT_EQ(verdict.evidence["bound_bytes"], 400 * kMiB);
+  EXPECT_EQ(verdict.evidence["resident_bytes"], 100 * kMiB);
+  EXPECT_NE(verdict.why.find(" It ends by itself at 400 MiB, the size of x.bin."), std::string::npos) << verdict.why;
+  sizes[1].files["/data/x.bin"] = {50 * kMiB, 100 * kMiB};  // mapped twice
+  verdict = verdicts_of(recording).at(0);
+  EXPECT_EQ(verdict.evidence["bound_bytes"], 100 * kMiB);
+  EXPECT_NE(verdict.why.find("All of it is in memory now"), std::string::npos) << verdict.why;
+}
+
+// The size of a file is not told where little of it is in memory: it may be any.
+TEST(FileBound, OfSeveralFilesOnlyWhereAllAreKnown) {
+  const Lines lines;
+  RecordingAccount recording = recording_of(
+      lines.stacks, 2,
+      {process_of(10, {{1, {{Cause::file_cache, 60, lines.maps, "/a"}, {Cause::file_cache, 40, lines.maps, "/b"}}}})});
+  recording.processes[0].file_sizes = {{.time_s = 1, .files = {{"/a", {90 * kMiB, 90 * kMiB}}}}};
+  EXPECT_FALSE(verdicts_of(recording).at(0).evidence.contains("bound_bytes"));
+  recording.processes[0].file_sizes[0].files["/b"] = {50 * kMiB, 50 * kMiB};
+  EXPECT_EQ(verdicts_of(recording).at(0).evidence["bound_bytes"], 140 * kMiB);
+  recording.processes[0].accounts[0] = literal::walk(1, {{Cause::file_cache, 60, lines.maps, "/a"},
+                                                         {Cause::file_cache, 0, lines.maps, "/c"},
+                                                         {Cause::file_cache, 40, lines.maps, "/b"}});
+  recording.processes[0].accounts[0].slices.open()[2].bytes = 4096;
+  EXPECT_FALSE(verdicts_of(recording).at(0).evidence.contains("bound_bytes"));
+}
+
+TEST(FileLocked, WhatMlockHoldsIsNotCalledReclaimable) {
+  const Lines lines;
+  RecordingAccount recording = with_file(lines, 100, 0);
+  recording.processes[0].dirty_files[1].locked = {{"/data/x.bin", 100 * kMiB}, {"/data/unmapped", 7 * kMiB}};
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "file-cache-growth");
+  EXPECT_EQ(verdicts[0].severity, Severity::info);
+  EXPECT_EQ(verdicts[0].headline,
+            "100 MiB file cache of x.bin (mapped at a.py:3 in load); 100 MiB of it is locked in memory (mlock): the "
+            "kernel cannot take that back");
+  EXPECT_EQ(verdicts[0].evidence["locked_bytes"], 100 * kMiB);
+}
+
+TEST(FileLocked, APartIsReportedBesideTheRest) {
+  const Lines lines;
+  RecordingAccount recording = with_file(lines, 100, 0);
+  recording.processes[0].dirty_files[1].locked = {{"/data/x.bin", 20 * kMiB}};
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].severity, Severity::ok);
+  EXPECT_NE(verdicts[0].headline.find("reclaimable"), std::string::npos);
+  EXPECT_NE(verdicts[0].why.find("But 20 MiB of it is locked in memory (mlock)"), std::string::npos);
+}
+
+TEST(FileDirty, PagesThatWaitForTheDiskAreReportedInsteadOfReclaimableOnes) {
+  const Lines lines;
+  const auto verdicts = verdicts_of(with_file(lines, 100, 90));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "file-dirty-growth");
+  EXPECT_EQ(verdicts[0].severity, Severity::info);
+  EXPECT_EQ(verdicts[0].bytes, 90 * kMiB);
+  EXPECT_EQ(verdicts[0].headline,
+            "90 MiB of x.bin (mapped at a.py:3 in load) not on disk yet: the kernel writes it back, then it is "
+            "reclaimable");
+  EXPECT_EQ(verdicts[0].evidence["files"][0]["dirty_bytes"], 90 * kMiB);
+  // smaps says nothing of what write() left in the page cache.
+  EXPECT_EQ(verdicts[0].why.find("need no writing"), std::string::npos);
+  EXPECT_NE(verdicts[0].why.find("10 MiB of other file pages"), std::string::npos) << verdicts[0].why;
+}
+
+TEST(FileDirty, APartIsReportedBesideTheRest) {
+  const Lines lines;
+  const auto verdicts = verdicts_of(with_file(lines, 100, 40));
+  ASSERT_EQ(verdicts.size(), 2U);
+  EXPECT_EQ(verdicts[0].id, "file-dirty-growth");
+  EXPECT_EQ(verdicts[1].id, "file-cache-growth");
+  EXPECT_EQ(verdicts[1].evidence["dirty_bytes"], 40 * kMiB);
+}
+
+TEST(FileDirty, SilentWhenItWasWrittenBack) {
+  const Lines lines;
+  EXPECT_TRUE(verdicts_of(with_file(lines, 100, 0), "file-dirty-growth").empty());
+  RecordingAccount recording = with_file(lines, 100, 90);
+  recording.processes[0].dirty_files.push_back({1.5, {}});  // looked again
+  EXPECT_TRUE(verdicts_of(recording, "file-dirty-growth").empty());
+  EXPECT_EQ(verdicts_of(recording, "file-cache-growth").size(), 1U);
+}
+
+TEST(FileDirty, AReadingBelongsToTheWalkBeforeIt) {
+  const Lines lines;
+  ProcessAccount process = process_of(10, {{0.9, {{Cause::file_cache, 1, lines.maps, "/data/x.bin"}}},
+                                           {1, {{Cause::file_cache, 100, lines.maps, "/data/x.bin"}}},
+                                           {1.1, {}}});
+  process.dirty_files = {{1.01, {{"/data/x.bin", 90 * kMiB}}}, {1.11, {}}};
+  const RecordingAccount recording = recording_of(lines.stacks, 2, {process});
+  const auto verdicts = find_verdicts(build_view(recording, {0.95, 1.05}));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "file-dirty-growth");
+}
+
+// A parent that makes a segment and two workers that read it.
+RecordingAccount with_segment(Lines& lines, const std::string& name) {
+  const auto part = [&](std::int64_t mib) { return Part{Cause::shared_memory, mib, lines.maps, name, 0}; };
+  ProcessAccount site = process_of(10, {{0.5, {}}, {1, {part(60)}}, {3, {part(60)}}});
+  for (Account& account : site.accounts)
+    for (Slice& slice : account.slices.open()) slice.touched = {{.stack = lines.fills, .bytes = 59 * kMiB}};
+  std::vector<ProcessAccount> all{site};
+  for (const int pid : {11, 12}) {
+    ProcessAccount worker = process_of(pid, {{2, {part(1)}}, {3, {part(60)}}});
+    worker.parent = 10;
+    worker.born_by_fork = true;
+    worker.born_s = 1.9;
+    all.push_back(worker);
+  }
+  return recording_of(lines.stacks, 4, all);
+}
+
+TEST(SharedMemory, CountsOnceAndNamesWhoMadeIt) {
+  Lines lines;
+  const auto verdicts = verdicts_of(with_segment(lines, "/dev/shm/psm_1"));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "shared-memory-growth");
+  EXPECT_EQ(verdicts[0].pid, 10);
+  EXPECT_EQ(verdicts[0].bytes, 60 * kMiB);
+  EXPECT_EQ(verdicts[0].headline,
+            "60 MiB shared memory psm_1 (mapped at a.py:3 in load, filled or read at a.py:9 in fill), mapped by 3 "
+            "processes and there once");
+  EXPECT_NE(verdicts[0].why.find("still has its name"), std::string::npos);
+  EXPECT_EQ(verdicts[0].covered_pids, (std::vector<int>{11, 12}));
+  EXPECT_EQ(verdicts[0].evidence["processes"][1]["resident_bytes"], 60 * kMiB);
+}
+
+TEST(SharedMemory, SaysHowLongItStays) {
+  Lines lines;
+  const auto lifetime = [&](const std::string& name) {
+    return verdicts_of(with_segment(lines, name))[0].evidence["lifetime"].get<std::string>();
+  };
+  EXPECT_EQ(lifetime("/dev/shm/psm_1"), "named");
+  EXPECT_EQ(lifetime("/dev/shm/psm_1 (deleted)"), "unlinked");
+  EXPECT_EQ(lifetime("/memfd:ring (deleted)"), "unlinked");
+  EXPECT_EQ(lifetime("/dev/zero (deleted)"), "anonymous");
+  EXPECT_EQ(lifetime("/SYSV00000000 (deleted)"), "system_v");
+}
+
+TEST(SharedMemory, PartsThatWorkersFillEachForItselfAddUp) {
+  Lines lines;
+  std::vector<ProcessAccount> workers;
+  for (const int pid : {11, 12})
+    workers.push_back(process_of(pid, {{1, {{Cause::shared_memory, 30, lines.maps, "/dev/shm/x"}}}}));
+  const auto verdicts = verdicts_of(recording_of(lines.stacks, 2, workers));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].bytes, 60 * kMiB);
+  EXPECT_EQ(verdicts[0].headline,
+            "60 MiB shared memory x (mapped at a.py:3 in load), mapped by 2 processes and there once");
+}
+
+TEST(SharedMemory, ManySegmentsOfOneLineAreOneVerdict) {
+  Lines lines;
+  std::vector<Part> parts;
+  for (int i = 0; i < 20; ++i) parts.push_back({Cause::shared_memory, 2, lines.maps, "/torch_" + std::to_string(i)});
+  const auto verdicts = verdicts_of(recording_of(lines.stacks, 2, {process_of(10, {{1, parts}})}));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].headline, "40 MiB shared memory in 20 segments (mapped at a.py:3 in load)");
+}
+
+TEST(SharedMemory, MappingWhatIsThereIsNoNewMemory) {
+  Lines lines;
+  const RecordingAccount recording = with_segment(lines, "/dev/shm/psm_1");
+  const auto verdicts = find_verdicts(build_view(recording, {1.5, 4}));
+  ASSERT_EQ(verdicts.size(), 2U);
+  for (const Verdict& verdict : verdicts) {
+    EXPECT_EQ(verdict.severity, Severity::ok);
+    EXPECT_EQ(verdict.headline, "60 MiB shared memory that another process had already: no new memory");
+  }
+}
+
+RecordingAccount with_huge_pages(const Lines& lines, std::int64_t mib, std::int64_t zeros_mib) {
+  ProcessAccount process =
+      process_of(10, {{1, {{Cause::heap_live, mib, lines.maps}}}, {1.5, {{Cause::heap_live, mib, lines.maps}}}});
+  process.accounts[0].has_huge = true;
+  process.accounts[0].slices.open()[0].huge_bytes = zeros_mib * kMiB;
+  return recording_of(lines.stacks, 2, {process});
+}
+
+TEST(HugePages, ZerosBesideWhatIsUsedAreReported) {
+  const Lines lines;
+  const auto verdicts = verdicts_of(with_huge_pages(lines, 64, 60), "huge-page-padding");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].bytes, 60 * kMiB);
+  EXPECT_EQ(verdicts[0].headline,
+            "60 MiB of 64 MiB are zeros on huge pages of which little is used (made at a.py:3 in load): resident only "
+            "for the pages' size");
+}
+
+TEST(HugePages, SilentWhereTheyAreFull) {
+  const Lines lines;
+  EXPECT_TRUE(verdicts_of(with_huge_pages(lines, 640, 6), "huge-page-padding").empty());
+  RecordingAccount never_inspected = with_huge_pages(lines, 64, 60);
+  never_inspected.processes[0].accounts[0].has_huge = false;
+  EXPECT_TRUE(verdicts_of(never_inspected, "huge-page-padding").empty());
+}
+
+// Innermost first.
+StackId import_stack(StackTable& stacks, const std::vector<std::pair<std::string, int>>& frames) {
+  std::vector<FrameId> ids;
+  for (const auto& [file, line] : frames)
+    ids.push_back(stacks.intern(Frame{.kind = FrameKind::python, .function = "<module>", .file = file, .line = line}));
+  return stacks.intern(ids);
+}
+
+const std::pair<std::string, int> kImporter{"<frozen importlib._bootstrap>", 241}, kRunner{"<frozen runpy>", 88},
+    kSpawn{"/usr/lib/python3.11/multiprocessing/spawn.py", 287}, kMain{"/home/u/job.py", 4},
+    kTorch{"/usr/lib/python3/dist-packages/torch/__init__.py", 29};
+
+// Workers of parent 10 that hold these parts.
+RecordingAccount with_workers(StackTable stacks, int count, const std::vector<Part>& parts, bool born_by_fork) {
+  std::vector<ProcessAccount> all{process_of(10, {{1, {{Cause::heap_live, 4}}}})};
+  for (int i = 0; i < count; ++i) {
+    all.push_back(process_of(11 + i, {{2, parts}}));
+    all.back().parent = 10;
+    all.back().born_by_fork = born_by_fork;
+    all.back().born_s = 1;
+  }
+  return recording_of(std::move(stacks), 3, all);
+}
+
+TEST(Imports, WorkersThatImportTheSameAreReported) {
+  StackTable stacks;
+  const StackId inner =
+      import_stack(stacks, {{"/x/numpy/core/a.py", 5}, kImporter, kTorch, kImporter, kMain, kRunner, kSpawn});
+  const StackId own = import_stack(stacks, {kMain, kRunner, kSpawn});
+  const auto verdicts =
+      verdicts_of(with_workers(stacks, 4, {{Cause::heap_live, 90, inner}, {Cause::heap_live, 6, own}}, false),
+                  "per-process-import");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].severity, Severity::warning);
+  EXPECT_EQ(verdicts[0].pid, 10);
+  EXPECT_EQ(verdicts[0].headline,
+            "4 workers import the same modules each for itself (torch, imported at job.py:4 in <module>): 96 MiB each, "
+            "384 MiB together");
+  EXPECT_NE(verdicts[0].advice.find("set_forkserver_preload"), std::string::npos);
+  EXPECT_EQ(verdicts[0].evidence["modules"][1]["module"], "job");
+}
+
+TEST(Imports, AfterAForkTheRemedyIsToImportBefore) {
+  StackTable stacks;
+  const StackId stack = import_stack(stacks, {{"/home/u/tables.py", 2}, kImporter, kMain, kSpawn});
+  const auto verdicts =
+      verdicts_of(with_workers(stacks, 2, {{Cause::heap_live, 20, stack}}, true), "per-process-import");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_NE(verdicts[0].headline.find("(tables, imported at job.py:4"), std::string::npos);
+  EXPECT_NE(verdicts[0].advice.find("before the workers are forked"), std::string::npos);
+}
+
+TEST(Imports, SilentForOneWorkerForSharedOnesAndForWork) {
+  StackTable stacks;
+  const StackId imported = import_stack(stacks, {kTorch, kImporter, kMain, kRunner, kSpawn});
+  const StackId worked = import_stack(stacks, {{"/home/u/job.py", 40}, kSpawn});
+  const StackId alone = import_stack(stacks, {kTorch, kImporter, kMain});
+  for (const RecordingAccount& recording :
+       {with_workers(stacks, 1, {{Cause::heap_live, 90, imported}}, false),
+        with_workers(stacks, 4, {{Cause::fork_shared, 90, imported, "", 0}}, true),
+        with_workers(stacks, 4, {{Cause::heap_live, 90, worked}}, false),
+        with_workers(stacks, 4, {{Cause::heap_live, 90, alone}}, false),
+        with_workers(stacks, 4, {{Cause::heap_live, 5, imported}, {Cause::heap_live, 90, worked}}, false)})
+    EXPECT_TRUE(verdicts_of(recording, "per-process-import").empty());
+}
+
+TEST(KeptWhere, ALineIsNamedAloneOnlyForNearlyAll) {
+  const Lines lines;
+  const auto headline = [&](std::int64_t mapped, std::int64_t filled) {
+    const std::vector<Part> parts{{Cause::anonymous, mapped, lines.maps}, {Cause::anonymous, filled, lines.fills}};
+    return verdicts_of(recording_of(lines.stacks, 2, {process_of(10, {{1, parts}})}))[0].headline;
+  };
+  EXPECT_EQ(headline(97, 3), "100 MiB anonymous mappings (mapped at a.py:3 in load)");
+  EXPECT_EQ(headline(90, 10), "100 MiB anonymous mappings (most mapped at a.py:3 in load: 90 MiB)");
+  EXPECT_EQ(headline(51, 49), "100 MiB anonymous mappings (most mapped at a.py:3 in load: 51 MiB)");
+  EXPECT_EQ(headline(50, 50), "100 MiB anonymous mappings (50 MiB of it mapped at a.py:3 in load)");
+}
+
+// A process of which these MiB of live heap were seen at equal distances.
+RecordingAccount with_heap(const Lines& lines, double duration_s, const std::vector<std::int64_t>& mib) {
+  std::vector<Seen> snapshots;
+  for (std::size_t i = 0; i < mib.size(); ++i)
+    snapshots.push_back({duration_s * static_cast<double>(i) / static_cast<double>(mib.size() - 1),
+                         {{Cause::heap_live, mib[i], lines.maps}}});
+  return recording_of(lines.stacks, duration_s, {process_of(10, snapshots)});
+}
+
+std::string heap_headline(const RecordingAccount& recording) {
+  const auto verdicts = verdicts_of(recording, "heap-growth");
+  return verdicts.empty() ? "" : std::string(slug(verdicts[0].severity)) + ": " + verdicts[0].headline;
+}
+
+constexpr const char* kObjects = " live Python objects (kept at a.py:3 in load)";
+
+TEST(Trends, ACacheThatIsFullIsNoLeak) {
+  const Lines lines;
+  const RecordingAccount recording = with_heap(lines, 10, {5, 40, 80, 100, 101, 99, 100, 100, 101, 100, 100});
+  EXPECT_EQ(heap_headline(recording), std::string("info: 95 MiB") + kObjects + ", flat since 3.0 s");
+  EXPECT_NE(verdicts_of(recording)[0].advice.find("No leak as far as this recording goes"), std::string::npos);
+  EXPECT_EQ(verdicts_of(recording)[0].evidence["trend"]["kind"], "flat");
+}
+
+TEST(Trends, ATableThatWasCopiedIsNoGrowth) {
+  const Lines lines;
+  EXPECT_EQ(heap_headline(with_heap(lines, 10, {5, 40, 80, 100, 100, 112, 100, 100, 112, 100, 100})),
+            std::string("info: 95 MiB") + kObjects + ", flat since 3.0 s");
+}
+
+TEST(Trends, ASawtoothComesAndGoes) {
+  const Lines lines;
+  EXPECT_EQ(heap_headline(with_heap(lines, 10, {5, 60, 105, 10, 50, 105, 5, 60, 100, 10, 105})),
+            std::string("info: 100 MiB") + kObjects + ", comes and goes");
+  // One that ends low has not grown.
+  const RecordingAccount low = with_heap(lines, 10, {5, 60, 105, 10, 50, 105, 5, 60, 100, 10, 6});
+  EXPECT_EQ(heap_headline(low), "");
+  EXPECT_EQ(verdicts_of(low)[0].id, "gone-since-peak");
+}
+
+TEST(Trends, ASawtoothThatClimbsStillGrows) {
+  const Lines lines;
+  EXPECT_EQ(heap_headline(with_heap(lines, 12, {5, 80, 20, 120, 50, 150, 90, 180, 120, 210, 150, 240, 190})),
+            std::string("info: 185 MiB") + kObjects + ", still growing at the end by 18 MiB/s");
+}
+
+TEST(Trends, EvenGrowthForOverAMinuteIsAWarning) {
+  const Lines lines;
+  std::vector<std::int64_t> even, late;
+  for (int i = 0; i <= 20; ++i) {
+    even.push_back(10 + 10 * i);
+    late.push_back(i < 14 ? 10 : 10 + 30 * (i - 13));
+  }
+  EXPECT_EQ(heap_headline(with_heap(lines, 100, even)),
+            std::string("warning: 200 MiB") + kObjects + ", still growing at the end by 2.0 MiB/s");
+  EXPECT_EQ(heap_headline(with_heap(lines, 40, even)).rfind("info: ", 0), 0U);
+  EXPECT_EQ(heap_headline(with_heap(lines, 100, late)).rfind("info: ", 0), 0U);
+}
+
+TEST(Trends, ShortProgramsAndFewWalksAreNotJudged) {
+  const Lines lines;
+  for (const auto& recording : {with_heap(lines, 3, {5, 30, 60, 90, 120}), with_heap(lines, 100, {5, 100, 100})})
+    EXPECT_EQ(heap_headline(recording).find(','), std::string::npos);
+}
+
+TEST(Steady, AWarmUpBeforeTheIntervalIsNoGrowth) {
+  const Lines lines;
+  const RecordingAccount recording = with_heap(lines, 10, {5, 40, 80, 100, 101, 99, 100, 100, 101, 100, 100});
+  const auto verdicts = find_verdicts(build_view(recording, {4, 10}));
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "steady");
+  EXPECT_EQ(verdicts[0].severity, Severity::ok);
+}
+
+// Two processes that share 80 MiB of a file and 10 MiB of shared memory, read at 1 s.
+RecordingAccount two_readers() {
+  std::vector<ProcessAccount> processes;
+  for (const int pid : {10, 11}) {
+    ProcessAccount process = process_of(pid, {{1, {{Cause::file_cache, 100}}}});
+    KernelTotals totals = literal::totals(1, 110, 65, 20);
+    totals.anonymous_bytes = 20 * kMiB;
+    totals.pss_anonymous_bytes = 20 * kMiB;
+    totals.pss_file_bytes = 40 * kMiB;
+    totals.pss_shmem_bytes = 5 * kMiB;
+    process.totals = {literal::totals(0.1, 10, 5, 1), totals, literal::totals(1.9, 109, 60, 20)};
+    processes.push_back(process);
+  }
+  RecordingAccount recording = recording_of({}, 2, processes);
+  recording.info.memory_total_bytes = 1100 * kMiB;
+  CgroupReading reading;
+  reading.time_s = 0.9;
+  reading.usage_bytes = 150 * kMiB;
+  reading.anon_bytes = 41 * kMiB;
+  reading.shmem_bytes = 10 * kMiB;
+  reading.file_bytes = 80 * kMiB;
+  recording.info.cgroup.emplace();
+  recording.info.cgroup->readings = {reading};
+  return recording;
+}
+
+TEST(Accounting, WhatEachToolWouldHaveShown) {
+  const RecordingAccount recording = two_readers();
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["time_s"], 1);
+  EXPECT_EQ(json["rss_sum"], 220 * kMiB);
+  EXPECT_DOUBLE_EQ(json["memory_percent_sum"].get<double>(), 20);
+  EXPECT_EQ(json["shared_sum"], 180 * kMiB);
+  EXPECT_EQ(json["rss_less_shared"], 40 * kMiB);
+  EXPECT_EQ(json["uss_sum"], 40 * kMiB);
+  EXPECT_EQ(json["pss_sum"], 130 * kMiB);
+  EXPECT_EQ(json["pss_file"], 80 * kMiB);
+  EXPECT_EQ(json["pss_shared_memory"], 10 * kMiB);
+  EXPECT_EQ(json["pss_anonymous"], 40 * kMiB);
+  EXPECT_EQ(json["cgroup_usage"], 150 * kMiB);
+  EXPECT_EQ(json["cgroup_held"], 51 * kMiB);
+  EXPECT_EQ(json["processes"][1]["pid"], 11);
+  EXPECT_EQ(json["processes"][1]["shared"], 90 * kMiB);
+}
+
+TEST(Accounting, TheTablesHoldTheSameFigures) {
+  const RecordingAccount recording = two_readers();
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_NE(accounting_title(view).find("at 1.0 s"), std::string::npos);
+  const std::string text = accounting_table(view).text();
+  for (const char* row : {"Slurm by default", " 220.0 ", "20.0 %", "Slurm NoShared", "UsePss", "  pages of files"})
+    EXPECT_NE(text.find(row), std::string::npos) << row << "\n" << text;
+  const std::string processes = accounting_process_table(view, 1).text();
+  EXPECT_NE(processes.find("1 more     110.0  10.0 %"), std::string::npos) << processes;
+}
+
+// A walk right after a poll finds one that has given its memory back since: polled together both were larger.
+TEST(Accounting, WhatWasReadWhenRssHadFallenIsNotThePeak) {
+  RecordingAccount recording = two_readers();
+  for (ProcessAccount& process : recording.processes) {
+    process.polls = {{.time_s = 0.9, .rss_bytes = 110 * kMiB, .shared_bytes = 90 * kMiB}};
+    process.totals = {literal::totals(0.1, 10, 5, 1), literal::totals(1.9, 110, 60, 20)};
+  }
+  recording.processes[0].totals.back() = literal::totals(1.91, 10, 9, 5);
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["rss_sum"], 220 * kMiB) << json;
+}
+
+TEST(Accounting, OfMomentsWithTheSameRssTheOneWithMostPssIsThePeak) {
+  RecordingAccount recording = two_readers();
+  for (ProcessAccount& process : recording.processes) {
+    process.accounts.push_back(literal::walk(1.5, {{Cause::file_cache, 100}}));
+    process.totals = {literal::totals(1, 110, 65, 20), literal::totals(1.5, 109, 105, 100)};  // it copied meanwhile
+  }
+  recording.processes[1].totals.back().time_s = 1.51;
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["pss_sum"], 210 * kMiB) << json;
+}
+
+// The last reading was of the way up: what events say of the time after it counts, and is marked.
+TEST(Accounting, AnEstimateWithMorePssIsThePeak) {
+  RecordingAccount recording = two_readers();
+  for (ProcessAccount& process : recording.processes) {
+    process.totals = {literal::totals(1, 110, 65, 20)};
+    process.accounts.push_back(literal::walk(1.5, {{Cause::anonymous, 110}}));
+    process.accounts.back().estimated_from_s = 1;
+  }
+  const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+  EXPECT_EQ(json["pss_sum"], 220 * kMiB) << json;
+  EXPECT_TRUE(json["estimate"]);
+}
+
+// Its child copied since its reading: nothing of itself has moved but its PSS.
+TEST(Accounting, AReadingBeforeARelativesCopiesIsAnEstimate) {
+  for (const std::int64_t copied : {0, 60}) {
+    RecordingAccount recording = two_readers();
+    ProcessAccount &parent = recording.processes[0], &child = recording.processes[1];
+    child.parent = parent.pid;
+    parent.accounts = {literal::walk(1, {{Cause::file_cache, 90, kEmptyStack, "", 0}, {Cause::anonymous, 20}})};
+    parent.totals = {literal::totals(1, 110, 65, 20)};
+    child.accounts = {
+        literal::walk(0.9, {{Cause::fork_shared, 110, kEmptyStack, "", 0}}),
+        literal::walk(1.4, {{Cause::fork_shared, 110 - copied, kEmptyStack, "", 0}, {Cause::fork_cow, copied + 1}})};
+    child.totals = {literal::totals(1.5, 111, 65 + copied, 20 + copied)};
+    const auto json = accounting_json(build_view(recording, whole_life(recording)))["at_peak"];
+    EXPECT_EQ(json["estimate"], copied > 0) << json;
+  }
+}
+
+TEST(Accounting, ReadingsThatLieApartAreNoMoment) {
+  RecordingAccount recording = two_readers();
+  recording.processes[1].totals = {literal::totals(9, 110, 65, 20)};
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_TRUE(accounting_json(view)["at_peak"]["estimate"]);
+  EXPECT_NE(accounting_table(view).text().find("not read then: from page walks"), std::string::npos);
+  recording.processes[1].totals.clear();
+  recording.processes[1].high_water_bytes = kMiB;  // a shell: nobody misses it
+  EXPECT_EQ(accounting_json(build_view(recording, whole_life(recording)))["at_peak"]["left_out"], 1);
+  EXPECT_NE(accounting_title(build_view(recording, whole_life(recording))).find("(1 small process was not read then)"),
+            std::string::npos);
+  recording.processes[1].high_water_bytes = 110 * kMiB;
+  EXPECT_TRUE(accounting_json(build_view(recording, whole_life(recording)))["at_peak"].is_null());
+  EXPECT_EQ(accounting_title(build_view(recording, whole_life(recording))), "");
+}
+
+}  // namespace
+}  // namespace whyrss::memory_verdict_test

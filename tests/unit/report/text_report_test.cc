@@ -1,0 +1,580 @@
+// What people read, to the letter.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "literal_accounts.h"
+#include "report/render/markdown.h"
+#include "report/render/process_text.h"
+#include "report/render/text.h"
+#include "report/view/build_view.h"
+#include "report/view/call_chains.h"
+#include "report/wording/format.h"
+#include "report/wording/table.h"
+#include "report/wording/wrap.h"
+#include "support/text.h"
+#include "text_width.h"
+
+namespace whyrss::text_report_test {
+namespace {
+
+using literal::kMiB;
+
+std::string short_text(const RecordingAccount& recording, TextStyle style = {}) {
+  const View view = build_view(recording, whole_life(recording));
+  return render_short(view, find_verdicts(view), style);
+}
+
+std::string full_text(const RecordingAccount& recording, Interval interval) {
+  const View view = build_view(recording, interval);
+  return render_text(view, find_verdicts(view), {});
+}
+
+std::string full_text(const RecordingAccount& recording) { return full_text(recording, whole_life(recording)); }
+
+// The part that begins with a title line, up to the next empty line.
+std::string section(const std::string& text, const std::string& title) {
+  const std::size_t at = text.find("\n" + title + "\n");
+  if (at == std::string::npos) return "";
+  const std::size_t begin = at + title.size() + 2;
+  return text.substr(begin, text.find("\n\n", begin) + 1 - begin);
+}
+
+TEST(ShortText, Quickstart) {
+  EXPECT_EQ(short_text(literal::quickstart()),
+            R"(python quickstart.py (pid 4711)   RSS +651 MiB in 9.8 s
+  warning  2 workers copied 124 MiB each of what they inherited (fork COW; objects made at
+           quickstart.py:24)
+  info     130 MiB live Python objects (kept at quickstart.py:24 in load)
+  ok       512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, not a
+           leak
+)");
+}
+
+TEST(ShortText, NothingGrew) {
+  EXPECT_EQ(short_text(literal::quiet()), R"(python -c pass (pid 77)   RSS +7.0 MiB in 0.5 s
+  ok       nothing grew worth naming (largest growth of a process: 7.0 MiB)
+)");
+}
+
+TEST(ShortText, HelpersAreOneLine) {
+  RecordingAccount recording = literal::quickstart();
+  for (const auto& [pid, name] : {std::pair{4700, "/bin/sh"}, {4720, "/usr/bin/git"}, {4721, "/usr/bin/git"}}) {
+    ProcessAccount helper;
+    helper.pid = pid;
+    helper.command = {name, "-c", "x"};
+    helper.ended_s = 5;
+    helper.accounts.push_back(literal::walk(1, {{Cause::file_cache, 1}}));
+    recording.processes.insert(pid == 4700 ? recording.processes.begin() : recording.processes.end(), helper);
+  }
+  EXPECT_EQ(short_text(recording), R"(python quickstart.py (pid 4711)   RSS +651 MiB in 9.8 s
+  warning  2 workers copied 124 MiB each of what they inherited (fork COW; objects made at
+           quickstart.py:24)
+  info     130 MiB live Python objects (kept at quickstart.py:24 in load)
+  ok       512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, not a
+           leak
+3 more processes (git, sh): +3.0 MiB of their own together
+)");
+}
+
+TEST(ShortText, HelpersThatComeOneAfterTheOtherAreNotAddedUp) {
+  RecordingAccount recording = literal::quiet();
+  for (int i = 0; i < 500; ++i) {
+    ProcessAccount helper;
+    helper.pid = 1000 + i;
+    helper.command = {"/bin/true"};
+    helper.born_s = 0.001 * i;
+    helper.ended_s = helper.born_s + 0.0005;
+    helper.accounts.push_back(literal::walk(helper.born_s + 0.0002, {{Cause::heap_live, 1}}));
+    recording.processes.push_back(helper);
+  }
+  const std::string text = short_text(recording);
+  EXPECT_NE(text.find("\n500 more processes (true): at most 1.0 MiB of their own at a time\n"), std::string::npos)
+      << text;
+  const View half = build_view(recording, {.from_s = 0.2501, .to_s = 0.5});  // without those of before
+  EXPECT_NE(render_short(half, find_verdicts(half), {}).find("\n250 more processes (true): "), std::string::npos)
+      << render_short(half, find_verdicts(half), {});
+}
+
+// A copy of the quickstart's main process, without what its workers copied.
+ProcessAccount reader(int pid, std::int64_t file_mib) {
+  ProcessAccount account = literal::quickstart().processes.front();
+  account.pid = pid;
+  account.command = {"/usr/bin/python3", "reader.py", fmt::format("--rank={}", pid)};
+  account.accounts = {literal::walk(1, {}), literal::walk(9, {{Cause::file_cache, file_mib}})};
+  return account;
+}
+
+TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  for (int i = 0; i < 11; ++i) recording.processes.push_back(reader(50 + i, 100 + i));
+  recording.processes.push_back(reader(70, 100));
+  recording.processes.back().command[1] = "other.py";
+  const std::string text = short_text(recording);
+  std::size_t headlines = 0;
+  for (std::size_t at = text.find("file cache"); at != std::string::npos; at = text.find("file cache", at + 1))
+    ++headlines;
+  EXPECT_EQ(headlines, 2U) << text;
+  EXPECT_NE(text.find("python3 reader.py --rank=50 (pid 50)"), std::string::npos) << text;
+  EXPECT_NE(text.find("python3 other.py --rank=70 (pid 70)"), std::string::npos) << text;
+  EXPECT_NE(text.find("The same holds for 10 more processes like it: pid 51 (RSS +101 MiB), pid 52"), std::string::npos)
+      << text;
+  EXPECT_NE(text.find("and 2 more\n"), std::string::npos) << text;
+  EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
+}
+
+TEST(ShortText, WhetherALineIsNamedWithItsSizeMakesNoOtherKind) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  for (int i = 0; i < 4; ++i) recording.processes.push_back(reader(50 + i, 100));
+  const View view = build_view(recording, whole_life(recording));
+  std::vector<Verdict> verdicts;
+  for (const char* line :
+       {"kept at a.py:9", "kept at a.py:9: 8.0 MiB ± 1 %", "most kept at a.py:9: 7 MiB ± 12 %", "kept at a.py:10"})
+    verdicts.push_back({.id = "heap-growth",
+                        .pid = 50 + static_cast<int>(verdicts.size()),
+                        .headline = fmt::format("8.1 MiB live Python objects ({})", line)});
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  ASSERT_EQ(sections.size(), 2U);
+  EXPECT_EQ(sections[0].alike.size(), 2U);
+  EXPECT_TRUE(sections[1].alike.empty());
+}
+
+TEST(ShortText, ShellIsNotTheStoryWhenNothingGrew) {
+  RecordingAccount recording = literal::quiet();
+  ProcessAccount shell;
+  shell.pid = 70;
+  shell.command = {"sh", "-c", "python -c pass"};
+  shell.accounts.push_back(literal::walk(0.1, {{Cause::file_cache, 1}}));
+  recording.processes.insert(recording.processes.begin(), shell);
+  EXPECT_EQ(short_text(recording), R"(python -c pass (pid 77)   RSS +7.0 MiB in 0.5 s
+  ok       nothing grew worth naming (largest growth of a process: 7.0 MiB)
+1 more process (sh): +1.0 MiB of its own
+)");
+}
+
+TEST(ShortText, SaysWhatIsMissing) {
+  RecordingAccount recording = literal::quiet();
+  recording.info.complete = false;
+  recording.info.incomplete_why = "the collector was killed";
+  recording.info.lost_events = 12;
+  EXPECT_EQ(short_text(recording), R"(python -c pass (pid 77)   RSS +7.0 MiB in 0.5 s
+  info     nothing grew worth naming in what was recorded (largest growth of a process: 7.0 MiB)
+incomplete: the collector was killed
+12 events were lost: lines may be missing
+)");
+}
+
+TEST(Text, OfADamagedRecordingNobodyNeedsDoNothing) {
+  RecordingAccount recording = literal::quiet();
+  recording.info.complete = false;
+  recording.info.incomplete_why = "some of its files are damaged";
+  const auto text_of = [&] {
+    const View view = build_view(recording, whole_life(recording));
+    return render_text(view, find_verdicts(view), {});
+  };
+  std::string text = text_of();
+  EXPECT_EQ(text.find("Nothing to do"), std::string::npos) << text;
+  EXPECT_LT(text.find("\nincomplete: some of its files are damaged\n"), text.find("Memory by process")) << text;
+  EXPECT_NE(text.find("at its peak (shared pages count once; partly estimated\n    from page walks)"),
+            std::string::npos)
+      << text;
+  recording.processes[0].accounts.clear();
+  text = text_of();
+  EXPECT_NE(text.find("no memory was read: the recording is incomplete: some of its files are damaged"),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find(" 0 B"), std::string::npos) << text;
+}
+
+TEST(ShortText, ColourOnlyWhenAskedFor) {
+  EXPECT_EQ(short_text(literal::quickstart()).find('\033'), std::string::npos);
+  TextStyle style;
+  style.colour = true;
+  EXPECT_NE(short_text(literal::quickstart(), style).find("\033[33mwarning\033[0m  2 workers"), std::string::npos);
+}
+
+TEST(ShortText, HostileNamesDoNotReachTheTerminal) {
+  RecordingAccount recording = literal::quiet();
+  recording.processes[0].command = {"py\033]0;x\007thon", "a\nb", "\xff\xfe", "\xc2\x9b"};
+  const std::string text = short_text(recording);
+  EXPECT_EQ(text.substr(0, text.find(" (pid")), "py?]0;x?thon a b ?? ??");
+}
+
+TEST(Printable, WhatNobodySeesIsReplaced) {
+  for (const char* hidden : {"\u061c", "\u200b", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202e", "\u2060",
+                             "\u2066", "\u2069", "\ufeff"})
+    EXPECT_EQ(printable(std::string("a") + hidden + "b"), "a?b") << hidden;
+  for (const char* seen : {"\u200a", "\u2010", "\u2027", "\u202f", "\u205f", "\u2070", "ä", "日本", "א", "😀"})
+    EXPECT_EQ(printable(seen), seen);
+  EXPECT_EQ(printable("a\xc2\x80z\xc2\x9f"), "a??z??");
+}
+
+// Names of 3000 characters, with and without blanks.
+RecordingAccount with_long_names() {
+  RecordingAccount recording = literal::quickstart();
+  const std::string name(3000, 'n');
+  std::string blanks;
+  for (int i = 0; i < 600; ++i) blanks += "int, ";
+  const StackId made = literal::python_stack(recording.stacks, "/home/" + name + ".py", 24, "load_" + name);
+  const StackId called = literal::native_stack(recording.stacks, {{"f<" + blanks + ">", "/opt/" + name}});
+  ProcessAccount process = literal::python_process(9, {"/bin/" + name, name});
+  process.accounts.push_back(literal::walk(1, {{Cause::heap_live, 90, made, "", 0},
+                                               {Cause::file_cache, 80, made, "/data/" + name, 0},
+                                               {Cause::anonymous, 70, called, "", 0}}));
+  recording.processes.push_back(process);
+  recording.info.path = "/tmp/" + name;
+  recording.info.notes = {name};
+  recording.phases.push_back({name, 1, 2});
+  recording.marks.push_back({name, 1});
+  return recording;
+}
+
+TEST(Text, NoLineIsWiderThanItMayBe) {
+  for (const RecordingAccount& recording : {literal::quickstart(), literal::quiet(), with_long_names()}) {
+    const View view = build_view(recording, whole_life(recording));
+    const std::vector<Verdict> verdicts = find_verdicts(view);
+    for (const std::size_t columns : {60U, 80U, 100U, 180U})
+      for (const bool by_touch : {false, true}) {
+        const TextStyle style{.stacks = true, .columns = columns, .by_touch = by_touch};
+        EXPECT_LE(widest_line(render_text(view, verdicts, style)), columns) << render_text(view, verdicts, style);
+        EXPECT_LE(widest_line(render_short(view, verdicts, style)), columns);
+      }
+  }
+}
+
+TEST(Text, LinesGoOnBelowTheirBeginning) {
+  TextStyle style;
+  style.columns = 60;
+  EXPECT_NE(short_text(literal::quickstart(), style).find("\n           inherited (fork COW;"), std::string::npos)
+      << short_text(literal::quickstart(), style);
+}
+
+TEST(Wrapped, AtBlanks) {
+  EXPECT_EQ(wrapped("aa bb cc dd", "- ", "  ", 7), "- aa bb\n  cc dd\n");
+  EXPECT_EQ(wrapped("  aa bb", "", " ", 5), "  aa\n bb\n");  // what a line begins with stays
+  EXPECT_EQ(wrapped("aa   bb", "", "", 9), "aa   bb\n");
+  EXPECT_EQ(wrapped("abcdefghij kl", "", "", 7), "abc…hij\nkl\n");
+  EXPECT_EQ(wrapped("", "x", "", 7), "x\n");
+  EXPECT_EQ(middle_shortened("äöüäöüä", 5), "äö…üä");
+  EXPECT_EQ(middle_shortened("abc", 3), "abc");
+}
+
+TEST(Tables, WhatDoesNotFitIsShortenedOrStandsBelow) {
+  Table table({{"file"}, {"unshared growth", Table::Align::right}, {"says", Table::Align::left, Table::Fit::wrap}});
+  table.add({"/usr/lib/x86_64/libtorch_cpu.so", "12.5", "what the kernel takes back when it needs memory"});
+  EXPECT_EQ(table.text(60), R"(                           unshared
+  file                       growth  says
+  /usr/lib/x8…orch_cpu.so      12.5  what the kernel takes
+                                     back when it needs
+                                     memory
+)");
+  EXPECT_EQ(table.text(30), R"(                      unshared
+  file                  growth
+  /usr/lib/…h_cpu.so      12.5
+  file        says
+  /usr/…u.so  what the kernel
+              takes back when
+              it needs memory
+)");
+}
+
+TEST(FullText, CausesPerProcess) {
+  EXPECT_EQ(section(full_text(literal::quickstart()), "Memory by process and cause, MiB"),
+            R"(  process                    cause               last  growth  at peak  unshared growth
+  4711 python quickstart.py  file cache         517.0   517.0    517.0            513.0
+                             live heap          130.0   130.0    130.0            130.0
+                             whyrss itself        3.0     3.0      3.0              3.0
+                             stacks               1.0     1.0      1.0              1.0
+                             = RSS              651.0   651.0    651.0            647.0
+  4712 python quickstart.py  copied since fork  124.0   124.0    124.0            124.0
+                             shared since fork    6.0     6.0      6.0              0.0
+                             file cache           4.0     4.0      4.0              0.0
+                             = RSS              134.0   134.0    134.0            124.0
+  4713 python quickstart.py  copied since fork  124.0   124.0    124.0            124.0
+                             shared since fork    6.0     6.0      6.0              0.0
+                             file cache           4.0     4.0      4.0              0.0
+                             = RSS              134.0   134.0    134.0            124.0
+)");
+}
+
+TEST(FullText, TopLines) {
+  const RecordingAccount recording = literal::quickstart();
+  const View view = build_view(recording, whole_life(recording), 4711);
+  TextStyle style;
+  style.top = 3;
+  EXPECT_EQ(section(render_text(view, find_verdicts(view), style), "Lines with the most growth, MiB"),
+            R"(  growth  cause       line                                 pid
+   512.0  file cache  quickstart.py:18 in load (big.txt)  4711
+   127.0  live heap   quickstart.py:24 in load            4711
+     5.0  file cache  libc.so.6                           4711
+)");
+}
+
+TEST(FullText, Interval) {
+  const std::string text = full_text(literal::quickstart(), {6, 9.81});
+  EXPECT_EQ(text.substr(0, text.find('\n')), "python quickstart.py (pid 4711)   RSS +1.0 MiB in 3.8 s");
+  EXPECT_NE(text.find("\nMemory by process and cause, MiB, from 6.000 s to 9.810 s\n"), std::string::npos);
+  EXPECT_NE(text.find("live heap          130.0    -3.0    130.0             -3.0\n"), std::string::npos);
+}
+
+TEST(FullText, AnIntervalWithoutLengthIsAMoment) {
+  const std::string text = full_text(literal::quickstart(), {6, 6});
+  EXPECT_TRUE(
+      text.starts_with("python quickstart.py (pid 4711)   RSS 650 MiB at 6.000 s\n"
+                       "  ok       the interval is a single moment, 6.000 s, in which nothing can grow\n"))
+      << text;
+  EXPECT_NE(text.find("\nMemory by process and cause, MiB, at 6.000 s\n"), std::string::npos);
+  EXPECT_NE(section(text, "Lines with the most growth, MiB").find("(none grew)"), std::string::npos) << text;
+  EXPECT_NE(full_text(literal::quickstart(), {6.01, 6.02}).find("  from 6.010 s to 6.020 s\n"), std::string::npos);
+}
+
+// The collector may spend some CPU time before it is limited, which is much of a short run.
+TEST(FullText, MoreThanItsOverheadIsExplained) {
+  RecordingAccount recording = literal::quickstart();
+  recording.info.overhead_percent = 3;
+  const auto cost = [&](double cpu_s, double duration_s) {
+    recording.info.collector_cpu_s = cpu_s;
+    recording.info.duration_s = duration_s;
+    const std::string text = full_text(recording);
+    return text.substr(text.find("whyrss itself took"));
+  };
+  EXPECT_EQ(cost(0.2, 10),
+            "whyrss itself took 0.20 s of CPU time beside the program, 2.0 % of a core (--overhead 3)\n");
+  EXPECT_EQ(cost(0.1, 0.5),
+            "whyrss itself took 0.10 s of CPU time beside the program, 20.0 % of a core (--overhead 3 does not\n"
+            "  limit the first 0.2 s of it, which show in a run of 0.5 s)\n");
+  EXPECT_NE(cost(5, 10).find("(--overhead 3 is for each\n  core that"), std::string::npos) << cost(5, 10);
+}
+
+TEST(FullText, AnEndedProcessIsReportedAtItsPeakAndAtItsEnd) {
+  RecordingAccount recording = literal::quickstart();
+  ProcessAccount& process = recording.processes[0];
+  process.accounts = {literal::walk(0.9, {{Cause::anonymous, 100}}), literal::walk(2, {{Cause::anonymous, 20}})};
+  process.ended_s = 9.5;
+  const std::string text = full_text(recording);
+  EXPECT_NE(text.find("; 100 MiB at its peak at 0.9 s, 20 MiB at its\n  end at 2.0 s\n"), std::string::npos) << text;
+  process.accounts.pop_back();
+  EXPECT_EQ(full_text(recording).find("at its peak at"), std::string::npos);
+}
+
+TEST(FullText, EndsThatNobodyWalkedAreNamed) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].unseen_s = 0;
+  EXPECT_EQ(section(full_text(recording), "What was lost"), "  nothing; the recording is complete\n");
+  recording.processes[0].unseen_s = 1.5;
+  EXPECT_EQ(section(full_text(recording), "What was lost"),
+            "  pid 4711 (python quickstart.py): last snapshot 1.5 s before its end\n");
+}
+
+TEST(FullText, NothingLost) {
+  EXPECT_EQ(section(full_text(literal::quickstart()), "What was lost"), "  nothing; the recording is complete\n");
+}
+
+TEST(FullText, Losses) {
+  RecordingAccount recording = literal::quickstart();
+  recording.info.complete = false;
+  recording.info.incomplete_why = "the collector was killed";
+  recording.info.lost_events = 7;
+  recording.info.lost_snapshots = 1;
+  recording.info.notes = {"events.zst: 64 damaged bytes skipped"};
+  recording.processes[1].lost_events = 7;
+  recording.processes[2].traced = false;
+  recording.processes[2].notes = {"statically linked"};
+  recording.processes[2].accounts[0].skewed = true;
+  EXPECT_EQ(section(full_text(recording), "What was lost"),
+            R"(  incomplete: the collector was killed
+  7 events lost: lines may be missing for memory allocated then; the totals are right
+  1 snapshot lost: what came and went between two snapshots is not in the report
+  events.zst: 64 damaged bytes skipped
+  pid 4712 (python quickstart.py): 7 events lost
+  pid 4713 (python quickstart.py): not traced, causes from the kernel alone, no lines
+  pid 4713 (python quickstart.py): statically linked
+  1 snapshot of memory that changed meanwhile: small differences to RSS
+)");
+}
+
+TEST(FullText, LimitsOfTheMachine) {
+  EXPECT_EQ(section(full_text(literal::quickstart()), "What this recording cannot tell"),
+            "  no page-fault samples: who made pages resident is not known, only who mapped or allocated them\n"
+            "  no write tracking: copies since fork come from the pages' exclusive bits\n");
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].accounts.back().has_liveness = false;
+  EXPECT_NE(
+      full_text(recording).find("\n  \"live heap\" is an estimate: what of the heap is live was not recorded page "
+                                "by page everywhere\n"),
+      std::string::npos);
+  EXPECT_EQ(full_text(recording).find("its allocator is none"), std::string::npos);
+  recording.processes[1].allocator = "other";
+  EXPECT_NE(full_text(recording).find("\n  pid 4712: its allocator is none that is known here"), std::string::npos);
+}
+
+TEST(FullText, ProcessThatWasNeverWalked) {
+  RecordingAccount recording = literal::quickstart();
+  ProcessAccount gone = literal::python_process(99, {"/bin/true"});
+  gone.ended_s = 1;
+  recording.processes.push_back(gone);
+  EXPECT_NE(full_text(recording).find("99 true                    (no snapshot)\n"), std::string::npos);
+}
+
+TEST(FullText, HelpersShareOneRow) {
+  RecordingAccount recording = literal::quickstart();
+  for (int pid : {98, 99}) {
+    ProcessAccount shell = literal::python_process(pid, {"/bin/sh"});
+    shell.ended_s = 0.1;
+    recording.processes.push_back(shell);
+  }
+  const std::string text = full_text(recording);
+  EXPECT_EQ(text.find("99 sh"), std::string::npos);
+  EXPECT_NE(text.find("2 smaller processes"), std::string::npos);
+  EXPECT_NE(text.find("2 smaller processes, each under 1 MiB of its own\n"), std::string::npos);
+}
+
+// The quickstart with so many workers more, which all copied and of which something was lost.
+RecordingAccount with_workers(int count) {
+  RecordingAccount recording = literal::quickstart();
+  for (int i = 0; i < count; ++i) {
+    ProcessAccount worker = recording.processes[1];
+    worker.pid = 5000 + i;
+    worker.lost_events = 1;
+    recording.processes.push_back(std::move(worker));
+  }
+  return recording;
+}
+
+TEST(FullText, HundredsOfProcessesAreSummed) {
+  const RecordingAccount recording = with_workers(300);
+  const View view = build_view(recording, whole_life(recording));
+  const std::vector<Verdict> verdicts = find_verdicts(view);
+  const std::string text = render_text(view, verdicts, {});
+  EXPECT_LT(std::ranges::count(text, '\n'), 200) << text;
+  EXPECT_NE(section(text, "Processes, MiB").find("… and 293 smaller processes: sum"), std::string::npos) << text;
+  EXPECT_NE(section(text, "Memory by process and cause, MiB").find(" smaller processes: sum  = RSS"),
+            std::string::npos);
+  EXPECT_NE(section(text, "Memory shared by forks").find(" smaller processes: "), std::string::npos);
+  EXPECT_NE(section(text, "What was lost").find("\n  … and 290 more\n"), std::string::npos);
+  const std::string whole = render_text(view, verdicts, {.top = 1000});
+  EXPECT_EQ(whole.find("…"), std::string::npos);
+  for (const char* title : {"Processes, MiB", "Memory by process and cause, MiB", "Memory shared by forks"})
+    EXPECT_NE(section(whole, title).find("5299"), std::string::npos) << title;
+}
+
+// What several readers map is nobody's own: who the answer speaks of still has its rows.
+TEST(FullText, WhoTheAnswerSpeaksOfHasRowsOfItsOwn) {
+  RecordingAccount recording = literal::quickstart();
+  for (int pid : {98, 99}) {
+    ProcessAccount reader = literal::python_process(pid, {"reader"});
+    reader.accounts.push_back(literal::walk(1, {{Cause::file_cache, 150, kEmptyStack, "/data/big.bin", 0}}));
+    recording.processes.push_back(reader);
+  }
+  const std::string text = full_text(recording);
+  EXPECT_NE(text.find("\nreader (pid 98)   RSS +150 MiB"), std::string::npos) << text;
+  EXPECT_NE(section(text, "Memory by process and cause, MiB").find("  98 reader "), std::string::npos) << text;
+  EXPECT_NE(section(text, "Processes, MiB").find("\n    98  "), std::string::npos) << text;
+  EXPECT_NE(text.find("1 smaller process, under 1 MiB of its own\n"), std::string::npos) << text;
+}
+
+TEST(FullText, ProgramsOfSeveralLinesAreOneLine) {
+  EXPECT_EQ(command_text({"/usr/bin/python3", "-c", "import time\n\tprint(1)\x1b"}),
+            "python3 -c import time  print(1)?");
+}
+
+TEST(FullText, EmptyRecordingStillAnswers) {
+  EXPECT_EQ(full_text(RecordingAccount{}).rfind("  info     no memory was read", 0), 0U);
+}
+
+// A process whose heap has these stacks, innermost frame first, of so many MiB each.
+RecordingAccount heap_of(const std::vector<std::pair<std::vector<std::string>, int>>& stacks) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"prog"}, 9);
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  std::vector<literal::Part> parts;
+  for (const auto& [functions, mib] : stacks) {
+    std::vector<std::pair<std::string, std::string>> frames;
+    for (const std::string& function : functions) {
+      const bool is_library = function.starts_with("lib_");
+      frames.emplace_back(function, is_library ? "/usr/lib/liba.so" : "/opt/prog");
+    }
+    parts.push_back({Cause::heap_live, mib, literal::native_stack(recording.stacks, frames)});
+  }
+  process.accounts.push_back(literal::walk(1, parts));
+  recording.processes.push_back(process);
+  return recording;
+}
+
+std::string callers_of(const RecordingAccount& recording) {
+  const View view = build_view(recording, whole_life(recording));
+  std::string text;
+  for (const std::string& line : call_chain_lines(view, 10)) text += line + "\n";
+  return text;
+}
+
+TEST(CallChains, ALoneCallerHasItsBytesWhereOtherStacksEnd) {
+  EXPECT_EQ(callers_of(heap_of(
+                {{{"malloc", "fill", "work", "main", "_start"}, 24}, {{"malloc", "fill", "work", "start_thread"}, 8}})),
+            R"(32.0 MiB  live heap, fill (prog) (pid 10)
+  work (prog)
+  24.0  main (prog)
+)");
+  EXPECT_EQ(callers_of(heap_of({{{"malloc", "fill", "main", "_start"}, 24}, {{"malloc", "fill", "start_thread"}, 8}})),
+            R"(32.0 MiB  live heap, fill (prog) (pid 10)
+  24.0  main (prog)
+)");
+}
+
+TEST(CallChains, WhatALineCalledStandsBelowItsCallers) {
+  EXPECT_EQ(callers_of(heap_of({{{"malloc", "lib_grow", "lib_add", "fill", "main", "_start"}, 20},
+                                {{"malloc", "lib_new", "lib_add", "fill", "main", "_start"}, 4},
+                                {{"malloc", "fill", "main", "_start"}, 8}})),
+            R"(32.0 MiB  live heap, fill (prog) (pid 10)
+  main (prog)
+  inside of it:
+    24.0  lib_add (liba.so)
+          20.0  lib_grow (liba.so)
+          4.0  lib_new (liba.so)
+)");
+}
+
+TEST(CallChains, OfTheLibraryOfTheLanguageTheOutermostCallIsShown) {
+  EXPECT_EQ(callers_of(heap_of({{{"operator new(unsigned long)", "std::vector<int>::_M_realloc_insert(int)",
+                                  "std::vector<int>::push_back(int)", "fill", "std::invoke()", "std::thread::run()",
+                                  "work", "std::panic::catch_unwind", "std::rt::lang_start", "main"},
+                                 20}})),
+            R"(20.0 MiB  live heap, fill (prog) (pid 10)
+  std::thread::run() (prog)
+  work (prog)
+  main (prog)
+  inside of it:
+    std::vector<int>::push_back(int) (prog)
+)");
+}
+
+TEST(Markdown, TablesAndEscapes) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes[0].command = {"python", "a|b.py"};
+  const View view = build_view(recording, whole_life(recording));
+  const std::string text = render_markdown(view, find_verdicts(view), {});
+  EXPECT_NE(text.find("- **warning** pid 4711: 2 workers copied 124 MiB each"), std::string::npos);
+  EXPECT_NE(text.find("| 4711 python a\\|b.py | file cache | 517.0 | 517.0 | 517.0 | 513.0 |\n"), std::string::npos);
+  EXPECT_NE(text.find("| --- | --- | ---: | ---: | ---: | ---: |\n"), std::string::npos);
+}
+
+TEST(Format, Sizes) {
+  EXPECT_EQ(size_text(0), "0 B");
+  EXPECT_EQ(size_text(120 * 1024), "120 KiB");
+  EXPECT_EQ(size_text(kMiB * 94 / 10), "9.4 MiB");
+  EXPECT_EQ(size_text(10 * kMiB), "10 MiB");
+  EXPECT_EQ(size_text(2048 * kMiB), "2048 MiB");
+  EXPECT_EQ(size_text(12 * 1024 * kMiB), "12.0 GiB");
+  EXPECT_EQ(growth_text(-3 * kMiB), "-3.0 MiB");
+  EXPECT_EQ(growth_text(517 * kMiB), "+517 MiB");
+  EXPECT_EQ(mib(-1), "0.0");
+}
+
+TEST(Format, ShortenedCountsCodePoints) {
+  EXPECT_EQ(shortened("äöüäöü", 6), "äöüäöü");
+  EXPECT_EQ(shortened("äöüäöüä", 6), "äöü...");
+}
+
+}  // namespace
+}  // namespace whyrss::text_report_test
