@@ -76,6 +76,10 @@ def kill_users_of(folder):
                 os.kill(int(entry.name), signal.SIGKILL)
 
 
+class BrokenReport(Exception):
+    """A report that is wrong at any moment, also of a recording that grows: `wait_until` raises it at once."""
+
+
 class Whyrss:
     def __init__(self, program):
         self.program = program
@@ -102,13 +106,16 @@ class Whyrss:
     def report_text(self, recording, *options):
         """The JSON report of a recording, as it is printed."""
         result = self.run("report", recording, "--format", "json", *options)
+        if result.returncode not in (0, 1):
+            raise BrokenReport(f"ended with {result.returncode}: {result.stderr}")
         assert result.returncode == 0, result.stderr
         return result.stdout
 
     def report(self, recording):
         """The JSON report of a recording, with the frames of each stack where it is referred to."""
         report = read_report(self.report_text(recording))
-        assert not contradictions(report)
+        if wrong := contradictions(report):
+            raise BrokenReport(wrong)
         return report
 
     def finished_report(self, recording):
