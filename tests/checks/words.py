@@ -3,6 +3,7 @@
 
 words.py ROOT | words.py --self-test
 """
+import functools
 import pathlib
 import re
 import sys
@@ -18,6 +19,7 @@ INSTEAD = {  # word of an identifier: what the field says
 # Keys of the report and of kernel interfaces, and names of looking something up in a table.
 KEPT = {"not_looked_at", "add_not_looked_at", "look_up", "looked_up_kind", "WHYRSS_LOOK_UP", "WHYRSS_LOOKED_UP"}
 TOKEN = re.compile(r'//[^\n]*|/\*.*?\*/|R"\(.*?\)"|"(?:\\.|[^"\\\n])*"|\b\d[\w\'.]*|\'(?:\\.|[^\'\\\n])*\'|[A-Za-z_]\w*', re.S)
+NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def words_of(identifier):
@@ -25,14 +27,19 @@ def words_of(identifier):
     return [word for word in re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", identifier).lower().split("_") if word]
 
 
+@functools.cache
+def given_up(token):
+    """The words of INSTEAD in a token; none where it is no identifier, or one that is kept."""
+    if not NAME.fullmatch(token) or token in KEPT:
+        return []
+    words, joined = set(words_of(token)), "_".join(words_of(token))
+    return [word for word in INSTEAD if word in words or ("_" in word and word in joined)]
+
+
 def complaints(name, text):
     for number_of_line, token in ((text.count("\n", 0, match.start()) + 1, match[0]) for match in TOKEN.finditer(text)):
-        if not re.fullmatch(r"[A-Za-z_]\w*", token) or token in KEPT:
-            continue
-        joined = "_".join(words_of(token))
-        for word, instead in INSTEAD.items():
-            if word in words_of(token) or ("_" in word and word in joined):
-                yield f"{name}:{number_of_line}: {token}: not \"{word}\" but {instead}"
+        for word in given_up(token):
+            yield f"{name}:{number_of_line}: {token}: not \"{word}\" but {INSTEAD[word]}"
 
 
 def all_complaints(root):
