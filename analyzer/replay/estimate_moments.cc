@@ -44,12 +44,13 @@ std::uint64_t faults_without_growth(const trace::Poll& from, const trace::Poll& 
   return faults - std::min(faults, grown);
 }
 
-// `before`: the poll before the gap.
+// `before`: the poll before the gap; where a walk comes after it, the one before the walk that it begins with: what was
+// copied while that walk went on, and right after it, nothing else tells.
 void add_moments(Polls gap, const trace::Poll* before, std::uint64_t walked_pages, bool ends_open, Copies copies,
                  std::vector<trace::Poll>& moments) {
   const auto [lowest, highest] = std::ranges::minmax_element(gap, {}, &trace::Poll::rss_pages);
   std::uint64_t reported_pages = walked_pages;
-  const trace::Poll* since = ends_open && before != nullptr ? before : &gap.front();
+  const trace::Poll* since = before != nullptr ? before : &gap.front();
   const auto report = [&](const trace::Poll& poll) {
     moments.push_back(poll);
     reported_pages = poll.rss_pages;
@@ -98,9 +99,15 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
              (next == 0 || !is_step(each.rss_pages, walks[next].rss_pages));
     };
     gap.clear();
+    before = nullptr;
+    if (const auto after = next == 0
+                               ? polls.begin()
+                               : std::ranges::upper_bound(polls, walks[next - 1].begin_ns, {}, &trace::Poll::time_ns);
+        after != polls.begin())
+      before = &*std::prev(after);
     for (; poll != polls.end() && poll->time_ns < to_ns; ++poll) {
       if (poll->time_ns < from_ns || poll->rss_pages == 0 || is_like_next(*poll)) continue;
-      if (gap.empty()) before = poll == polls.begin() ? nullptr : &*std::prev(poll);
+      if (gap.empty() && ends_open) before = poll == polls.begin() ? nullptr : &*std::prev(poll);
       gap.push_back(*poll);
     }
     add_gap(next);

@@ -280,6 +280,19 @@ TEST(MomentsBetweenWalks, OfOneThatMayCopyFaultsCountToo) {
       << "new pages are no copies";
 }
 
+// The walk does not tell of them, and no poll before them is late enough to be in the gap.
+TEST(MomentsBetweenWalks, CopiesRightAfterAWalkCount) {
+  const std::vector<WalkMoment> walks{{.begin_ns = 60'000'000, .end_ns = 75'000'000, .rss_pages = 100 * kMiBPages},
+                                      {.begin_ns = 900'000'000, .end_ns = 900'000'001, .rss_pages = 100 * kMiBPages}};
+  std::vector<trace::Poll> polls = polls_of({100, 100, 100, 100, 100, 100});
+  polls[1].minor_faults = 2 * kMiBPages;  // within 30 ms after the walk
+  for (std::size_t i = 2; i < polls.size(); ++i) polls[i].minor_faults = 20 * kMiBPages;
+  EXPECT_EQ(moments_between_walks(polls, walks, Copies::possible).size(), 1U);
+  EXPECT_TRUE(moments_between_walks(polls, walks).empty());
+  for (trace::Poll& poll : polls) poll.minor_faults = 20 * kMiBPages;
+  EXPECT_TRUE(moments_between_walks(polls, walks, Copies::possible).empty()) << "those were before it";
+}
+
 // However large the process is: 1 % of it may be all that it copied.
 TEST(MomentsBetweenWalks, CopiesOfTheLastPollBeforeTheEndCount) {
   const std::vector<WalkMoment> walks{{.begin_ns = 1, .end_ns = 2, .rss_pages = 1000 * kMiBPages}};
