@@ -75,17 +75,29 @@ std::int64_t file_pss(const KernelTotals& totals) {
   return totals.pss_file_bytes.value_or(0) + totals.pss_shmem_bytes.value_or(0);
 }
 
-// PSS of the state at a time, by readings until `latest_s`.
+// PSS of the state at a time, by readings until `latest_s`. A reading that came before a relative copied tells of that
+// state no more, though nothing but the PSS of this process has moved: then the next one does, if it is of the same
+// state.
 PssAt pss_at(const ProcessTimes& times, const ProcessAccount& process, double time_s,
              double latest_s = std::numeric_limits<double>::infinity()) {
   if (process.accounts.empty()) return {};
   const Account* walk = last_at(process.accounts, time_s);
   if (walk == nullptr) return {.bytes = 0};
+  const auto is_of_walk = [&](const KernelTotals& read) {
+    return read.pss_bytes && is_like(read.rss_bytes.value_or(walk->rss_bytes), walk->rss_bytes) &&
+           !shares_otherwise(process, read, time_s);
+  };
+  const auto as_read = [&](const KernelTotals& read, bool estimate) {
+    return PssAt{std::min(*read.pss_bytes, walk->rss_bytes), read.time_s, estimate, file_pss(read)};
+  };
   const KernelTotals* totals = reading_of(process, *walk, time_s, latest_s);
-  const bool fits = totals != nullptr && totals->pss_bytes && totals->time_s >= walk->time_s - kReadingNearSeconds &&
-                    is_like(totals->rss_bytes.value_or(walk->rss_bytes), walk->rss_bytes) &&
-                    !shares_otherwise(process, *totals, time_s);
-  if (fits) return {std::min(*totals->pss_bytes, walk->rss_bytes), totals->time_s, false, file_pss(*totals)};
+  const bool fits = totals != nullptr && totals->time_s >= walk->time_s - kReadingNearSeconds && is_of_walk(*totals);
+  if (fits && !relatives_copied(times, process, *totals, time_s)) return as_read(*totals, false);
+  const KernelTotals* next = first_after(process.totals, time_s);
+  if (next != nullptr && next->time_s <= std::min(time_s + kReadingNearSeconds, latest_s) && is_of_walk(*next) &&
+      !relatives_copied(times, process, *next, time_s) && !family_grew(times, process, time_s, next->time_s))
+    return as_read(*next, true);
+  if (fits) return as_read(*totals, true);
   const bool read_once =
       std::ranges::any_of(process.totals, [](const auto& read) { return read.pss_bytes.has_value(); });
   if (!read_once && walk->rss_bytes > kUnreadBytes) return {};

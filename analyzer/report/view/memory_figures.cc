@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "report/view/series.h"
 
@@ -45,21 +46,6 @@ bool rested(const ProcessAccount& process, const KernelTotals& read, double time
   return is_like(*read.rss_bytes, now->rss_bytes) && is_like(exclusive, exclusive_bytes(*now));
 }
 
-// Between the two a relative has copied much of what this process may share with it, which moves this one's PSS and
-// nothing else of it.
-bool relatives_copied(const ProcessTimes& times, const ProcessAccount& process, double time_s, double read_s) {
-  const auto [from_s, to_s] = std::minmax(time_s, read_s);
-  return std::ranges::any_of(times.near(from_s), [&, from = from_s, to = to_s](const ProcessAccount* other) {
-    if (other == &process ||
-        (other->parent != process.pid && process.parent != other->pid && other->parent != process.parent))
-      return false;
-    const Account* then = last_at(other->accounts, from);
-    const Account* now = last_at(other->accounts, to);
-    return then != nullptr && then != now &&
-           !is_like(bytes_of(*then, Cause::fork_shared), bytes_of(*now, Cause::fork_shared));
-  });
-}
-
 // What one that leaves shares with others counts in theirs from then on: a reading from after that is of another state.
 bool others_left(const ProcessTimes& times, const ProcessAccount& process, double time_s, double read_s) {
   return times.others_left(process, std::min(time_s, read_s), std::max(time_s, read_s));
@@ -76,13 +62,14 @@ const KernelTotals* fitting_reading(const ProcessTimes& times, const ProcessAcco
            !(same_state && others_left(times, process, time_s, read.time_s));
   };
   const KernelTotals* nearest = nullptr;
-  double least_s = kSameMomentS;
+  auto least = std::pair(true, kSameMomentS);  // one of the same sharing first
   for (auto read = std::ranges::lower_bound(process.totals, time_s - kSameMomentS, {}, &KernelTotals::time_s);
        read != process.totals.end() && read->time_s <= time_s + kSameMomentS; ++read) {
-    const double distance_s = std::abs(read->time_s - time_s);
-    if (distance_s > least_s || !is_usable(*read)) continue;
+    if (!is_usable(*read)) continue;
+    const std::pair found{relatives_copied(times, process, *read, time_s), std::abs(read->time_s - time_s)};
+    if (found > least) continue;
     nearest = &*read;
-    least_s = distance_s;
+    least = found;
   }
   if (nearest != nullptr) return nearest;
   // Others may move while this one rests for long.
@@ -193,6 +180,24 @@ bool shares_otherwise(const ProcessAccount& process, const KernelTotals& read, d
   return now != nullptr && then != nullptr && now != then && !is_like(own_bytes(*now), own_bytes(*then));
 }
 
+bool relatives_copied(const ProcessTimes& times, const ProcessAccount& process, const KernelTotals& read,
+                      double time_s) {
+  const auto [from_s, to_s] = std::minmax(read.time_s, time_s);
+  // Of each copied page the others have at most half a page more: where it was shared by two.
+  std::int64_t moved = std::abs(times.copied_by_relatives(process, from_s, to_s)) / 2;
+  const std::int64_t pss = read.pss_bytes.value_or(0);
+  if (read.time_s <= time_s) moved = std::min(moved, std::max<std::int64_t>(read.rss_bytes.value_or(pss) - pss, 0));
+  return !is_like(pss, pss + moved);
+}
+
+bool family_grew(const ProcessTimes& times, const ProcessAccount& process, double from_s, double to_s) {
+  bool grew = false;
+  const auto see = [&](const ProcessAccount& child) { grew |= child.born_s > from_s; };
+  times.children(process.pid, to_s, from_s, see);
+  if (process.parent) times.children(*process.parent, to_s, from_s, see);
+  return grew;
+}
+
 std::optional<std::int64_t> rss_at(const ProcessAccount& process, double time_s) {
   if (const RssPoint* poll = last_at(process.polls, time_s)) return poll->rss_bytes;
   const Account* walk = last_at(process.accounts, time_s);
@@ -232,7 +237,7 @@ std::optional<MemoryFigures> figures_at(const ProcessTimes& times, const Process
                                         bool same_state) {
   if (std::ranges::none_of(process.totals, is_reading)) return std::nullopt;
   if (const KernelTotals* read = fitting_reading(times, process, time_s, same_state)) {
-    MemoryFigures figures{*read, relatives_copied(times, process, time_s, read->time_s)};
+    MemoryFigures figures{*read, relatives_copied(times, process, *read, time_s)};
     share_with_children(times, process, time_s, read->time_s, figures);
     put_in_order(figures.totals);
     return figures;

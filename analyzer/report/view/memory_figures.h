@@ -25,6 +25,14 @@ bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes);
 // Whether walks saw another part of it shared at that time than when it was read: copies move no RSS.
 bool shares_otherwise(const ProcessAccount& process, const KernelTotals& read, double time_s);
 
+// Whether its relatives have copied so much between the two times that its PSS may have moved noticeably, and nothing
+// else of it: a reading of one of them says little of the other.
+bool relatives_copied(const ProcessTimes& times, const ProcessAccount& process, const KernelTotals& read,
+                      double time_s);
+
+// Whether this process has forked between the two, or its parent a sibling.
+bool family_grew(const ProcessTimes& times, const ProcessAccount& process, double from_s, double to_s);
+
 // As polls tell it, or, where there are none, walks.
 std::optional<std::int64_t> rss_at(const ProcessAccount& process, double time_s);
 

@@ -42,6 +42,65 @@ ProcessTimes::ProcessTimes(const RecordingAccount& recording) : recording_(&reco
     for (Child& child : all)
       child.latest_walk_s = latest_walk_s = std::max(latest_walk_s, child.process->accounts.front().time_s);
   }
+  collect_copies();
+}
+
+void ProcessTimes::Copies::add(const Copies& more) { sums.insert(sums.end(), more.sums.begin(), more.sums.end()); }
+
+void ProcessTimes::Copies::sum_up() {
+  std::ranges::sort(sums);
+  std::int64_t sum = 0;
+  for (auto& [time_s, bytes] : sums) bytes = sum += bytes;
+}
+
+std::int64_t ProcessTimes::Copies::between(double from_s, double to_s) const {
+  const auto until = [this](double time_s) {
+    const auto after = std::ranges::upper_bound(sums, time_s, {}, &std::pair<double, std::int64_t>::first);
+    return after == sums.begin() ? 0 : std::prev(after)->second;
+  };
+  return until(to_s) - until(from_s);
+}
+
+// What was inherited becomes less from account to account, estimates included; of who inherited nothing walks tell.
+ProcessTimes::Copies ProcessTimes::copies_of(const ProcessAccount& process) {
+  Copies copies;
+  std::optional<std::int64_t> before;
+  bool inherited = false;
+  for (const Account& account : process.accounts) {
+    const std::int64_t shared = account.slices.sum_of(Cause::fork_shared).bytes;
+    inherited |= shared > 0;
+    if (before && *before != shared) copies.sums.emplace_back(account.time_s, *before - shared);
+    before = shared;
+  }
+  if (inherited) return copies;
+  for (const SharingChange& change : process.sharing)
+    if (change.copied_bytes != 0) copies.sums.emplace_back(change.time_s, change.copied_bytes);
+  return copies;
+}
+
+void ProcessTimes::collect_copies() {
+  for (const ProcessAccount& process : recording_->processes) {
+    const Copies copies = copies_of(process);
+    if (copies.sums.empty()) continue;
+    copies_[process.pid].add(copies);
+    if (process.parent) copies_of_children_[*process.parent].add(copies);
+  }
+  for (auto* all : {&copies_, &copies_of_children_})
+    for (auto& [pid, copies] : *all) copies.sum_up();
+}
+
+std::int64_t ProcessTimes::copied_by(const std::unordered_map<int, Copies>& all, int pid, double from_s, double to_s) {
+  const auto found = all.find(pid);
+  return found == all.end() ? 0 : found->second.between(from_s, to_s);
+}
+
+std::int64_t ProcessTimes::copied_by_relatives(const ProcessAccount& process, double from_s, double to_s) const {
+  std::int64_t bytes = copied_by(copies_of_children_, process.pid, from_s, to_s);
+  if (process.parent)
+    bytes += copied_by(copies_, *process.parent, from_s, to_s) +
+             copied_by(copies_of_children_, *process.parent, from_s, to_s) -
+             copied_by(copies_, process.pid, from_s, to_s);
+  return bytes;
 }
 
 std::size_t ProcessTimes::stretch_of(double time_s) const {

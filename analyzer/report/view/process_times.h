@@ -29,6 +29,10 @@ class ProcessTimes {
   // Whether one of the others left at `from_s` or later, but before `to_s`.
   [[nodiscard]] bool others_left(const ProcessAccount& process, double from_s, double to_s) const;
 
+  // By how much its relatives (parent, children, siblings) came to share less with their family between the two: each
+  // page that one of them copies counts more in the PSS of those who still have it, and moves nothing else of them.
+  [[nodiscard]] std::int64_t copied_by_relatives(const ProcessAccount& process, double from_s, double to_s) const;
+
   // `see(child)` for the children of a process that were born by `born_by_s` and first walked after `walked_after_s`.
   template <typename See>
   void children(int pid, double born_by_s, double walked_after_s, See see) const {
@@ -44,6 +48,16 @@ class ProcessTimes {
     const ProcessAccount* process;
     double latest_walk_s;  // the latest first walk of this one and those born before it
   };
+  // Copies of one process, or of all children of one, by walks: their sum up to each.
+  struct Copies {
+    std::vector<std::pair<double, std::int64_t>> sums;
+    void add(const Copies& more);
+    void sum_up();
+    [[nodiscard]] std::int64_t between(double from_s, double to_s) const;
+  };
+  static Copies copies_of(const ProcessAccount& process);
+  static std::int64_t copied_by(const std::unordered_map<int, Copies>& all, int pid, double from_s, double to_s);
+  void collect_copies();
   [[nodiscard]] std::size_t stretch_of(double time_s) const;
   static std::size_t born_until(const std::vector<Child>& all, double time_s);
 
@@ -53,6 +67,8 @@ class ProcessTimes {
   std::vector<std::vector<const ProcessAccount*>> stretches_;      // equal parts of the time; the last one is open
   std::vector<std::pair<double, const ProcessAccount*>> leaving_;  // by time
   std::unordered_map<int, std::vector<Child>> children_;           // those that were walked, by birth
+  std::unordered_map<int, Copies> copies_;                         // by pid
+  std::unordered_map<int, Copies> copies_of_children_;             // by their parent's
 };
 
 // Until when a process is there; nothing: to the end. Its end is noticed a little late: one that had begun to leave and

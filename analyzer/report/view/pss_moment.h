@@ -10,7 +10,7 @@ namespace whyrss {
 
 struct PssMoment {
   std::optional<std::int64_t> bytes;  // nothing: it was never read
-  bool estimate = false;              // from page walks: RSS had moved since it was read
+  bool estimate = false;              // it, or what it shares with relatives, has moved since it was read
 };
 
 PssMoment pss_of_process(const ProcessTimes& times, const ProcessAccount& process, double time_s);

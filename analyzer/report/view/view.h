@@ -25,7 +25,7 @@ struct Figure {
 // The same from kernel readings, which may be missing.
 struct ReadFigure {
   std::optional<std::int64_t> first, last, peak;
-  bool ends_estimate = false, peak_estimate = false;  // from page walks: RSS had moved since it was read
+  bool ends_estimate = false, peak_estimate = false;  // it had moved since it was read
   [[nodiscard]] bool estimate() const { return ends_estimate || peak_estimate; }
   [[nodiscard]] std::optional<std::int64_t> growth() const {
     return first && last ? std::optional(*last - *first) : std::nullopt;

@@ -205,6 +205,67 @@ TEST(View, WhatAParentSharesWithChildrenBornSinceItWasReadCountsOnceInThePss) {
   EXPECT_EQ(view.family.pss.peak, 430 * kMiB);
 }
 
+// Two workers copy 100 MiB each of what they share with their parent. Nothing of the parent moves but its PSS, and it
+// was read before that.
+TEST(View, AReadingFromBeforeRelativesCopiedIsNoneOfTheStateAfterIt) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"pool"}, 5);
+  ProcessAccount& parent = recording.processes.emplace_back(literal::python_process(7, {"pool"}));
+  parent.accounts = {literal::walk(1, {{Cause::heap_live, 300, kEmptyStack, "", 0}})};
+  parent.totals = {literal::totals(1.01, 300, 100, 0)};
+  for (int i = 0; i < 2; ++i) {
+    ProcessAccount& worker = recording.processes.emplace_back(literal::python_process(8 + i, {"pool"}));
+    worker.parent = 7;
+    worker.born_by_fork = true;
+    worker.born_s = 0.9;
+    worker.accounts = {literal::walk(1.1, {{Cause::fork_shared, 300, kEmptyStack, "", 0}}),
+                       literal::walk(1.6, {{Cause::fork_shared, 200, kEmptyStack, "", 0}, {Cause::fork_cow, 100}})};
+    worker.accounts.back().estimated_from_s = 1.1;
+    worker.totals = {literal::totals(1.11, 300, 100, 0), literal::totals(2, 300, 167, 100)};
+  }
+  const auto family = [&](double time_s) { return build_view(recording, {time_s, time_s}).family.pss; };
+  const auto of_parent = [&](double time_s) { return process(build_view(recording, {time_s, time_s}), 7).pss; };
+  EXPECT_EQ(family(1.5).last, 300 * kMiB);
+  EXPECT_FALSE(family(1.5).estimate());
+  EXPECT_TRUE(family(2.1).estimate());
+  EXPECT_TRUE(of_parent(2.1).estimate());
+  // The next reading tells of it as well, and more than the one before.
+  recording.processes[0].totals.push_back(literal::totals(2.5, 300, 167, 100));
+  EXPECT_EQ(family(2.1).last, 501 * kMiB);
+  EXPECT_TRUE(family(2.1).estimate());
+  EXPECT_EQ(of_parent(1.5).last, 100 * kMiB);
+  EXPECT_FALSE(of_parent(1.5).estimate());
+  EXPECT_EQ(family(2.6).last, 501 * kMiB);
+  EXPECT_FALSE(family(2.6).estimate());
+  // But not where the parent has forked once more by then.
+  ProcessAccount late = recording.processes[2];
+  late.pid = 10;
+  late.born_s = 2.3;
+  late.accounts = {literal::walk(2.6, {{Cause::fork_shared, 300, kEmptyStack, "", 0}})};
+  late.totals.clear();
+  recording.processes.push_back(late);
+  EXPECT_EQ(of_parent(2.1).last, 100 * kMiB);
+  EXPECT_TRUE(of_parent(2.1).estimate());
+}
+
+// The parent copies 100 MiB of what its only child shares with it: of the parent itself walks tell.
+TEST(View, AReadingFromBeforeTheParentCopiedIsAnEstimate) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 5);
+  recording.processes = {literal::python_process(7, {"job"}), literal::python_process(8, {"job"})};
+  ProcessAccount &parent = recording.processes[0], &child = recording.processes[1];
+  parent.accounts = {literal::walk(1, {{Cause::heap_live, 300, kEmptyStack, "", 0}})};
+  parent.totals = {literal::totals(1.01, 300, 150, 0)};
+  child.parent = 7;
+  child.accounts = {literal::walk(1.1, {{Cause::fork_shared, 300, kEmptyStack, "", 0}})};
+  child.totals = {literal::totals(1.11, 300, 150, 0)};
+  const auto of_child = [&](double time_s) { return process(build_view(recording, {time_s, time_s}), 8).pss; };
+  EXPECT_FALSE(of_child(2).estimate());
+  parent.sharing = {{.time_s = 1.5, .copied_bytes = 100 * kMiB}};
+  EXPECT_TRUE(of_child(2).estimate());
+  EXPECT_FALSE(of_child(1.4).estimate());
+}
+
 // Each was read when the others had mapped less of it.
 TEST(View, PagesOfOneFileAreNoMoreThanTheFile) {
   RecordingAccount recording;
