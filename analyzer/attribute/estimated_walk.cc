@@ -487,8 +487,10 @@ class WalkEstimate {
   // Small blocks alone: large ones are known by their addresses.
   void set_live_bytes(std::vector<LivePages>& fresh, std::int64_t fresh_bytes) {
     auto growth = static_cast<double>(fresh_bytes);
-    if (polled_.live_growth)
-      growth = static_cast<double>(*polled_.live_growth) - large_bytes(now_.owned) + large_bytes(walked_.owned);
+    const double large_growth = large_bytes(now_.owned) - large_bytes(walked_.owned);
+    if (polled_.live_growth) growth = static_cast<double>(*polled_.live_growth) - large_growth;
+    if (growth < 0 && polled_.most_live_growth)
+      growth = std::clamp(static_cast<double>(*polled_.most_live_growth) - large_growth, growth, 0.0);
     if (growth < 0) return shrink_live(-growth);
     if (fresh_bytes == 0) return;
     const double per_page = std::min(1.0, growth / static_cast<double>(fresh_bytes)) * kPage;

@@ -25,9 +25,12 @@ struct NewMapping {
 struct PolledState {
   std::int64_t rss_bytes = 0;
   std::int64_t shared_bytes = 0;            // of them of files and shmem
-  std::optional<std::int64_t> live_growth;  // of blocks of all sizes since the walk
-  std::optional<double> object_growth{};    // of Python's small objects since the walk, by samples
-  bool samples_faults = false;              // page faults were sampled since the walk
+  std::optional<std::int64_t> live_growth;  // of blocks of all sizes since the walk, by the counts before both
+  // The most that the counts before and after both allow: a block that is just being resized, or came between a count
+  // and its moment, is in one of them alone.
+  std::optional<std::int64_t> most_live_growth{};
+  std::optional<double> object_growth{};  // of Python's small objects since the walk, by samples
+  bool samples_faults = false;            // page faults were sampled since the walk
 };
 
 struct EstimatedWalk {

@@ -1,8 +1,9 @@
 #include "decode/liveness_reader.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cstddef>
 #include <limits>
+#include <span>
 #include <utility>
 
 #include "shim/trace/liveness_format.h"
@@ -45,7 +46,7 @@ bool LivenessReader::read_ranges(ByteReader& reader, std::uint32_t range_count, 
     if (end < header.start) return false;
     Words& range = ranges.emplace_back(Words{.start = header.start, .words = {}});
     range.words.resize(header.page_count);
-    std::memcpy(range.words.data(), bytes.data(), size_bytes);
+    std::ranges::copy(bytes, std::as_writable_bytes(std::span(range.words)).begin());
     for (std::size_t page = 0; page < range.words.size(); ++page) {
       const std::uint64_t address = range.start + page * kLivenessPageBytes;
       if (!whole) {

@@ -36,6 +36,7 @@ struct ReplaySettings {
 };
 
 struct NewMapping;
+struct PolledState;
 
 // What the kernel says of a process at its end.
 struct KernelEnd {
@@ -109,7 +110,7 @@ class Replay {
   static Bytes payload_of(Process& process, const RawFrame& frame);
   static void keep_walk(Process& process, Evidence evidence, const Walk& walk);
   static void note_mapping(Process& process, const trace::MapRecord& map);
-  static std::optional<std::int64_t> live_growth(const Process& process, std::uint64_t until_ns);
+  static void read_live_growth(const Process& process, std::uint64_t until_ns, PolledState& polled);
   void play_next(Process& process);
   void report_progress(std::uint64_t now_ns);
   void count_blocks_of(Process& process);

@@ -339,14 +339,20 @@ void Replay::keep_walk(Process& process, Evidence evidence, const Walk& walk) {
   process.walked_ns = walk.time_ns;
 }
 
-std::optional<std::int64_t> Replay::live_growth(const Process& process, std::uint64_t until_ns) {
-  if (process.live_polls.empty()) return std::nullopt;
-  const auto at = [&](std::uint64_t time_ns) {
+void Replay::read_live_growth(const Process& process, std::uint64_t until_ns, PolledState& polled) {
+  if (process.live_polls.empty()) return;
+  const auto around = [&](std::uint64_t time_ns) {
     const auto next = std::ranges::upper_bound(process.live_polls, time_ns, {}, &trace::LivePoll::time_ns);
-    const std::int64_t live_bytes = next == process.live_polls.begin() ? 0 : std::prev(next)->live_bytes;
-    return std::clamp(live_bytes, -kMostLiveBytes, kMostLiveBytes);
+    const auto bounded = [](std::int64_t live_bytes) {
+      return std::clamp(live_bytes, -kMostLiveBytes, kMostLiveBytes);
+    };
+    const std::int64_t before = next == process.live_polls.begin() ? 0 : bounded(std::prev(next)->live_bytes);
+    return std::pair(before, next == process.live_polls.end() ? before : bounded(next->live_bytes));
   };
-  return at(until_ns) - at(process.walked_ns);
+  const auto [walked, after_walk] = around(process.walked_ns);
+  const auto [now, after_now] = around(until_ns);
+  polled.live_growth = now - walked;
+  polled.most_live_growth = std::max(now, after_now) - std::min(walked, after_walk);
 }
 
 // Events do not say which files were mapped; the next walk does, but for what is replaced before it.
@@ -426,9 +432,10 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   const std::uint64_t page = process.page_bytes;
   PolledState polled{.rss_bytes = rss_bytes,
                      .shared_bytes = static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages) * page),
-                     // What lived between two polls, at the peak, was not polled.
-                     .live_growth = poll.time_ns == process.peak_ns ? std::nullopt : live_growth(process, poll.time_ns),
+                     .live_growth = {},
                      .samples_faults = process.account->touch.armed};
+  // What lived between two polls, at the peak, was not polled.
+  if (poll.time_ns != process.peak_ns) read_live_growth(process, poll.time_ns, polled);
   std::vector<NewMapping> mapped;
   for (const auto& [start, interval] : process.mapped_since.intervals())
     mapped.push_back({start, interval.end, interval.value.backing, interval.value.shared});

@@ -308,6 +308,16 @@ TEST(LivenessFrames, AfterALostOneReadOnWithTheNextWholeOne) {
   EXPECT_EQ(readable, expected);
 }
 
+// Found by fuzzing: nothing may be read from where there is nothing.
+TEST(LivenessFrames, ARangeOfNoPageIsNone) {
+  std::mt19937 random(4);
+  Liveness liveness = random_liveness(random, 1);
+  liveness.ranges = {{.start = 0x20000, .pages = {}}};
+  const auto read = LivenessReader().read(LivenessFrames().encode(liveness));
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(read->pages.empty() || read->pages.front().pages.empty());
+}
+
 TEST(LivenessFrames, AreRefusedWhenDamaged) {
   std::mt19937 random(3);
   Liveness liveness = random_liveness(random, 1);
