@@ -109,6 +109,11 @@ def contradictions_in_text(report, text):
         if row and process["causes"] and mib(process["rss"]["last"]) not in row[0].split():
             found.append(f"pid {process['pid']}: {row[0]}")
     words = " ".join(text.split())  # whatever the width
+    for head in re.finditer(r"\(pid (\d+)\) RSS \+([\d.]+) [KMGT]?i?B in (?:the )?[\d.]+ \w+(?: that were recorded)?(?: \(then [^)]*\))?"
+                            r" = (.*?)(?:;| (?:ok|info|warning|problem) )", words):
+        parts = re.findall(r"(?:^|([+-]) )([\d.]+) [a-z]", head[3])
+        if abs(sum(float(size) * (-1 if sign == "-" else 1) for sign, size in parts) - float(head[2])) > 0.01:
+            found.append(f"pid {head[1]}: parts of its growth do not sum to it: {head[0]}")
     for verdict in report["verdicts"]:
         if verdict["severity"] == "problem" and " ".join(verdict["headline"].split()) not in words:
             found.append(f"not in the text: {verdict['headline']}")

@@ -83,6 +83,31 @@ int main(int argc, char**) {
 }
 """
 
+# Numpy's import leaves some 10 MiB, and the library some 16 MiB of code.
+IMPORTS = """
+import numpy
+kept = [("row %d" % i, [i]) for i in range(400_000)]  # keeps
+"""
+
+POOL = r"""
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+struct Pool {
+  __attribute__((noinline)) void* allocate(std::size_t size) { return std::memset(std::malloc(size), 1, size); }
+} pool;
+__attribute__((noinline)) void* index() { return pool.allocate(1 << 20); }
+__attribute__((noinline)) void* image() { return pool.allocate(3 << 20); }  // keeps
+int main() {
+  std::vector<void*> kept;
+  for (int i = 0; i < 30; ++i) {
+    kept.push_back(index());
+    kept.push_back(image());
+  }
+  return kept.size() != 60;
+}
+"""
+
 
 def line_of(source, mark="keeps"):
     return next(number for number, line in enumerate(source.splitlines(), 1) if line.endswith(mark))
@@ -180,3 +205,28 @@ def test_a_program_that_is_gone(whyrss, recording, compile_c, tmp_path, build_id
     assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(kept, found[1])
     said = {"removed": "not here", "sha1": "build id differs", "none": "newer than the recording"}
     assert said["removed" if then == "removed" else build_id] in whyrss.run("report", recording).stdout
+
+
+def test_imports_do_not_hide_what_the_job_keeps(whyrss, recording, tmp_path):
+    pytest.importorskip("numpy")
+    script = tmp_path / "job.py"
+    script.write_text(IMPORTS)
+    assert whyrss.record(recording, [PYTHON, script]).returncode == 0
+    report = whyrss.finished_report(recording)
+    first, *others = report["verdicts"]
+    assert f"job.py:{line_of(IMPORTS)} in" in first["headline"] and first["id"] == "heap-growth", first
+    assert first["bytes"] == first["evidence"]["growth_bytes"] - first["evidence"]["import_bytes"]
+    assert 80 << 20 <= first["bytes"] <= 110 << 20
+    # What was there before the first line of the job stands last.
+    last = [verdict["id"] for verdict in others[-2:]]
+    assert sorted(last) == ["imports", "library-code"], report["verdicts"]
+    imports = others[-2 + last.index("imports")]
+    assert imports["evidence"]["modules"][0]["module"] == "numpy"
+    assert 4 << 20 <= imports["bytes"] <= 40 << 20
+    text = " ".join(whyrss.run("report", recording).stdout.split())
+    assert re.search(r"RSS \+\d+ MiB in [\d.]+ s = \d+ live \+ \d+ library code \+ \d+ imports", text), text[:200]
+
+
+def test_who_asks_a_pool_is_named(whyrss, recording, compile_c):
+    sentence = heap_headline(whyrss, recording, [compile_c(POOL, compiler="g++")])
+    assert f"program.cc:{line_of(POOL)} in image(): 90 MiB" in sentence, sentence

@@ -41,6 +41,12 @@ std::string kind_of(const ProcessView& process, const std::vector<const Verdict*
   return kind;
 }
 
+std::int64_t largest_of(const std::vector<OwnBytes>& all) {
+  std::int64_t largest = 0;
+  for (const OwnBytes& one : all) largest = std::max(largest, one.bytes);
+  return largest;
+}
+
 }  // namespace
 
 std::string command_text(const std::vector<std::string>& command) {
@@ -150,7 +156,9 @@ std::string rest_text(const View& view, const std::vector<ProcessSection>& secti
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   const std::int64_t growth = sum_of(growths), at_a_time = most_at_a_time(growths);
   std::string figures = growth_text(growth) + (walked == 1 && count == 1 ? " of its own" : " of their own together");
-  if (at_a_time < growth) figures = fmt::format("at most {} of their own at a time", size_text(at_a_time));
+  if (at_a_time < growth)
+    figures = fmt::format("each up to {} of its own, at most {} at once", size_text(largest_of(growths)),
+                          size_text(at_a_time));
   const std::string whose = count == 1 ? "its" : "their";
   if (walked == 0 && view.recording->info.complete && ended == count)
     figures = "ended before " + whose + " memory could be read";

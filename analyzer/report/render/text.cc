@@ -11,6 +11,7 @@
 #include "report/render/process_text.h"
 #include "report/render/sections.h"
 #include "report/render/timeline.h"
+#include "report/verdicts/growth_parts.h"
 #include "report/view/call_chains.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
@@ -64,7 +65,7 @@ std::string lasted_text(const RecordingAccount& recording, const ProcessAccount&
   if (!broken_s || *broken_s >= to_s) return seconds_text(to_s - from_s);
   const std::string& why = recording.info.incomplete_why;
   return fmt::format("the {} that were recorded{}", seconds_text(std::max(*broken_s - from_s, 0.0)),
-                     why.find("collector") == std::string::npos ? "" : ", then " + printable(why));
+                     why.find("collector") == std::string::npos ? "" : fmt::format(" (then {})", printable(why)));
 }
 
 std::string process_line(const RecordingAccount& recording, const ProcessView& process, const TextStyle& style) {
@@ -78,7 +79,8 @@ std::string process_line(const RecordingAccount& recording, const ProcessView& p
       is_moment(interval) && process.rss.growth() == 0
           ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
           : fmt::format("{} in {}{}", known(growth_text(process.rss.growth())),
-                        lasted_text(recording, account, from_s, to_s), peak_and_end(recording, process));
+                        lasted_text(recording, account, from_s, to_s),
+                        growth_parts_text(recording.stacks, process) + peak_and_end(recording, process));
   std::string out = wrapped(fmt::format("{}   RSS {}", name, rss), "", "  ", style.columns);
   if (style.colour) out.insert(std::min(name.size(), out.find('\n')), kReset).insert(0, kBold);
   return out;

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <span>
 
+#include "report/verdicts/growth_parts.h"
 #include "report/verdicts/next_steps.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
@@ -121,16 +122,62 @@ std::int64_t dirty_bytes(const ProcessView& process) {
   return sum;
 }
 
+// Takes out what is code; its growth.
+std::int64_t erase_code(const ProcessAccount& process, std::vector<MappingGrowth>& files) {
+  std::int64_t code = 0;
+  std::erase_if(files, [&](const MappingGrowth& file) {
+    if (!is_code_file(process, file.mapping)) return false;
+    code += file.bytes;
+    return true;
+  });
+  return code;
+}
+
+nlohmann::ordered_json file_evidence(const std::vector<MappingGrowth>& files) {
+  auto list = nlohmann::ordered_json::array();
+  for (const MappingGrowth& file : files)
+    if (list.size() < kEvidenceEntries) list.push_back({{"mapping", file.mapping}, {"growth_bytes", file.bytes}});
+  return list;
+}
+
 }  // namespace
+
+void library_code(const View& view, std::vector<Verdict>& verdicts) {
+  for (const ProcessView& process : view.processes) {
+    std::vector<MappingGrowth> files = files_of(process);
+    std::erase_if(files, [&](const MappingGrowth& file) { return !is_code_file(*process.account, file.mapping); });
+    std::int64_t growth = 0, locked = 0;
+    for (const MappingGrowth& file : files) growth += file.bytes;
+    for (const MappingGrowth& file : files) locked += locked_bytes(process, file);
+    if (files.empty() || !is_worth_naming(growth, process)) continue;
+    Verdict verdict{.id = "library-code", .severity = Severity::ok, .pid = process.account->pid, .bytes = growth};
+    const std::string name = printable(base_name(files.front().mapping));
+    verdict.headline = files.size() == 1
+                           ? fmt::format("{} code of {}: reclaimable, not a leak", size_text(growth), name)
+                           : fmt::format("{} code of {} libraries, {} {} ({}): reclaimable, not a leak",
+                                         size_text(growth), files.size(), most_or_largest(files.front().bytes, growth),
+                                         name, size_text(files.front().bytes));
+    verdict.why =
+        "Pages of libraries and of the program itself, in the page cache. All processes that use a library share them, "
+        "and the kernel takes them back whenever memory is needed.";
+    verdict.advice = "Nothing to fix. RSS counts them in every process; PSS and a cgroup's anonymous memory do not.";
+    verdict.evidence["code_bytes"] = growth;
+    report_locked(locked, growth, verdict);
+    verdict.evidence["file_count"] = files.size();
+    verdict.evidence["files"] = file_evidence(files);
+    verdicts.push_back(std::move(verdict));
+  }
+}
 
 void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     const CauseView* cause = process.find(Cause::file_cache);
     if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const std::vector<MappingGrowth> files = growth_by_mapping(cause->sites);
-    if (files.empty()) continue;
+    std::vector<MappingGrowth> files = growth_by_mapping(cause->sites);
+    const std::int64_t code = erase_code(*process.account, files);
+    const std::int64_t growth = cause->rss.growth() - code, dirty = dirty_bytes(process);
+    if (files.empty() || !is_worth_naming(growth, process)) continue;
     const MappingGrowth& top = files.front();
-    const std::int64_t growth = cause->rss.growth(), dirty = dirty_bytes(process);
     if (dominates(dirty, growth) && is_worth_naming(dirty, process)) continue;  // file-dirty-growth says more about it
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, top.sites);
     const std::vector<LineGrowth> readers = growth_by_touch(view.recording->stacks, top.sites);
@@ -154,7 +201,8 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
         "Nothing to fix. If a limit that counts RSS gets in the way, map the file in windows, call "
         "madvise(MADV_DONTNEED) on what was read, or have the limit count PSS or a cgroup's anonymous memory.";
     verdict.advice += next_steps(view).prove;
-    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["growth_bytes"] = cause->rss.growth();
+    verdict.evidence["library_bytes"] = code;
     verdict.evidence["dirty_bytes"] = dirty;
     std::int64_t locked = 0;
     for (const MappingGrowth& file : files) locked += locked_bytes(process, file);
@@ -162,10 +210,7 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
     // Of what the headline tells.
     report_bound(process, std::span(files).first(dominates(top.bytes, growth) ? 1 : files.size()), verdict);
     verdict.evidence["file_count"] = files.size();
-    auto list = nlohmann::ordered_json::array();
-    for (const MappingGrowth& file : files)
-      if (list.size() < kEvidenceEntries) list.push_back({{"mapping", file.mapping}, {"growth_bytes", file.bytes}});
-    verdict.evidence["files"] = std::move(list);
+    verdict.evidence["files"] = file_evidence(files);
     verdict.evidence["lines"] = line_evidence(lines);
     verdict.evidence["read_by"] = line_evidence(readers);
     verdicts.push_back(std::move(verdict));

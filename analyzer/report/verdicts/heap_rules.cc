@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 
+#include "report/verdicts/growth_parts.h"
 #include "report/verdicts/next_steps.h"
 #include "report/verdicts/retained_view_rule.h"
 #include "report/view/blame.h"
@@ -100,13 +101,15 @@ std::string no_line_text(const std::vector<LineGrowth>& lines) {
   return is_seen ? " (no line is more than twice its error)" : " (no line was recorded)";
 }
 
-// Of growing live heap, what is known to be of Python objects: by its stacks, and what lies in pymalloc's pools.
+// Of growing live heap, what is known to be of Python objects that no import made: by its stacks, and what lies in
+// pymalloc's pools.
 std::int64_t python_object_growth(const StackTable& stacks, const ProcessView& process, const CauseView& live) {
   if (!process.account->python) return 0;
-  std::int64_t by_stack = 0;
+  std::int64_t own = 0, imported = 0;
   for (const SiteView& site : live.sites)
-    if (is_python_object(stacks, site.stack)) by_stack += site.growth;
-  return std::max(by_stack, process.pymalloc_growth.live);
+    if (is_python_object(stacks, site.stack))
+      (imported_frame(stacks, site.stack) == nullptr ? own : imported) += site.growth;
+  return std::max(own, process.pymalloc_growth.live - imported);
 }
 
 // What keeps memory that should have been freed: of Python objects, of Python and C, and without Python.
@@ -218,16 +221,18 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     const CauseView* cause = process.find(Cause::heap_live);
     if (cause == nullptr || cause->rss.growth() < kNamedGrowthBytes) continue;
     const StackTable& stacks = view.recording->stacks;
+    const CauseView own = without_imports(stacks, *cause);
+    if (own.rss.growth() < kNamedGrowthBytes) continue;
     const Trend trend = trend_of(stacks, process, *cause);
-    const std::int64_t growth = cause->rss.growth();
+    const std::int64_t growth = own.rss.growth();
     if (!trend.leak_like && !is_worth_naming(growth, process)) continue;
     if (dominates(retained_by_views(process), growth)) continue;  // retained-view says more about it
     const std::int64_t object_growth = python_object_growth(stacks, process, *cause);
     const bool objects = is_nearly_all(object_growth, growth);
     const bool some_objects = !objects && is_worth_naming(object_growth, process);
     const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.live);
-    const bool received = mostly_received(stacks, cause->sites, growth);
-    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    const bool received = mostly_received(stacks, own.sites, growth);
+    const std::vector<LineGrowth> lines = lines_of(view, own);
     Verdict verdict{.id = "heap-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
     verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
                                    kept_where(lines, growth,
@@ -249,12 +254,14 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     verdict.advice = growth_advice(trend, by_arena, what_keeps(process.account->python.has_value(), objects));
     if (by_arena) verdict.advice += fmt::format(" {}", next_steps(view).object_lines);
+    verdict.bytes_per_s = trend.bytes_per_s;
     if (trend.leak_like) verdict.severity = Severity::warning;
     if (received) {
       verdict.why += kReceivedWhy;
       verdict.advice = kReceivedAdvice;
     }
-    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["growth_bytes"] = cause->rss.growth();
+    verdict.evidence["import_bytes"] = cause->rss.growth() - growth;
     verdict.evidence["received"] = received;
     verdict.evidence["lines_by_arena"] = by_arena;
     verdict.evidence["python_object_growth_bytes"] = object_growth;
@@ -276,7 +283,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const char* verb = by_arena ? "arenas that grew" : "last allocated";
     const std::vector<LineGrowth> lines = lines_of(view, *cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
-    if (cause->estimate) verdict.severity = Severity::info;
+    if (cause->estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
     const auto live_until_s = freed_on_leaving_from(process);
     const bool was_leak = live_until_s && grew_evenly_until(view, process, *live_until_s);
     if (was_leak) verdict.severity = Severity::info;

@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "report/verdicts/growth_parts.h"
 #include "report/view/blame.h"
 #include "report/view/line_text.h"
 #include "report/view/verdict_thresholds.h"
@@ -19,10 +20,6 @@ namespace {
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
 
-bool is_importer(const Frame& frame) {
-  return frame.file.starts_with("<frozen importlib") || contains(frame.file, "/importlib/_bootstrap") ||
-         frame.file.ends_with("/importlib/__init__.py");  // import_module()
-}
 // multiprocessing runs the main module anew in a spawned process.
 bool is_main_runner(const Frame& frame) { return frame.file == "<frozen runpy>" || frame.file.ends_with("/runpy.py"); }
 bool is_of_workers(const Frame& frame) { return contains(frame.file, "/multiprocessing/"); }
@@ -167,6 +164,46 @@ Verdict verdict_of(std::optional<int> parent, const std::vector<Worker>& workers
 }
 
 }  // namespace
+
+void import_cost(const View& view, std::vector<Verdict>& verdicts) {
+  const StackTable& stacks = view.recording->stacks;
+  for (const ProcessView& process : view.processes) {
+    if (!process.account->python) continue;
+    std::map<std::string, std::int64_t> sums;
+    std::int64_t growth = 0;
+    for (const CauseView& cause : process.causes) {
+      if (import_growth(stacks, cause) == 0) continue;
+      for (const SiteView& site : cause.sites)
+        if (const Frame* frame = imported_frame(stacks, site.stack)) {
+          sums[is_importer(*frame) ? "" : module_name(*frame)] += site.growth;
+          growth += site.growth;
+        }
+    }
+    if (!is_worth_naming(growth, process)) continue;
+    std::vector<std::pair<std::string, std::int64_t>> modules(sums.begin(), sums.end());
+    std::erase_if(modules, [](const auto& module) { return module.first.empty() || module.second <= 0; });
+    std::ranges::stable_sort(modules, [](const auto& a, const auto& b) { return a.second > b.second; });
+    Verdict verdict{.id = "imports", .severity = Severity::ok, .pid = process.account->pid, .bytes = growth};
+    verdict.headline = size_text(growth) + " by imports";
+    if (!modules.empty() && dominates(modules.front().second, growth))
+      verdict.headline += " of " + printable(modules.front().first);
+    else if (!modules.empty())
+      verdict.headline += fmt::format(", {} by {} ({})", modules.front().second * 2 > growth ? "most" : "the most",
+                                      printable(modules.front().first), size_text(modules.front().second));
+    verdict.why =
+        "Code objects, classes and tables that modules build while they are imported, and what their libraries set up. "
+        "The code of the libraries themselves is counted apart.";
+    verdict.advice =
+        "Import less if it is too much: a submodule in place of the package, or within the function that needs it. "
+        "Workers that are forked after the import share it.";
+    auto list = nlohmann::ordered_json::array();
+    for (const auto& [module, bytes] : modules)
+      if (list.size() < kEvidenceEntries) list.push_back({{"module", module}, {"bytes", bytes}});
+    verdict.evidence["import_bytes"] = growth;
+    verdict.evidence["modules"] = std::move(list);
+    verdicts.push_back(std::move(verdict));
+  }
+}
 
 void per_process_import(const View& view, std::vector<Verdict>& verdicts) {
   std::map<std::optional<int>, std::vector<Worker>> by_parent;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 
 #include "model/recording_state.h"
@@ -118,6 +119,18 @@ Verdict quiet_verdict(const View& view) {
   return verdict;
 }
 
+// In which order verdicts stand (analyzer/docs/verdicts.md).
+enum class Place : std::uint8_t { trouble, grows, largest, remark };
+
+Place place_of(const Verdict& verdict) {
+  constexpr std::array kTroubles{"killed", "near-limit", "descriptor-growth"};  // of which the bytes are not the point
+  constexpr std::array kRemarks{"library-code", "imports", "rss-double-counted"};
+  if (verdict.severity == Severity::problem || std::ranges::find(kTroubles, verdict.id) != kTroubles.end())
+    return Place::trouble;
+  if (std::ranges::find(kRemarks, verdict.id) != kRemarks.end()) return Place::remark;
+  return verdict.bytes_per_s > 0 ? Place::grows : Place::largest;
+}
+
 }  // namespace
 
 std::string_view slug(Severity severity) {
@@ -146,8 +159,9 @@ std::vector<Verdict> find_verdicts(const View& view) {
     return at == place.end() ? place.size() : at->second;
   };
   std::stable_sort(verdicts.begin(), verdicts.end(), [&](const Verdict& a, const Verdict& b) {
-    if (a.severity != b.severity) return a.severity > b.severity;
-    return key(a) != key(b) ? key(a) < key(b) : a.bytes > b.bytes;
+    if (place_of(a) != place_of(b)) return place_of(a) < place_of(b);
+    if (a.bytes_per_s != b.bytes_per_s && place_of(a) == Place::grows) return a.bytes_per_s > b.bytes_per_s;
+    return a.bytes != b.bytes ? a.bytes > b.bytes : key(a) < key(b);
   });
   return verdicts;
 }

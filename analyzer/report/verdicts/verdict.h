@@ -21,6 +21,7 @@ struct Verdict {
   Severity severity = Severity::info;
   std::optional<int> pid{};
   std::int64_t bytes = 0;  // the figure of the headline
+  double bytes_per_s = 0;  // by which it still grows at the end; 0: it does not
   std::string headline{}, why{}, advice{};
   std::vector<int> covered_pids{};  // processes that the headline speaks of besides `pid`
   nlohmann::ordered_json evidence = nlohmann::ordered_json::object();
@@ -34,8 +35,9 @@ struct VerdictRule {
 const std::vector<VerdictRule>& verdict_rules();
 
 // All rules in order, then `steady` where none of them found anything. Native frames must have their names already
-// (symbolize/). What needs a decision first: problems, warnings, info, ok; of one kind in the order of the view's
-// processes, largest first within one.
+// (symbolize/). Problems, kills and limits first, then what still grows at the end, fastest first, then the largest;
+// what libraries and imports cost and how shared memory counts come last. Equal ones in the order of the view's
+// processes.
 std::vector<Verdict> find_verdicts(const View& view);
 
 }  // namespace whyrss

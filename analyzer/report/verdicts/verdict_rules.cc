@@ -8,6 +8,7 @@
 #include "report/verdicts/descriptor_rule.h"
 #include "report/verdicts/file_rules.h"
 #include "report/verdicts/fork_cow_rule.h"
+#include "report/verdicts/growth_parts.h"
 #include "report/verdicts/heap_rules.h"
 #include "report/verdicts/huge_page_rule.h"
 #include "report/verdicts/import_rule.h"
@@ -36,9 +37,9 @@ bool has_own_verdict(Cause cause) {
 }
 
 // What a fork child has of its own of the relocated pages of libraries and the like is what it does not share.
-std::int64_t own_growth(const ProcessView& process, const CauseView& cause) {
-  const bool inherited = process.account->born_by_fork && cause.cause == Cause::file_cow;
-  return inherited ? std::min(cause.rss.growth(), cause.uss_growth) : cause.rss.growth();
+std::int64_t own_growth(const ProcessView& process, const CauseView& own) {
+  const bool inherited = process.account->born_by_fork && own.cause == Cause::file_cow;
+  return inherited ? std::min(own.rss.growth(), own.uss_growth) : own.rss.growth();
 }
 
 // Arrays that an image declares, where they are nearly all that grew: nobody mapped them, but who wrote them is known.
@@ -58,7 +59,9 @@ std::string static_data_text(const StackTable& stacks, const CauseView& cause, s
 // What grew and has no verdict of its own: the answer still comes first.
 void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    for (const CauseView& cause : process.causes) {
+    for (const CauseView& whole : process.causes) {
+      if (whole.rss.growth() < kNamedGrowthBytes) continue;
+      const CauseView cause = without_imports(view.recording->stacks, whole);
       const std::int64_t growth = own_growth(process, cause);
       if (cause.cause == Cause::not_looked_at || has_own_verdict(cause.cause) || !is_worth_naming(growth, process))
         continue;
@@ -75,7 +78,8 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       if (arrays.empty())
         verdict.headline +=
             kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
-      const Trend trend = trend_of(view.recording->stacks, process, cause);
+      const Trend trend = trend_of(view.recording->stacks, process, whole);
+      verdict.bytes_per_s = trend.bytes_per_s;
       verdict.headline += trend_text(trend, lines);
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
@@ -262,6 +266,8 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"retained-view", retained_view},
       {"huge-page-padding", huge_page_padding},
       {"per-process-import", per_process_import},
+      {"library-code", library_code},
+      {"imports", import_cost},
       {"descriptor-growth", descriptor_growth},
       {"cause-growth", cause_growth},
       {"not-looked-at", not_looked_at},

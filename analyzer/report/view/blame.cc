@@ -77,6 +77,12 @@ std::string module_name(const std::string& path) {
 
 }  // namespace
 
+bool is_importer(const Frame& frame) {
+  const std::string& file = frame.file;
+  return file.starts_with("<frozen importlib") || file.find("/importlib/_bootstrap") != std::string::npos ||
+         file.ends_with("/importlib/__init__.py");  // import_module()
+}
+
 std::string base_name(const std::string& path) {
   const std::size_t slash = path.find_last_of('/');
   return slash == std::string::npos || slash + 1 == path.size() ? path : path.substr(slash + 1);
@@ -116,18 +122,49 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
   return python.frame() ? python.frame() : native.frame();
 }
 
+// Of the outermost import that lies within the innermost line of the program's own code: what it ran, or the importer.
+std::optional<FrameId> find_imported(const StackTable& stacks, StackId stack) {
+  std::optional<FrameId> module, inner;
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (frame.kind != FrameKind::python || frame.file.empty()) continue;
+    if (is_importer(frame)) {
+      module = inner ? inner : id;
+      continue;
+    }
+    const auto code =
+        static_cast<PythonCode>(kind_once(stacks, id, [&] { return python_code(frame, stacks.program_code()); }));
+    if (code <= PythonCode::launcher) break;
+    inner = id;
+  }
+  return module;
+}
+
+}  // namespace
+
+namespace {
+
+// Asks once for each stack.
+template <typename Find>
+const Frame* frame_once(const StackTable& stacks, StackId stack, std::vector<std::uint32_t>& known, Find find) {
+  constexpr std::uint32_t kUnknown = 0xffffffff, kNone = 0;  // no frame has the number 0
+  if (known.size() < stacks.stack_count()) known.resize(stacks.stack_count(), kUnknown);
+  std::uint32_t& id = known.at(static_cast<std::size_t>(stack));
+  if (id == kUnknown) {
+    const std::optional<FrameId> found = find(stacks, stack);
+    id = found ? static_cast<std::uint32_t>(*found) : kNone;
+  }
+  return id == kNone ? nullptr : &stacks[FrameId{id}];
+}
+
 }  // namespace
 
 const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
-  constexpr std::uint32_t kUnknown = 0xffffffff, kNone = 0;  // no frame has the number 0
-  std::vector<std::uint32_t>& known = stacks.blame_memo().stacks;
-  if (known.size() < stacks.stack_count()) known.resize(stacks.stack_count(), kUnknown);
-  std::uint32_t& blamed = known.at(static_cast<std::size_t>(stack));
-  if (blamed == kUnknown) {
-    const auto found = find_blamed(stacks, stack);
-    blamed = found ? static_cast<std::uint32_t>(*found) : kNone;
-  }
-  return blamed == kNone ? nullptr : &stacks[FrameId{blamed}];
+  return frame_once(stacks, stack, stacks.blame_memo().stacks, find_blamed);
+}
+
+const Frame* imported_frame(const StackTable& stacks, StackId stack) {
+  return frame_once(stacks, stack, stacks.blame_memo().imports, find_imported);
 }
 
 std::string code_line(const StackTable& stacks, const Frame* frame) {

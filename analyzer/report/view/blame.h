@@ -30,6 +30,14 @@ bool is_python_object(const StackTable& stacks, StackId stack);
 // Whether it holds objects that multiprocessing unpickled: arguments of a process or a task, items of a queue.
 bool is_received(const StackTable& stacks, StackId stack);
 
+// What imports modules: importlib's own code.
+bool is_importer(const Frame& frame);
+
+// A frame of the module whose import allocated, mapped or wrote this; of importlib itself where it has none yet. The
+// import stands between the memory and the innermost line of the program's own code: a table that a module of the
+// program builds while it is imported is the program's. Null: no import did.
+const Frame* imported_frame(const StackTable& stacks, StackId stack);
+
 std::string base_name(const std::string& path);
 
 }  // namespace whyrss

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
+#include <string>
+#include <vector>
 
 namespace whyrss {
 namespace {
@@ -118,6 +121,41 @@ bool is_allocator_wrapper(const Frame& frame, std::string_view function) {
                                     "Tcl_Alloc", "Tcl_AttemptAlloc"});
 }
 
+// "Pool::allocate" of "demo::Pool<int>::allocate<8>(unsigned long)": class and function, without template arguments and
+// parameters.
+struct MethodName {
+  std::string class_name, name;
+};
+
+MethodName method_name(std::string_view function) {
+  std::vector<std::string> parts(1);
+  int depth = 0;
+  for (std::size_t at = 0; at < function.size(); ++at) {
+    const char letter = function[at];
+    if (letter == '(' && depth == 0 && !parts.back().empty()) break;  // not of "(anonymous namespace)"
+    if (letter == '<' || letter == '(') ++depth;
+    if (depth == 0 && letter == ':')
+      (parts.back().empty() ? parts.back() : parts.emplace_back()).clear();
+    else if (depth == 0)
+      parts.back() += letter;
+    if (letter == '>' || letter == ')') --depth;
+  }
+  return {parts.size() < 2 ? "" : parts[parts.size() - 2], parts.back()};
+}
+
+// A method by which a program asks a pool or an arena of its own for memory: who called it is to blame.
+bool is_allocating_method(std::string_view function) {
+  const MethodName method = method_name(function);
+  if (method.class_name.empty()) return false;
+  if (is_one(method.name, {"allocate", "do_allocate", "reallocate", "Allocate", "Reallocate"})) return true;
+  const auto lower = [](std::string text) {
+    for (char& letter : text) letter = static_cast<char>(std::tolower(static_cast<unsigned char>(letter)));
+    return text;
+  };
+  return contains_one(lower(method.name), {"alloc"}) &&
+         ends_with_one(lower(method.class_name), {"allocator", "arena", "pool", "memory_resource", "memoryresource"});
+}
+
 }  // namespace
 
 bool serves_others(std::string_view module_path) {
@@ -163,7 +201,8 @@ NativeCode native_code(const Frame& frame, const std::string& module_path) {
   if (module_path.empty()) return NativeCode::nowhere;
   const bool is_named = !frame.function.empty();
   const std::string_view function = without_return_type(frame.function);
-  if (starts_program(function) || is_allocator_function(function) || is_allocator_wrapper(frame, function))
+  if (starts_program(function) || is_allocator_function(function) || is_allocator_wrapper(frame, function) ||
+      is_allocating_method(function))
     return NativeCode::memory_or_start;
   if (serves_others(module_path) || is_python_interpreter(module_path))
     return is_named ? NativeCode::runtime : NativeCode::unknown;

@@ -202,5 +202,20 @@ TEST(Blame, NamesOfTheLanguage) {
   }
 }
 
+TEST(BlamedNative, APoolOfTheProgramIsNotToBlame) {
+  StackTable stacks;
+  for (const char* pool :
+       {"Pool::allocate(unsigned long)", "demo::Pool<int, std::less<int> >::do_allocate<8>(unsigned long)",
+        "(anonymous namespace)::Arena::alloc_slow(int)", "typed_arena::Arena<T>::alloc",
+        "arrow::BaseMemoryPoolImpl<A>::Reallocate(long, long)", "void* my::Allocator::AllocateRaw(int)"})
+    EXPECT_EQ(
+        blamed_line(stacks, literal::native_stack(stacks, {{pool, "/home/u/job"}, {"build(int)", "/home/u/job"}})),
+        "build(int) (job)")
+        << pool;
+  for (const char* own : {"allocate(unsigned long)", "ThreadPool::run()", "Table::grow(int)", "Allocation::add(int)"})
+    EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{own, "/home/u/job"}, {"build(int)", "/home/u/job"}})),
+              std::string(own) + " (job)");
+}
+
 }  // namespace
 }  // namespace whyrss::blame_test

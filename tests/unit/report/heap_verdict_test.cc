@@ -75,10 +75,11 @@ TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
   };
   process.ended_s = 21;
   process.has_left = true;
-  EXPECT_EQ(with_walks_at(20.2, 20.6, 20.95),
-            "heap-retained info: 302 MiB freed as it ended, but kept by glibc malloc (last allocated in build (prog))\n"
-            "heap-growth info: 300 MiB live heap (allocated in build (prog)), still growing at the end by 15 MiB/s, "
-            "until it was freed after 20.2 s\n");
+  EXPECT_EQ(
+      with_walks_at(20.2, 20.6, 20.95),
+      "heap-growth info: 300 MiB live heap (allocated in build (prog)), still growing at the end by 15 MiB/s, "
+      "until it was freed after 20.2 s\n"
+      "heap-retained info: 302 MiB freed as it ended, but kept by glibc malloc (last allocated in build (prog))\n");
   const std::string kept =
       "heap-retained warning: 302 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not a leak, "
       "and "

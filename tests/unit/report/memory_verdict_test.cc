@@ -134,9 +134,9 @@ TEST(FileDirty, APartIsReportedBesideTheRest) {
   const Lines lines;
   const auto verdicts = verdicts_of(with_file(lines, 100, 40));
   ASSERT_EQ(verdicts.size(), 2U);
-  EXPECT_EQ(verdicts[0].id, "file-dirty-growth");
-  EXPECT_EQ(verdicts[1].id, "file-cache-growth");
-  EXPECT_EQ(verdicts[1].evidence["dirty_bytes"], 40 * kMiB);
+  EXPECT_EQ(verdicts[0].id, "file-cache-growth");
+  EXPECT_EQ(verdicts[1].id, "file-dirty-growth");
+  EXPECT_EQ(verdicts[0].evidence["dirty_bytes"], 40 * kMiB);
 }
 
 TEST(FileDirty, SilentWhenItWasWrittenBack) {

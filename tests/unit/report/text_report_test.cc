@@ -41,12 +41,12 @@ std::string section(const std::string& text, const std::string& title) {
 
 TEST(ShortText, Quickstart) {
   EXPECT_EQ(short_text(literal::quickstart()),
-            R"(python quickstart.py (pid 4711)   RSS +651 MiB in 9.8 s
+            R"(python quickstart.py (pid 4711)   RSS +651 MiB in 9.8 s = 512 file cache + 130 live + 9 other
+  ok       512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, not a
+           leak
   warning  2 workers copied 124 MiB each of what they inherited (fork COW; objects made at
            quickstart.py:24)
   info     130 MiB live Python objects (kept at quickstart.py:24 in load)
-  ok       512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, not a
-           leak
 )");
 }
 
@@ -66,12 +66,13 @@ TEST(ShortText, HelpersAreOneLine) {
     helper.accounts.push_back(literal::walk(1, {{Cause::file_cache, 1}}));
     recording.processes.insert(pid == 4700 ? recording.processes.begin() : recording.processes.end(), helper);
   }
-  EXPECT_EQ(short_text(recording), R"(python quickstart.py (pid 4711)   RSS +651 MiB in 9.8 s
+  EXPECT_EQ(short_text(recording),
+            R"(python quickstart.py (pid 4711)   RSS +651 MiB in 9.8 s = 512 file cache + 130 live + 9 other
+  ok       512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, not a
+           leak
   warning  2 workers copied 124 MiB each of what they inherited (fork COW; objects made at
            quickstart.py:24)
   info     130 MiB live Python objects (kept at quickstart.py:24 in load)
-  ok       512 MiB file cache of big.txt (mapped at quickstart.py:18 in load): reclaimable, not a
-           leak
 3 more processes (git, sh): +3.0 MiB of their own together
 )");
 }
@@ -88,7 +89,8 @@ TEST(ShortText, HelpersThatComeOneAfterTheOtherAreNotAddedUp) {
     recording.processes.push_back(helper);
   }
   const std::string text = short_text(recording);
-  EXPECT_NE(text.find("\n500 more processes (true): at most 1.0 MiB of their own at a time\n"), std::string::npos)
+  EXPECT_NE(text.find("\n500 more processes (true): each up to 1.0 MiB of its own, at most 1.0 MiB at once\n"),
+            std::string::npos)
       << text;
   const View half = build_view(recording, {.from_s = 0.2501, .to_s = 0.5});  // without those of before
   EXPECT_NE(render_short(half, find_verdicts(half), {}).find("\n250 more processes (true): "), std::string::npos)
@@ -112,7 +114,7 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   recording.processes.back().command[1] = "other.py";
   const std::string text = short_text(recording);
   std::size_t headlines = 0;
-  for (std::size_t at = text.find("file cache"); at != std::string::npos; at = text.find("file cache", at + 1))
+  for (std::size_t at = text.find("file cache of"); at != std::string::npos; at = text.find("file cache of", at + 1))
     ++headlines;
   EXPECT_EQ(headlines, 2U) << text;
   EXPECT_NE(text.find("python3 reader.py --rank=50 (pid 50)"), std::string::npos) << text;
@@ -353,7 +355,8 @@ TEST(FullText, AnEndedProcessIsReportedAtItsPeakAndAtItsEnd) {
   process.accounts = {literal::walk(0.9, {{Cause::anonymous, 100}}), literal::walk(2, {{Cause::anonymous, 20}})};
   process.ended_s = 9.5;
   const std::string text = full_text(recording);
-  EXPECT_NE(text.find("; 100 MiB at its peak at 0.9 s, 20 MiB at its\n  end at 2.0 s\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" = 20 mapped; 100 MiB at its peak at 0.9 s, 20\n  MiB at its end at 2.0 s\n"), std::string::npos)
+      << text;
   process.accounts.pop_back();
   EXPECT_EQ(full_text(recording).find("at its peak at"), std::string::npos);
 }

@@ -89,7 +89,7 @@ TEST(Timeline, EndsWithTheRecordingOfAProcessWhoseCollectorWasKilled) {
   const View view = build_view(recording, whole_life(recording));
   const std::string report = render_short(view, {}, {});
   EXPECT_EQ(report.substr(0, report.find('\n')),
-            "job (pid 10)   RSS +60 MiB in the 3.0 s that were recorded, then the collector was killed");
+            "job (pid 10)   RSS +60 MiB in the 3.0 s that were recorded (then the collector was killed) = 40");
 }
 
 TEST(Timeline, OfAPartShowsThatPart) {

@@ -1,0 +1,130 @@
+// What the growth of a process is made of: what imports made, code of libraries, and the rest, in the head line and in
+// verdicts of their own.
+#include "report/verdicts/growth_parts.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "literal_accounts.h"
+#include "report/render/text.h"
+#include "report/view/blame.h"
+#include "report/view/build_view.h"
+#include "report/wording/format.h"
+#include "verdicts_of.h"
+
+namespace whyrss::growth_parts_test {
+namespace {
+
+using literal::kMiB;
+using literal::Part;
+
+// Python frames, the innermost first.
+StackId stack_of(StackTable& stacks, const std::vector<std::pair<std::string, int>>& lines) {
+  std::vector<FrameId> frames;
+  for (const auto& [file, line] : lines)
+    frames.push_back(stacks.intern(Frame{.kind = FrameKind::python, .function = "f", .file = file, .line = line}));
+  return stacks.intern(frames);
+}
+
+const std::string kTorch = "/usr/lib/python3/dist-packages/torch/__init__.py";
+const std::string kNumpy = "/usr/lib/python3/dist-packages/numpy/__init__.py";
+const std::string kImporter = "<frozen importlib._bootstrap>";
+
+struct Job {
+  StackTable stacks{};
+  StackId torch = stack_of(stacks, {{kTorch, 7}, {kImporter, 200}, {"/home/u/job.py", 1}});
+  StackId numpy =
+      stack_of(stacks, {{kNumpy, 7}, {kImporter, 200}, {kTorch, 3}, {kImporter, 200}, {"/home/u/job.py", 1}});
+  StackId kept = stack_of(stacks, {{"/home/u/job.py", 10}});
+  // A module of the program builds a table while it is imported.
+  StackId table = stack_of(stacks, {{"/home/u/tables.py", 3}, {kImporter, 200}, {"/home/u/job.py", 2}});
+
+  RecordingAccount recording(const std::vector<Part>& parts) {
+    RecordingAccount recording;
+    recording.info = literal::finished({"/usr/bin/python3", "job.py"}, 2);
+    recording.stacks = stacks;
+    ProcessAccount process = literal::python_process(7, recording.info.command);
+    process.ended_s = 2;
+    process.accounts.push_back(literal::walk(1, parts));
+    recording.processes.push_back(process);
+    return recording;
+  }
+};
+
+TEST(GrowthParts, WhatAnImportMadeIsNoLineOfTheProgram) {
+  Job job;
+  EXPECT_NE(imported_frame(job.stacks, job.torch), nullptr);
+  EXPECT_EQ(imported_frame(job.stacks, job.torch)->file, kTorch);
+  EXPECT_EQ(imported_frame(job.stacks, job.numpy)->file, kTorch);
+  EXPECT_EQ(imported_frame(job.stacks, job.kept), nullptr);
+  EXPECT_EQ(imported_frame(job.stacks, job.table), nullptr);
+  EXPECT_EQ(imported_frame(job.stacks, stack_of(job.stacks, {{kImporter, 3}, {"/home/u/job.py", 1}}))->file, kImporter);
+  EXPECT_EQ(
+      headlines(job.recording({{Cause::heap_live, 110, job.torch},
+                               {Cause::heap_live, 20, job.numpy},
+                               {Cause::file_cow, 15, job.torch},
+                               {Cause::heap_live, 94, job.kept},
+                               {Cause::file_cache, 51, kEmptyStack, "/usr/lib/libtorch.so.2"},
+                               {Cause::file_cache, 12, kEmptyStack, "/usr/lib/libc.so.6"},
+                               {Cause::file_cache, 3, kEmptyStack, "/usr/bin/python3.11"}})),
+      "heap-growth info: 94 MiB live Python objects (kept at job.py:10 in f)\n"
+      "imports ok: 145 MiB by imports of torch\n"
+      "library-code ok: 66 MiB code of 3 libraries, most of it libtorch.so.2 (51 MiB): reclaimable, not a leak\n");
+}
+
+TEST(GrowthParts, TheTableOfAModuleOfTheProgramIsItsOwn) {
+  Job job;
+  EXPECT_EQ(headlines(job.recording({{Cause::heap_live, 60, job.table}})),
+            "heap-growth info: 60 MiB live Python objects (kept at tables.py:3 in f)\n");
+}
+
+TEST(GrowthParts, TheHeadLineAddsUp) {
+  Job job;
+  const RecordingAccount recording = job.recording({{Cause::heap_live, 531, job.kept},
+                                                    {Cause::heap_live, 58, job.torch},
+                                                    {Cause::file_cache, 72, kEmptyStack, "/usr/lib/libtorch.so.2"}});
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()), " = 531 live + 72 library code + 58 imports");
+  EXPECT_NE(render_short(view, find_verdicts(view), {}).find("RSS +661 MiB in 2.0 s = 531 live + 72 library code + 58"),
+            std::string::npos);
+}
+
+// However the whole is rounded.
+TEST(GrowthParts, TheyAddUpToTheFigureThatIsShown) {
+  for (int more_kib = 0; more_kib < 1024; more_kib += 64) {
+    Job job;
+    RecordingAccount recording = job.recording({{Cause::heap_live, 101, job.kept}, {Cause::anonymous, 15, job.kept}});
+    Account& account = recording.processes.front().accounts.front();
+    account.slices.open().front().bytes += more_kib * 1024;
+    account.rss_bytes += more_kib * 1024;
+    const View view = build_view(recording, whole_life(recording));
+    const std::string text = growth_parts_text(recording.stacks, view.processes.front());
+    const int shown = std::stoi(size_text(view.processes.front().rss.growth()));
+    EXPECT_EQ(text, fmt::format(" = {} live + 15 mapped", shown - 15));
+  }
+}
+
+TEST(GrowthParts, WhatIsSmallIsSummed) {
+  Job job;
+  const RecordingAccount recording = job.recording({{Cause::heap_live, 900, job.kept},
+                                                    {Cause::stack, 8, kEmptyStack, "[stack]"},
+                                                    {Cause::whyrss, 7, kEmptyStack, "[anon: whyrss]"}});
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()), " = 900 live + 15 other");
+}
+
+TEST(GrowthParts, WhatFellHasItsSign) {
+  Job job;
+  RecordingAccount recording = job.recording({{Cause::heap_live, 10, job.kept}, {Cause::anonymous, 50, job.kept}});
+  recording.processes.front().accounts.push_back(
+      literal::walk(1.5, {{Cause::heap_live, 130, job.kept}, {Cause::anonymous, 20, job.kept}}));
+  const View view = build_view(recording, {.from_s = 1, .to_s = 2});
+  EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()), " = 120 live - 30 mapped");
+}
+
+}  // namespace
+}  // namespace whyrss::growth_parts_test
