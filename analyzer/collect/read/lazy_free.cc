@@ -11,7 +11,6 @@
 #include "support/file.h"
 
 namespace whyrss {
-namespace {}  // namespace
 
 std::optional<LazyFreeReading> read_lazy_free(pid_t pid, const PageWalk& walk) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return std::nullopt;  // says of no page that it is there
