@@ -184,6 +184,8 @@ CommandLine parse_record(const Words& words, bool verb_typed) {
       ->check(CLI::IsMember({"sampled", "exact"}));
   app.add_option("--sample-bytes", sample_bytes, "mean distance of malloc samples (default 64KiB)");
   app.add_option("--touch", options.touch, "sample each Nth page fault: a number, auto or off");
+  app.add_option("--seed", options.seed, "sample the same blocks and page faults again: a number, for tests")
+      ->check(CLI::Range(std::uint64_t{1}, std::uint64_t{999'999'999'999'999'999}));
   app.add_option("--liveness", liveness, "live bytes per page: on or off")->check(CLI::IsMember({"on", "off"}));
   app.add_option("--write-tracking", write_tracking, "writes of fork families to shared pages: on or off")
       ->check(CLI::IsMember({"on", "off"}));

@@ -60,6 +60,7 @@ std::string option_text(const RecordOptions& options) {
       options.mode, options.sample_bytes, options.touch, options.liveness ? "on" : "off", options.unwinder,
       options.write_tracking ? "on" : "off", options.python_objects ? "on" : "off", options.allocator_stats,
       options.overhead_percent);
+  if (options.seed != 0) text += fmt::format(",seed={}", options.seed);
   if (!options.exe.empty()) text += ",exe=" + options.exe;
   if (!options.at_end.empty()) text += ",at_end=" + options.at_end;
   return text;

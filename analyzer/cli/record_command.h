@@ -14,6 +14,7 @@ struct RecordOptions {
   std::string mode = "sampled";  // sampled, exact
   std::uint64_t sample_bytes = 64 * 1024;
   std::string touch = "auto";  // auto, off, or a number
+  std::uint64_t seed = 0;      // of all sampling; 0: another one in each process
   bool liveness = true;
   bool write_tracking = true;
   bool python_objects = true;

@@ -38,7 +38,8 @@ struct Session {
   trace::Allocator allocator = trace::Allocator::other;
   const char* allocator_path = "";
   std::uint64_t attach_count = 0;
-  std::uint64_t seed = 0;  // of the threads' sampling; another one in each process
+  std::uint64_t seed = 0;               // of the threads' sampling; another one in each process
+  std::atomic<std::uint32_t> forks{0};  // begun so far: a child's copy is its number
   std::uint32_t thread_key = 0;
   bool has_thread_key = false;
 };

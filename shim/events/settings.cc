@@ -8,7 +8,7 @@
 namespace whyrss::shim {
 namespace {
 
-enum class Value { mode, size, touch, on_off, auto_on_off, unwinder, at_end, anything };
+enum class Value { mode, size, count, touch, on_off, auto_on_off, unwinder, at_end, anything };
 
 // Fits into 32 bits; nobody samples more rarely.
 constexpr std::uint64_t kMaxPeriodFaults = 1'000'000'000;
@@ -24,6 +24,7 @@ constexpr std::array kOptions{
     Option{"mode", Value::mode},
     Option{"sample_bytes", Value::size},
     Option{"touch", Value::touch},
+    Option{"seed", Value::count},
     Option{"liveness", Value::on_off},
     Option{"unwinder", Value::unwinder},
     Option{"preload", Value::anything},
@@ -70,6 +71,8 @@ bool is_valid(Value kind, std::string_view text) noexcept {
       return text == "sampled" || text == "exact";
     case Value::size:
       return size_of(text) != 0;
+    case Value::count:
+      return is_count(text);
     case Value::touch:
       return text == "auto" || text == "off" || is_count(text);
     case Value::on_off:
@@ -96,8 +99,8 @@ void set_touch(std::string_view value, Settings& settings) noexcept {
 bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
   const std::size_t equals = item.find('=');
   const std::string_view key(item.data(), equals == std::string_view::npos ? item.size() : equals);
-  const std::string_view value(item.data() + key.size() + (equals == std::string_view::npos ? 0 : 1),
-                               item.size() - key.size() - (equals == std::string_view::npos ? 0 : 1));
+  std::string_view value(item.data() + key.size() + (equals == std::string_view::npos ? 0 : 1),
+                         item.size() - key.size() - (equals == std::string_view::npos ? 0 : 1));
   for (const Option& option : kOptions) {
     if (option.key != key) continue;
     if (!is_valid(option.value, value)) {
@@ -110,6 +113,7 @@ bool apply(std::string_view item, Settings& settings, Text& mistake) noexcept {
     }
     if (key == "mode") settings.exact = value == "exact";
     if (key == "sample_bytes") settings.sample_bytes = std::min(size_of(value), kMaxSampleBytes);
+    if (key == "seed") settings.seed = take_number(value);
     if (key == "python_objects") settings.sample_objects = value == "on";
     if (key == "liveness") settings.liveness_off = value == "off";
     if (key == "allocator_stats")

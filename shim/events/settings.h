@@ -26,6 +26,7 @@ struct Settings {
   AllocatorStats allocator_stats = AllocatorStats::usual;
   bool exact = false;                      // mode=exact: every block; sampled otherwise
   std::uint64_t sample_bytes = 64 * 1024;  // mean distance of sampled small blocks
+  std::uint64_t seed = 0;                  // seed=N: of all sampling (attach.cc); 0: another one in each process
   bool sample_objects = true;              // python_objects=off: none of CPython's allocator (python_memory.h)
   bool liveness_off = false;               // liveness=off: no table of live bytes per page
 };

@@ -169,7 +169,6 @@ TouchThread* thread_memory(ThreadState& thread) noexcept {
   thread.touch = static_cast<TouchThread*>(map_own(sizeof(TouchThread)));
   if (thread.touch == nullptr) return nullptr;
   report_own_memory(thread, thread.touch, sizeof(TouchThread));
-  thread.touch->random = now_ns() ^ std::uint64_t{thread.writer.tid} << 40;
   return thread.touch;
 }
 
@@ -179,6 +178,7 @@ long arm(ThreadState& thread) noexcept {
   if (touch == nullptr || !ensure_scratch(thread)) return -ENOMEM;
   touch->event_page = nullptr;  // whatever is there was another process's
   touch->generation = thread.generation;
+  touch->random = next_random(thread.read_random);
   take_up_signal_stack(touch->signal_stack);
   touch->paused = is_trap_blocked();
   return may_run(*touch) ? begin_period(*touch, period_due()) : 0;
@@ -211,7 +211,6 @@ void touch_enter_thread(ThreadState& thread) noexcept {
 }
 
 void touch_enter_fork_child(ThreadState& thread) noexcept {
-  thread.read_random = 0;  // not the parent's sequence
   if (!g_touch.wanted.load(std::memory_order_acquire)) {
     if (!g_touch.off_reason.empty()) emit_state(thread, trace::TouchState::off, g_touch.off_reason);
     return;

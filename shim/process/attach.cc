@@ -79,8 +79,11 @@ void write_attach_record(ThreadState& thread, trace::Born born, std::uint32_t pa
   trace::publish(thread.lease, size_bytes);
 }
 
-std::uint64_t process_seed() noexcept {
-  std::uint64_t seed = 0;
+// With seed=N the same each time. A forked child still has its parent's; its number makes another one of that.
+std::uint64_t process_seed(trace::Born born) noexcept {
+  const Session& self = session();
+  std::uint64_t seed = born == trace::Born::fork ? self.seed + self.forks.load() : self.settings.seed;
+  if (self.settings.seed != 0) return next_random(seed);
   if (own_syscall(SYS_getrandom, as_long(&seed), sizeof(seed), GRND_NONBLOCK) == sizeof(seed)) return seed;
   // Too early after boot: what the kernel gave this image at its start, and when and who it is.
   if (const unsigned long given = getauxval(AT_RANDOM); given != 0)
@@ -103,7 +106,8 @@ std::uint32_t thread_id() noexcept {
 // Another one for each thread, also where the kernel gives a thread id again.
 std::uint64_t thread_seed(const ThreadState& thread) noexcept {
   static constinit std::atomic<std::uint64_t> started{0};
-  std::uint64_t place = session().seed + (started.fetch_add(1, std::memory_order_relaxed) << 32 | thread.writer.tid);
+  const std::uint32_t tid = session().settings.seed != 0 ? 0 : thread.writer.tid;
+  std::uint64_t place = session().seed + (started.fetch_add(1, std::memory_order_relaxed) << 32 | tid);
   return next_random(place);
 }
 
@@ -129,7 +133,9 @@ void start_thread(ThreadState& thread, std::uint64_t generation) noexcept {
   static constinit std::atomic<std::uint32_t> no_walk{0};
   const bool has_slot = thread.writer.slot != trace::kNoSlot;
   thread.walk = has_slot ? &thread.writer.pool.slots[thread.writer.slot].walked_ms : &no_walk;
-  start_countdown(thread, thread_seed(thread));
+  std::uint64_t seed = thread_seed(thread);
+  start_countdown(thread, next_random(seed));
+  thread.read_random = next_random(seed);
   restart_object_countdown(thread);
   if (session().has_thread_key) pthread_setspecific(session().thread_key, &thread);
 }
@@ -145,7 +151,7 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
   writer.start_ticks = process_start_ticks() - static_cast<std::uint64_t>(trace::g_clock.boottime_ahead_ns / kTickNs);
   writer.is_exact = heap().exact;
   writer.slot = trace::claim_slot(writer.pool, writer.pid, writer.start_ticks);
-  self.seed = process_seed();
+  self.seed = process_seed(born);
   const std::uint64_t generation = ++self.attach_count;  // fork copies the count: a child is never its parent
   start_thread(thread, generation);
   publish_liveness(thread, true);

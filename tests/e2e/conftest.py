@@ -27,6 +27,7 @@ from repeat_hooks import (pytest_runtest_makereport, pytest_runtest_protocol, py
 os.environ.pop("COLUMNS", None)  # text is as wide as for a pipe, wherever the tests run
 PATIENCE_S = 120  # for one command, and for a state to be reached
 RECORDINGS = 3    # at most, until one misses no snapshot
+SEED = ["--seed", os.environ["WHYRSS_SEED"]] if "WHYRSS_SEED" in os.environ else []  # tests/soak
 
 # A suite that is started in the background, or by nohup, ignores these, and so would every program that it starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -93,8 +94,9 @@ class Whyrss:
 
     def record(self, recording, command, *record_options, **options):
         """whyrss record -q -o RECORDING -- COMMAND."""
+        seed = [] if "--seed" in record_options else SEED
         try:
-            return self.run("record", "-q", "-o", recording, *record_options, "--", *command, **options)
+            return self.run("record", "-q", "-o", recording, *seed, *record_options, "--", *command, **options)
         except subprocess.TimeoutExpired:
             kill_users_of(pathlib.Path(recording).parent)
             raise

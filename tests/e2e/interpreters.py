@@ -1,7 +1,8 @@
-"""The CPythons that this machine has, as parameters of tests: one case each, and a visible skip for each absent version.
+"""The CPythons that this machine has, as parameters of tests.
 
-Interpreters: those of pyenv, those that tests/fetch-pythons has unpacked, and Debian's; WHYRSS_PYTHONS (paths,
-colon-separated) replaces pyenv's and the unpacked ones.
+EVERY_CASE has all of them, and a visible skip for each absent version; CASES the oldest, the newest and Debian's, but all
+with `tests/run --all` (WHYRSS_ALL=1). Interpreters: those of pyenv, those that tests/fetch-pythons has unpacked, and
+Debian's; WHYRSS_PYTHONS (paths, colon-separated) replaces pyenv's and the unpacked ones.
 """
 import os
 import pathlib
@@ -30,14 +31,34 @@ def interpreters():
         result = subprocess.run([path, "-c", code], capture_output=True, text=True, check=False) if path.exists() else None
         if result is not None and result.returncode == 0:
             name, minor = result.stdout.split()
-            if name == "cpython":
+            if name == "cpython" and int(minor) in MINORS:
                 yield int(minor), path
 
 
 FOUND = list(interpreters())
-CASES = [pytest.param(path, id=f"3.{minor}-{path.parents[1].name}") for minor, path in FOUND if minor in MINORS]
-CASES += [pytest.param(None, id=f"3.{minor}", marks=pytest.mark.skip(reason=f"no CPython 3.{minor} was found"))
+ABSENT = [pytest.param(None, id=f"3.{minor}", marks=pytest.mark.skip(reason=f"no CPython 3.{minor} was found"))
           for minor in MINORS if minor not in {found for found, _ in FOUND}]
+
+
+def case(minor, path):
+    return pytest.param(path, id=f"3.{minor}-{path.parents[1].name}")
+
+
+def chosen():
+    """Of what was found, what most tests use; notes what they leave out."""
+    if "WHYRSS_ALL" in os.environ:
+        return FOUND
+    ends = {min(FOUND)[0], max(FOUND)[0]}
+    left_out = sorted({minor for minor, path in FOUND if minor not in ends and path != DEBIAN})
+    if left_out and "WHYRSS_SKIPS" in os.environ:
+        with open(os.environ["WHYRSS_SKIPS"], "a", encoding="utf-8") as skips:
+            skips.write(f"  CPython {', '.join(f'3.{minor}' for minor in left_out)}: python_stacks alone; tests/run --all "
+                        "runs everything on them\n")
+    return [(minor, path) for minor, path in FOUND if minor in ends or path == DEBIAN]
+
+
+EVERY_CASE = [case(minor, path) for minor, path in FOUND] + ABSENT
+CASES = [case(minor, path) for minor, path in chosen()] + (ABSENT if "WHYRSS_ALL" in os.environ else [])
 
 
 def version_of(python):

@@ -225,14 +225,20 @@ def pool_bytes(size):
     return (size + 15) // 16 * 16 if size <= 512 else (size + 8 + 15) // 16 * 16 - 8
 
 
+@functools.lru_cache(maxsize=None)
+def own_line(frames):
+    """Of (file, line) pairs, innermost first; None: this file is not among them."""
+    return next((line for file, line in frames if file == __file__), None)
+
+
 def bytes_by_line(snapshot):
     lines = collections.defaultdict(lambda: [0, 0])
-    for trace in snapshot.traces:
-        # Innermost last.
-        own = [frame.lineno for frame in trace.traceback if frame.filename == __file__]
-        if own:
-            lines[own[-1]][0] += pool_bytes(trace.size)
-            lines[own[-1]][1] += pool_bytes(trace.size) if trace.size < LARGE_BLOCK_BYTES else 0
+    # Without an object for each frame of each block, which would take longer than the program.
+    for _, size, frames, *_ in snapshot.traces._traces:
+        line = own_line(frames)
+        if line is not None:
+            lines[line][0] += pool_bytes(size)
+            lines[line][1] += pool_bytes(size) if size < LARGE_BLOCK_BYTES else 0
     return lines
 
 

@@ -27,7 +27,7 @@ while True:
 STEPS = r"""
 import ctypes, mmap, os, time, whyrss
 kept = {}
-def small(): kept["small"] = [b"%d" % i * 10 for i in range(800_000)]
+def small(): kept["small"] = [b"%d" % i * 10 for i in range(300_000)]
 def large(): kept["large"] = [bytearray(b"x") * (4 << 20) for _ in range(20)]
 def halve(): kept["small"] = kept["small"][::2]
 def grow(): kept["large"] += [bytearray(b"x") * (1 << 20) for _ in range(10)]

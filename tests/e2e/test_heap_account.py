@@ -178,3 +178,48 @@ def test_sampled_lines(whyrss, recording, tmp_path, allocator):
         assert abs(sum(site["resident"] for site in sites) - line["bytes"]) <= 5 * max(printed, expected), function
         if not function.startswith("make_rare"):  # few samples
             assert expected / 2 <= printed <= expected * 2, function
+
+
+SEEDED = """
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+static void *kept[3][40000];
+__attribute__((noinline)) void *small_blocks(int i) { return malloc(50 + i % 100); }
+__attribute__((noinline)) void *larger_blocks(int i) { return malloc(150 + i % 300); }
+static void *fill(void *to) {
+  void **blocks = to;
+  for (int i = 0; i < 20000; i++) {
+    memset(blocks[2 * i] = small_blocks(i), 1, 50);
+    memset(blocks[2 * i + 1] = larger_blocks(i), 1, 150);
+  }
+  return 0;
+}
+int main(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, fill, kept[0])) return 1;
+  pthread_join(thread, 0);
+  fill(kept[1]);
+  pid_t child = fork();
+  if (child == 0) { fill(kept[2]); _exit(0); }
+  waitpid(child, 0, 0);
+  return 0;
+}
+"""
+
+
+def test_a_seed_samples_the_same_again(whyrss, tmp_path, compile_c):
+    program = compile_c(SEEDED, "-pthread")
+
+    def samples(number, *options):
+        recording = tmp_path / f"{number}.whyrss"
+        assert whyrss.record(recording, [program], *options).returncode == 0
+        return [[(site["resident"], round(site["standard_error"])) for function in ("small_blocks", "larger_blocks")
+                 for site in sites_of(process, "heap_live", function)]
+                for process in whyrss.finished_report(recording)["processes"]]
+    first, again, other = samples(1, "--seed", 7), samples(2, "--seed", 7), samples(3, "--seed", 8)
+    assert first == again
+    assert [a != b for a, b in zip(first, other)] == [True, True]
+    assert first[1][-2:] != first[0][-2:]  # a child is sampled by a seed of its own

@@ -9,7 +9,7 @@ import pytest
 
 import pool_reader
 from conftest import PATIENCE_S
-from interpreters import CASES, MINORS, version_of
+from interpreters import EVERY_CASE, MINORS, version_of
 from zoo_runs import KEEPS_PAGES, MAX_PYTHON_FRAMES, run_zoo, shown_frames
 
 PYMALLOC = 1
@@ -53,7 +53,7 @@ def compare(pool, expected):
     return equal, wrong, frames, placed
 
 
-@pytest.mark.parametrize("python", CASES)
+@pytest.mark.parametrize("python", EVERY_CASE)
 def test_stacks_of_exact_mode_equal_traceback(whyrss, tmp_path, python):
     """With an event for each object most stacks are recalled: the native part by its words, Python frames where they are
     as at the event before."""
@@ -63,7 +63,7 @@ def test_stacks_of_exact_mode_equal_traceback(whyrss, tmp_path, python):
     assert not wrong, f"{len(wrong)} of {len(expected)} differ, first: {wrong[0]}"
 
 
-@pytest.mark.parametrize("python", CASES)
+@pytest.mark.parametrize("python", EVERY_CASE)
 def test_stacks_equal_traceback(whyrss, tmp_path, python):
     pool, expected = run_zoo(whyrss.shim, python, tmp_path, **KEEPS_PAGES)
     assert len(expected) > 500
@@ -84,7 +84,7 @@ def test_stacks_equal_traceback(whyrss, tmp_path, python):
     assert {event.size_bytes for event in arenas} <= {16 << 10, 256 << 10, 1 << 20, 2 << 20}
 
 
-@pytest.mark.parametrize("python", CASES)
+@pytest.mark.parametrize("python", EVERY_CASE)
 def test_stacks_under_python_malloc(whyrss, tmp_path, python):
     """Without pymalloc every object goes through malloc: frames are walked inside the smallest steps."""
     pool, expected = run_zoo(whyrss.shim, python, tmp_path, PYTHONMALLOC="malloc", **KEEPS_PAGES)
@@ -128,7 +128,7 @@ __attribute__((constructor)) static void alter(void) {
 """
 
 
-SELF_DESCRIBED = [case for case in CASES if case.values[0] is None or version_of(case.values[0]) >= 13]
+SELF_DESCRIBED = [case for case in EVERY_CASE if case.values[0] is None or version_of(case.values[0]) >= 13]
 
 
 @pytest.mark.parametrize("at", [0, 8, 16, "last"], ids=["cookie", "version", "free_threaded", "last_offset"])

@@ -153,6 +153,7 @@ def test_soak_counts_what_failed_and_repeats_no_figure(start_soak, tmp_path):
     assert (tmp_path / "count").read_text() == "5"
     folders = re.findall(r"the first is in (.*)", output)
     assert [pathlib.Path(folder).name for folder in folders] == ["1", "3"]
+    assert re.findall(r"seeds (.*);", output) == ["1, 4", "3"]
     assert all("1 failed" in (pathlib.Path(folder) / "output").read_text() for folder in folders)
 
 

@@ -17,7 +17,7 @@ JOB = "kept = [bytes([i % 256]) * (i % 400) for i in range({count})]\nfor i in r
 def large(whyrss, tmp_path_factory):
     """A recording whose report takes some seconds."""
     recording = tmp_path_factory.mktemp("large") / "recording.whyrss"
-    result = whyrss.record(recording, ["/usr/bin/python3", "-c", JOB.format(count=2_000_000)], "--mode", "exact")
+    result = whyrss.record(recording, ["/usr/bin/python3", "-c", JOB.format(count=800_000)], "--mode", "exact")
     assert result.returncode == 0, result.stderr
     whyrss.wait_until_complete(recording)
     return recording

@@ -86,7 +86,7 @@ TEST(CommandLine, RecordValues) {
   const auto options = parsed<RecordOptions>(
       {"record",    "--sample-bytes",   "2MiB", "--touch",          "61",    "--liveness",   "off",  "--unwinder",
        "libunwind", "--write-tracking", "off",  "--preload",        "/x.so", "--memory-max", "1GiB", "--exe",
-       "py*",       "--overhead",       "0.5",  "--python-objects", "off",   "prog"});
+       "py*",       "--overhead",       "0.5",  "--python-objects", "off",   "--seed",       "7",    "prog"});
   EXPECT_EQ(options.sample_bytes, 2U << 20);
   EXPECT_EQ(options.touch, "61");
   EXPECT_FALSE(options.liveness);
@@ -97,6 +97,7 @@ TEST(CommandLine, RecordValues) {
   EXPECT_EQ(options.memory_max, "1GiB");
   EXPECT_EQ(options.exe, "py*");
   EXPECT_EQ(options.overhead_percent, 0.5);
+  EXPECT_EQ(options.seed, 7U);
   const auto defaults = parsed<RecordOptions>({"prog"});
   EXPECT_EQ(defaults.sample_bytes, 64U << 10);
   EXPECT_EQ(defaults.touch, "auto");
@@ -104,15 +105,16 @@ TEST(CommandLine, RecordValues) {
   EXPECT_TRUE(defaults.write_tracking);
   EXPECT_TRUE(defaults.python_objects);
   EXPECT_EQ(defaults.overhead_percent, 3);
+  EXPECT_EQ(defaults.seed, 0U);
 }
 
 TEST(CommandLine, RecordFaultsLeaveTheCommandsStatusesAlone) {
-  for (const Words& words :
-       {Words{"record"}, Words{"record", "--"}, Words{"record", "--no-such", "x"},
-        Words{"record", "--mode", "fast", "x"}, Words{"record", "--touch", "0", "x"},
-        Words{"record", "--touch", "many", "x"}, Words{"record", "--sample-bytes", "0", "x"},
-        Words{"record", "--sample-bytes", "-1", "x"}, Words{"record", "--memory-max", "much", "x"},
-        Words{"record", "--overhead", "0", "x"}, Words{"record", "--overhead", "101", "x"}, Words{"record", "-o"}}) {
+  for (const Words& words : {Words{"record"}, Words{"record", "--"}, Words{"record", "--no-such", "x"},
+                             Words{"record", "--mode", "fast", "x"}, Words{"record", "--touch", "0", "x"},
+                             Words{"record", "--touch", "many", "x"}, Words{"record", "--sample-bytes", "0", "x"},
+                             Words{"record", "--sample-bytes", "-1", "x"}, Words{"record", "--memory-max", "much", "x"},
+                             Words{"record", "--seed", "0", "x"}, Words{"record", "--overhead", "0", "x"},
+                             Words{"record", "--overhead", "101", "x"}, Words{"record", "-o"}}) {
     const UsageError error = refused(words);
     EXPECT_EQ(error.exit_status, 125) << words.back();
     EXPECT_FALSE(error.message.empty());
