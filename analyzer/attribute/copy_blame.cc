@@ -104,8 +104,10 @@ void give_to_small_blocks(const std::vector<HeapShares::Share>& sites, std::uint
   }
   for (const auto& [by, part] : parts) {
     Written& whole = written[{Made{}, by.second}];
+    if (whole.bytes < part.bytes) continue;
+    const double left = static_cast<double>(whole.bytes - part.bytes) / static_cast<double>(whole.bytes);
     whole.bytes -= part.bytes;
-    whole.variance = std::max(0.0, whole.variance - part.variance);
+    whole.variance *= left * left;
     Written& sum = written[by];
     sum.bytes += part.bytes;
     sum.variance += part.variance;

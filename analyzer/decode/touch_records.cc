@@ -3,14 +3,19 @@
 #include <algorithm>
 
 #include "decode/bytes.h"
+#include "model/collector_frame.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss {
 
 namespace {
 
+std::uint32_t weight_of(const trace::TouchRecord& sample) {
+  return sample.weight_faults & ~trace::TouchRecord::kCollecting;
+}
+
 TouchSample fault_of(const EventRecord& record, const trace::TouchRecord& sample) {
-  return {.page = sample.address, .time_ns = record.time_ns, .weight = sample.weight_faults};
+  return {.page = sample.address, .time_ns = record.time_ns, .weight = weight_of(sample)};
 }
 
 }  // namespace
@@ -29,7 +34,7 @@ void count_touch(const EventRecord& record, TouchFigures& touch) {
     if (!reader.take(sample)) return;
     touch.armed = true;
     touch.samples += 1;
-    touch.faults += sample.weight_faults;
+    touch.faults += weight_of(sample);
     touch.missed += sample.missed_faults;
     return;
   }
@@ -47,13 +52,15 @@ void count_touch(const EventRecord& record, TouchFigures& touch) {
   touch.off_reason = armed ? "" : why;
 }
 
-void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& space) {
+void take_touch(const EventRecord& record, ImageTables& image, StackTable& stacks, AddressSpace& space) {
   ByteReader reader(record.bytes);
   if (record.kind == trace::RecordKind::touch) {
     trace::TouchRecord sample{};
     if (!reader.take(sample)) return;
     TouchSample fault = fault_of(record, sample);
+    const bool by_collector = (sample.weight_faults & trace::TouchRecord::kCollecting) != 0;
     fault.stack = image.resolve(sample.stack_id).id;
+    if (by_collector) fault.stack = under_collector(stacks, fault.stack);
     space.touch(fault);
   } else if (record.kind == trace::RecordKind::kernel_faults) {
     trace::KernelFaultsRecord call{};

@@ -14,7 +14,7 @@ namespace whyrss {
 std::optional<TouchSample> touch_sample(const EventRecord& record);
 // A touch, kernel_faults or touch_state record of one process. Malformed ones count nothing.
 void count_touch(const EventRecord& record, TouchFigures& touch);
-// The same record; touch_state changes nothing here.
-void take_touch(const EventRecord& record, ImageTables& image, AddressSpace& space);
+// The same record; touch_state changes nothing here. `stacks` is that of `image`.
+void take_touch(const EventRecord& record, ImageTables& image, StackTable& stacks, AddressSpace& space);
 
 }  // namespace whyrss

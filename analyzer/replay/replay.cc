@@ -432,7 +432,7 @@ void Replay::on_record(Process& process, const EventRecord& record) {
     case RecordKind::kernel_faults:
     case RecordKind::touch_state:
       count_touch(record, process.account->touch);
-      if (process.image != nullptr) take_touch(record, *process.image, process.space);
+      if (process.image != nullptr) take_touch(record, *process.image, stacks_, process.space);
       break;
     case RecordKind::allocator_stats:
       take_allocator_stats(record, seconds_since(settings_.origin_ns, record.time_ns),

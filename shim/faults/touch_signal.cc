@@ -14,6 +14,7 @@
 #include "shim/events/guard.h"
 #include "shim/events/session_state.h"
 #include "shim/faults/touch_event.h"
+#include "shim/stacks/python_frames.h"
 #include "shim/stacks/stack_capture.h"
 #include "shim/sys/raw_io.h"
 #include "shim/sys/real.h"
@@ -81,10 +82,11 @@ struct Sample {
 void record_sample(void* argument) noexcept {
   const Sample& sample = *static_cast<const Sample*>(argument);
   const std::uint32_t stack_id = stack_of(sample.context, sample.on_own_stack, sample.thread);
+  const std::uint32_t collecting = python_is_collecting() ? trace::TouchRecord::kCollecting : 0;
   emit(sample.thread, trace::RecordKind::touch,
        trace::TouchRecord{.header = {},
                           .address = sample.signal.address,
-                          .weight_faults = static_cast<std::uint32_t>(sample.signal.data),
+                          .weight_faults = static_cast<std::uint32_t>(sample.signal.data) | collecting,
                           .missed_faults = take_missed_faults(),
                           .stack_id = stack_id,
                           .tid = sample.thread.writer.tid});

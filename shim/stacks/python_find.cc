@@ -73,10 +73,18 @@ bool find_functions(const Library& library, const PythonLayout& layout) noexcept
   g_python.unicode_type = library.address("PyUnicode_Type");
   g_python.bytes_type = library.address("PyBytes_Type");
   const bool asks_holder = layout.family < FrameFamily::cframe_boundary;
-  return library.find("PyGILState_GetThisThreadState", g_python.this_thread_state) &&
-         (!asks_holder || library.find("_PyThreadState_UncheckedGet", g_python.attached_state)) &&
+  const bool finds_holder = library.find(
+      layout.minor >= 13 ? "PyThreadState_GetUnchecked" : "_PyThreadState_UncheckedGet", g_python.attached_state);
+  return library.find("PyGILState_GetThisThreadState", g_python.this_thread_state) && (!asks_holder || finds_holder) &&
          library.find(layout.minor >= 13 ? "Py_IsFinalizing" : "_Py_IsFinalizing", g_python.is_finalizing) &&
          g_python.bytes_type != nullptr;
+}
+
+void find_collector(const PythonLayout& layout) noexcept {
+  g_python.collecting = layout.collecting;
+  if (layout.says_collecting != 0)
+    g_python.collecting = load_at<std::uint64_t>(g_python.runtime, layout.says_collector) +
+                          load_at<std::uint64_t>(g_python.runtime, layout.says_collecting);
 }
 
 // Puts `wrapper` before the deallocator of a static type object, which is kept in `real`.
@@ -124,6 +132,8 @@ bool examine(const Library& library, bool is_late, trace::PythonSupport& support
   support = trace::PythonSupport::mismatch;
   if (!is_laid_out_as(library, layout) || !find_functions(library, layout)) return true;
   support = trace::PythonSupport::full;
+  g_python.runtime = runtime;
+  find_collector(layout);
   wrap_memory(library, layout, is_late);
   if (std::byte* module_type = library.address("PyModule_Type"); module_type != nullptr)
     wrap_dealloc(module_type, g_python.module_dealloc, deallocate_module);

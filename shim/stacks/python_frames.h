@@ -46,6 +46,10 @@ bool is_python_known() noexcept;
 // met: its caller has it remember the walk or forget.
 PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access, PythonTrail* trail = nullptr) noexcept;
 
+// Whether the calling thread runs CPython's cyclic collector, or a finalizer that it has called. False also where that
+// is not known. In any thread, and in signal handlers.
+bool python_is_collecting() noexcept;
+
 // A walked frame as a stack record holds it, its code object described to the reader at first use. code_id 0:
 // that was not possible. native_index is left to the caller.
 trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,

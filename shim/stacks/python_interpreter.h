@@ -24,13 +24,16 @@ struct Interpreter {
   // Exported by CPython: no locks, no allocation, callable without the GIL.
   // PyGILState_GetThisThreadState: this thread's state even without the GIL, nullptr: it has none.
   const std::byte* (*this_thread_state)();
-  // _PyThreadState_UncheckedGet until 3.11: the GIL holder's state, of any thread.
+  // _PyThreadState_UncheckedGet, PyThreadState_GetUnchecked: until 3.11 the GIL holder's state, of any thread; then
+  // this thread's, nullptr without the GIL.
   const std::byte* (*attached_state)();
   int (*is_finalizing)();
   const void* (*first_interpreter)();
   const void* (*next_interpreter)(const void*);
   const void* (*first_thread)(const void*);  // of an interpreter, its state
   const void* (*next_thread)(const void*);
+  const std::byte* runtime;  // _PyRuntime
+  std::size_t collecting;    // of the interpreter, or of the runtime (3.8): 0 while it does not run; 0: not known
 
   std::byte* code_type;
   const std::byte* unicode_type;

@@ -40,6 +40,12 @@ struct PythonLayout {
   // CFrame; current_frame is the first field in 3.12.
   std::uint16_t cframe_current = 0, cframe_previous = 0;
 
+  // An int that is not 0 while the cyclic collector runs, in PyInterpreterState, or in _PyRuntime (3.8). Until 3.12 its
+  // lists begin at `generations`, and `first_generation` points to them. Since 3.13 _PyRuntime says where it is, at
+  // these two places: the collector's offset in the interpreter, and the int's in the collector.
+  std::uint16_t collecting = 0, generations = 0, first_generation = 0;
+  std::uint16_t says_collector = 0, says_collecting = 0;
+
   // PyFrameObject or _PyInterpreterFrame; code is the first field from 3.12 on. copy_index: which of the
   // code's copies of its bytecode, one per thread, the frame runs.
   std::uint16_t frame_previous = 0, frame_code = 0, frame_instruction = 0, frame_owner = 0, frame_is_entry = 0;

@@ -287,7 +287,29 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames, Access access, PythonTrail*
 constexpr auto kWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) { return std::array{&walk<kRow>...}; }
 (std::make_index_sequence<kPythonLayouts.size()>());
 
+// Its state if it holds the GIL.
+const std::byte* attached_own_state() noexcept {
+  const std::byte* own = g_python.this_thread_state();
+  if (own == nullptr || g_python.attached_state == nullptr) return nullptr;
+  const std::byte* attached = g_python.attached_state();
+  const bool is_own = attached == own || (attached != nullptr && g_python.layout->minor >= 12);
+  return is_own ? attached : nullptr;
+}
+
 }  // namespace
+
+bool python_is_collecting() noexcept {
+  if (!g_python.usable.load(std::memory_order_acquire) || g_python.collecting == 0) return false;
+  if (g_python.is_finalizing() != 0) return false;
+  const std::byte* state = attached_own_state();
+  if (state == nullptr) return false;
+  const PythonLayout& layout = *g_python.layout;
+  const auto* collector =
+      layout.minor == 8 ? g_python.runtime : load_at<const std::byte*>(state, layout.thread_interpreter);
+  const bool is_there = layout.first_generation == 0 ||
+                        load_at<const std::byte*>(collector, layout.first_generation) == collector + layout.generations;
+  return is_there && load_at<int>(collector, g_python.collecting) == 1;
+}
 
 PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access, PythonTrail* trail) noexcept {
   if (!g_python.usable.load(std::memory_order_acquire)) return {};

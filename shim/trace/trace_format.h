@@ -304,6 +304,8 @@ inline constexpr std::string_view kTrimMark = "malloc_trim(0)";
 
 // One page fault of every `weight_faults`, with the stack that made it.
 struct TouchRecord {
+  static constexpr std::uint32_t kCollecting = 1U << 31;  // in weight_faults: CPython's cyclic collector made it
+
   RecordHeader header;
   std::uint64_t address;        // the byte that was accessed
   std::uint32_t weight_faults;  // faults that this one stands for

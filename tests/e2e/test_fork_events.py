@@ -1,6 +1,7 @@
 """What becomes of memory that a fork made shared: the parent writes, a child ends, a pool works on it, it is read in
 several ways; and memory that was freed before the fork and is used again after it.
 """
+import json
 import re
 
 import pytest
@@ -312,3 +313,73 @@ def test_freed_heap_that_is_used_again_after_a_fork(whyrss, tmp_path, compile_c,
         assert cause(child, "heap_live")["rss"]["last"] <= LITTLE
     assert verdicts(report, "fork-cow-refcount") == []
     assert child["rss"]["last"] <= main_of(report)["rss"]["peak"] + (REUSED_BYTES if trimmed else 0) + LITTLE
+
+
+# A worker that uses nothing of it, one that reads texts, one that does both; each says how many pages it copied.
+COLLECTOR = """
+import gc, json, os, resource, sys
+rows = [(i, [i]) for i in range(300_000)]
+texts = ["a text of some length, number %d" % i for i in range(300_000)]
+def collect():
+    gc.collect()  # collects
+def read():
+    for text in texts: pass  # reads
+def faults(): return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+if sys.argv[2] == "freeze": gc.freeze()
+gc.disable()
+pid = os.fork()
+if pid == 0:
+    counts = [faults()]
+    for step in sys.argv[1].split("+"):
+        {"collect": collect, "read": read}[step]()
+        counts.append(faults())
+    print(json.dumps([after - before for before, after in zip(counts, counts[1:])]), flush=True)
+    os._exit(0)
+os.waitpid(pid, 0)
+"""
+
+
+@pytest.fixture
+def collected(whyrss, tmp_path):
+    """collected(python, steps) -> (bytes each step copied, the report); with gc.freeze() before the fork, if asked for."""
+    script = tmp_path / "job.py"
+    script.write_text(COLLECTOR)
+
+    def run_job(python, steps, freeze="no"):
+        result, report = whyrss.record_whole(tmp_path / f"{steps}-{freeze}.whyrss", [python, script, steps, freeze])
+        assert result.returncode == 0, result.stderr
+        return [count * PAGE for count in json.loads(result.stdout)], report
+    return run_job
+
+
+def place_in_job(marker):
+    lines = COLLECTOR.splitlines()
+    return f"job.py:{next(number for number, line in enumerate(lines, 1) if marker in line)}"
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_the_collector_copies_and_freeze_helps(collected, python):
+    (copied,), report = collected(python, "collect")
+    assert copied >= 300_000 * 100
+    (verdict,) = verdicts(report, "fork-cow-collector")
+    assert_close(verdict["bytes"], copied, 0.1)
+    assert f"fork COW by the garbage collector at {place_in_job('# collects')}; objects made at " \
+           f"{place_in_job('rows =')}" in verdict["headline"]
+    assert "gc.freeze()" in verdict["advice"] and verdicts(report, "fork-cow-refcount") == []
+
+    (copied,), report = collected(python, "collect", "freeze")
+    assert copied <= LITTLE and verdicts(report, "fork-cow-collector") == []
+
+
+@pytest.mark.parametrize("python", CASES)
+def test_copies_of_the_collector_and_of_reading_are_two_verdicts(collected, python):
+    (by_collector, by_reading), report = collected(python, "collect+read")
+    for slug, copied, marker in (("collector", by_collector, "# collects"), ("refcount", by_reading, "# reads")):
+        (verdict,) = verdicts(report, f"fork-cow-{slug}")
+        assert_close(verdict["bytes"], copied, 0.2)  # shares of what was copied, by samples
+        assert place_in_job(marker) in verdict["headline"]
+    named = sum(verdict["bytes"] for slug in ("collector", "refcount") for verdict in verdicts(report, f"fork-cow-{slug}"))
+    assert_close(named, by_collector + by_reading, 0.05)
+    (reading,), report = collected(python, "read")
+    assert verdicts(report, "fork-cow-collector") == []
+    assert_close(verdicts(report, "fork-cow-refcount")[0]["bytes"], reading, 0.1)

@@ -6,6 +6,7 @@
 #include <array>
 #include <map>
 
+#include "model/collector_frame.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
 #include "report/view/line_text.h"
@@ -18,6 +19,8 @@ namespace {
 
 // Workers whose copies differ by less than this are known from their mean.
 constexpr double kAlikeRatio = 1.1;
+// A line with such a share of them is said to have made them.
+constexpr double kAlmostAll = 0.9;
 
 // Memory that holds CPython objects: small ones lie in pymalloc's arenas, which Python code made grow; those over 512
 // bytes in malloc's [heap], where nobody is known to have made small blocks. Behind the head of a large block there is
@@ -69,17 +72,48 @@ std::int64_t held_copies(const View& view, const ProcessView& process, bool obje
   return objects ? held - no_objects : held + no_objects;
 }
 
-// The copies of `process` as sites of the lines that wrote, or that made the memory.
-std::vector<SiteView> copy_sites(const View& view, const ProcessView& process, bool objects, bool writers) {
+// Who wrote to an object so that its page was copied: its user, who counts a reference, or the cyclic collector.
+enum class Writer { user, collector };
+
+Writer writer_of(const StackTable& stacks, StackId written_at) {
+  return is_under_collector(stacks, written_at) ? Writer::collector : Writer::user;
+}
+
+// The copies of `process` as sites of the lines that wrote, or that made the memory; of objects by `writer` alone, if
+// any.
+std::vector<SiteView> copy_sites(const View& view, const ProcessView& process, bool objects, bool writers,
+                                 std::optional<Writer> writer = {}) {
   std::vector<SiteView> sites;
   for (const CowSiteView& copy : process.cow_sites) {
     if (holds_objects(view, process, copy.allocated_at, true, copy.in_large_block) != objects) continue;
+    if (writer && writer_of(view.recording->stacks, copy.written_at) != *writer) continue;
     SiteView& site = sites.emplace_back();
     site.stack = writers ? copy.written_at : copy.allocated_at;
     site.growth = copy.copied;
     site.variance = writers ? copy.variance : 0;
   }
   return sites;
+}
+
+// Of a child: what it holds of its copies of objects that `writer` made. A part that is not worth naming beside the
+// other counts among it.
+std::int64_t copied_by(const View& view, const ProcessView& process, Writer writer) {
+  std::int64_t by_user = 0, by_collector = 0;
+  for (const CowSiteView& copy : process.cow_sites) {
+    if (copy.written_at == kEmptyStack || !holds_objects(view, process, copy.allocated_at, true, copy.in_large_block))
+      continue;
+    (writer_of(view.recording->stacks, copy.written_at) == Writer::user ? by_user : by_collector) += copy.copied;
+  }
+  const std::int64_t held = held_copies(view, process, true);
+  if (by_collector <= 0) return writer == Writer::user ? held : 0;
+  const double share =
+      static_cast<double>(by_collector) / static_cast<double>(by_collector + std::max<std::int64_t>(by_user, 0));
+  std::int64_t collected = static_cast<std::int64_t>(static_cast<double>(held) * share);
+  if (!is_worth_naming(held - collected, process))
+    collected = 2 * collected >= held ? held : 0;
+  else if (!is_worth_naming(collected, process))
+    collected = 0;
+  return writer == Writer::collector ? collected : held - collected;
 }
 
 // Whether the allocator wrote there because the block was freed.
@@ -126,6 +160,18 @@ std::string at_line(const std::string& what, const std::vector<LineGrowth>& line
                          : fmt::format("{} in {}", what, top->line);
 }
 
+// "; objects made at a.py:3", with its part of the `bytes` where other lines made some of them.
+std::string made_text(std::int64_t bytes, const std::vector<LineGrowth>& lines) {
+  const LineGrowth* top = top_named(lines);
+  std::int64_t all = 0;
+  for (const LineGrowth& line : lines) all += std::max<std::int64_t>(line.bytes, 0);
+  if (top == nullptr || all <= 0) return "";
+  const double share = static_cast<double>(top->bytes) / static_cast<double>(all);
+  if (share >= kAlmostAll) return at_line("; objects made", lines);
+  return at_line(share > 0.5 ? "; most objects made" : "; objects made", lines) +
+         fmt::format(": {}", size_text(static_cast<std::int64_t>(share * static_cast<double>(bytes))));
+}
+
 std::string workers_text(const Workers& workers) {
   const auto [least, most] = std::minmax_element(workers.copied.begin(), workers.copied.end());
   if (workers.copied.size() == 1)
@@ -144,31 +190,65 @@ void report_certainty(bool estimate, Verdict& verdict) {
   if (estimate) verdict.why += " Which process copied is likely, not certain: the kernel did not report all writes.";
 }
 
-Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& workers) {
+struct CopyWords {
+  const char* id;
+  bool by_collector = false;
+  std::string wrote;  // "read", as in "read at a.py:3"
+  std::string why, advice;
+};
+
+CopyWords words_of_collector() {
+  return {.id = "fork-cow-collector",
+          .by_collector = true,
+          .wrote = {},
+          .why =
+              "CPython's cyclic garbage collector writes into the header of each container that it examines, so that a "
+              "collection in a worker copies what the worker inherited, used or not. ",
+          .advice =
+              "Call gc.freeze() in the parent after loading, before the workers start: the collector then leaves these "
+              "objects alone (gc.disable() while loading keeps them together). What a worker's own code reads is "
+              "still copied, by its reference counts."};
+}
+
+CopyWords words_of_user(bool freed, bool also_collector) {
+  const std::string instead =
+      "Keep such data in a few large buffers instead of many objects (numpy array, torch tensor, "
+      "multiprocessing.shared_memory, a mapped file), or let each worker load only its part. gc.freeze() does not "
+      "help" +
+      std::string(also_collector ? " against these." : ".");
+  if (freed)
+    return {.id = "fork-cow-refcount",
+            .wrote = "freed",
+            .why =
+                "Freeing a block writes to its page, so freeing inherited objects copies their pages instead of giving "
+                "any back. ",
+            .advice = "Let the worker keep what it inherited, or free it in the parent before the fork. " + instead};
+  return {.id = "fork-cow-refcount",
+          .wrote = "read",
+          .why =
+              "CPython writes a reference count into every object it reads, so reading inherited objects copies their "
+              "pages. ",
+          .advice = instead};
+}
+
+Verdict object_verdict(const View& view, std::optional<int> parent, const Workers& workers, const CopyWords& words) {
   // Who made small blocks of [heap] is known of the copies, and not of the pages.
   std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(workers.allocation_sites));
   if (top_named(lines) == nullptr) lines = growth_by_line(view.recording->stacks, workers.sites);
   const std::vector<LineGrowth> writers = growth_by_line(view.recording->stacks, pointers(workers.writers));
-  std::string made = at_line("; objects made", lines);
-  const bool freed = mostly_freed(view.recording->stacks, workers.writers);
-  made += at_line((made.empty() ? std::string("; objects ") : std::string(", ")) + (freed ? "freed" : "read"), writers);
-  Verdict verdict{.id = "fork-cow-refcount", .severity = Severity::warning, .pid = parent};
+  Verdict verdict{.id = words.id, .severity = Severity::warning, .pid = parent};
   for (const std::int64_t bytes : workers.copied) verdict.bytes += bytes;
-  verdict.headline = fmt::format("{} (fork COW{}{})", workers_text(workers), workers.estimate ? ", likely" : "", made);
+  std::string how = made_text(verdict.bytes, lines);
+  if (words.by_collector)
+    how = " by the garbage collector" + at_line("", writers) + how;
+  else
+    how += at_line((how.empty() ? "; objects " : ", ") + words.wrote, writers);
+  verdict.headline = fmt::format("{} ({}fork COW{})", workers_text(workers), workers.estimate ? "likely " : "", how);
   verdict.why = fmt::format(
       "{}RSS does not show it, PSS and USS do. It stops when all that a worker inherited ({}) is copied; {} of objects "
       "are left.",
-      freed
-          ? "Freeing a block writes to its page, so freeing inherited objects copies their pages instead of giving any "
-            "back. "
-          : "CPython writes a reference count into every object it reads, so reading inherited objects copies their "
-            "pages. ",
-      size_text(workers.inherited_peak), size_text(workers.left_peak));
-  if (freed) verdict.advice = "Let the worker keep what it inherited, or free it in the parent before the fork. ";
-  verdict.advice +=
-      "Keep such data in a few large buffers instead of many objects (numpy array, torch tensor, "
-      "multiprocessing.shared_memory, a mapped file), or let each worker load only its part. gc.freeze() does not "
-      "help.";
+      words.why, size_text(workers.inherited_peak), size_text(workers.left_peak));
+  verdict.advice = words.advice;
   verdict.covered_pids = workers.pids;
   auto list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < workers.pids.size(); ++i)
@@ -191,8 +271,36 @@ Verdict verdict_of(const View& view, std::optional<int> parent, const Workers& w
   return verdict;
 }
 
-bool is_refcount_copy(const View& view, const ProcessView& process) {
+bool is_object_copy(const View& view, const ProcessView& process) {
   return process.account->born_by_fork && is_worth_naming(held_copies(view, process, true), process);
+}
+
+// Pages that somebody else maps too: the last one who has such a page needs no copy, so it is at most so much.
+std::int64_t left_to_copy(const std::vector<const SiteView*>& sites) {
+  std::int64_t left = 0;
+  for (const SiteView* site : sites) left += std::max<std::int64_t>(site->resident - site->exclusive, 0);
+  return left;
+}
+
+void add_worker(const View& view, const ProcessView& process, Writer writer, std::int64_t copied, Workers& workers) {
+  const std::vector<const SiteView*> sites = object_sites(view, process);
+  workers.pids.push_back(process.account->pid);
+  workers.estimate |= process.copies_estimate;
+  workers.copied.push_back(copied);
+  workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
+  for (const bool writing : {false, true}) {
+    const std::vector<SiteView> copies = copy_sites(view, process, true, writing, writer);
+    std::vector<SiteView>& all = writing ? workers.writers : workers.allocation_sites;
+    all.insert(all.end(), copies.begin(), copies.end());
+  }
+  std::int64_t left = 0;
+  for (const SiteView* site : inherited_sites(view, process, Cause::fork_shared, true)) left += site->resident;
+  workers.left_peak = std::max(workers.left_peak, left);
+  workers.left += left_to_copy(inherited_sites(view, process, Cause::fork_shared, true));
+  std::int64_t inherited = 0;
+  for (const Cause cause : {Cause::fork_cow, Cause::fork_shared})
+    if (const CauseView* found = process.find(cause)) inherited += found->rss.last;
+  workers.inherited_peak = std::max(workers.inherited_peak, inherited);
 }
 
 // A child's by what it holds of them; a parent's own memory keeps its cause.
@@ -203,13 +311,6 @@ std::int64_t written_bytes(const View& view, const ProcessView& process) {
 
 bool is_write_copy(const View& view, const ProcessView& process) {
   return is_worth_naming(written_bytes(view, process), process);
-}
-
-// Pages that somebody else maps too: the last one who has such a page needs no copy, so it is at most so much.
-std::int64_t left_to_copy(const std::vector<const SiteView*>& sites) {
-  std::int64_t left = 0;
-  for (const SiteView* site : sites) left += std::max<std::int64_t>(site->resident - site->exclusive, 0);
-  return left;
 }
 
 // Of a child, what it inherited; of a parent, its own.
@@ -290,7 +391,7 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
 }  // namespace
 
 bool is_reported_copy(const View& view, const ProcessView& process) {
-  return is_refcount_copy(view, process) || is_write_copy(view, process);
+  return is_object_copy(view, process) || is_write_copy(view, process);
 }
 
 std::int64_t left_to_copy(const ProcessView& process) {
@@ -298,31 +399,22 @@ std::int64_t left_to_copy(const ProcessView& process) {
   return found == nullptr ? 0 : left_to_copy(pointers(found->sites));
 }
 
-void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts) {
-  std::map<std::optional<int>, Workers> by_parent;
+void fork_cow_objects(const View& view, std::vector<Verdict>& verdicts) {
+  std::map<std::pair<std::optional<int>, Writer>, Workers> by_parent;
   for (const ProcessView& process : view.processes) {
-    if (!is_refcount_copy(view, process)) continue;
-    Workers& workers = by_parent[process.account->parent];
-    const std::vector<const SiteView*> sites = object_sites(view, process);
-    workers.pids.push_back(process.account->pid);
-    workers.estimate |= process.copies_estimate;
-    workers.copied.push_back(held_copies(view, process, true));
-    workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
-    for (const bool writing : {false, true}) {
-      const std::vector<SiteView> copies = copy_sites(view, process, true, writing);
-      std::vector<SiteView>& all = writing ? workers.writers : workers.allocation_sites;
-      all.insert(all.end(), copies.begin(), copies.end());
-    }
-    std::int64_t left = 0;
-    for (const SiteView* site : inherited_sites(view, process, Cause::fork_shared, true)) left += site->resident;
-    workers.left_peak = std::max(workers.left_peak, left);
-    workers.left += left_to_copy(inherited_sites(view, process, Cause::fork_shared, true));
-    std::int64_t inherited = 0;
-    for (const Cause cause : {Cause::fork_cow, Cause::fork_shared})
-      if (const CauseView* found = process.find(cause)) inherited += found->rss.last;
-    workers.inherited_peak = std::max(workers.inherited_peak, inherited);
+    if (!is_object_copy(view, process)) continue;
+    for (const Writer writer : {Writer::user, Writer::collector})
+      if (const std::int64_t copied = copied_by(view, process, writer); copied > 0)
+        add_worker(view, process, writer, copied, by_parent[{process.account->parent, writer}]);
   }
-  for (const auto& [parent, workers] : by_parent) verdicts.push_back(verdict_of(view, parent, workers));
+  for (const auto& [key, workers] : by_parent) {
+    const auto& [parent, writer] = key;
+    const bool freed = mostly_freed(view.recording->stacks, workers.writers);
+    verdicts.push_back(object_verdict(view, parent, workers,
+                                      writer == Writer::collector
+                                          ? words_of_collector()
+                                          : words_of_user(freed, by_parent.contains({parent, Writer::collector}))));
+  }
 }
 
 void fork_cow_write(const View& view, std::vector<Verdict>& verdicts) {

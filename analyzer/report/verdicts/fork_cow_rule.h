@@ -1,6 +1,7 @@
 // The rules about copies since fork: fork-cow-refcount, workers that copied inherited CPython objects by reading them;
-// fork-cow-write, processes that wrote to other memory that a fork had made shared; and about inherited memory that
-// was copied by nobody: fork-left-alone, a child that alone still has it, as the processes it shared it with are gone.
+// fork-cow-collector, workers whose garbage collector did; fork-cow-write, processes that wrote to other memory that a
+// fork had made shared; and about inherited memory that was copied by nobody: fork-left-alone, a child that alone still
+// has it, as the processes it shared it with are gone.
 #pragma once
 
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace whyrss {
 
-void fork_cow_refcount(const View& view, std::vector<Verdict>& verdicts);
+void fork_cow_objects(const View& view, std::vector<Verdict>& verdicts);
 void fork_cow_write(const View& view, std::vector<Verdict>& verdicts);
 void fork_left_alone(const View& view, std::vector<Verdict>& verdicts);
 

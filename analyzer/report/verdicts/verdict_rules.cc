@@ -259,7 +259,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"heap-growth", heap_growth},
       {"heap-retained", heap_retained},
       {"heap-fragmented", heap_fragmented},
-      {"fork-cow-refcount", fork_cow_refcount},
+      {"fork-cow-refcount", fork_cow_objects},
       {"fork-cow-write", fork_cow_write},
       {"fork-left-alone", fork_left_alone},
       {"rss-double-counted", rss_double_counted},

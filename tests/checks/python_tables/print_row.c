@@ -14,6 +14,11 @@
 #include <internal/pycore_code.h>
 #include <internal/pycore_frame.h>
 #endif
+#if PY_MINOR_VERSION == 8
+#include <internal/pycore_pystate.h>
+#else
+#include <internal/pycore_interp.h>
+#endif
 #if PY_MINOR_VERSION >= 13
 #include <internal/pycore_runtime.h>
 #endif
@@ -158,6 +163,22 @@ static void print_threads(void) {
 #endif
 }
 
+static void print_collector(void) {
+#if PY_MINOR_VERSION >= 13
+  FIELD("says_collector", _Py_DebugOffsets, interpreter_state.gc);
+  FIELD("says_collecting", _Py_DebugOffsets, gc.collecting);
+#else
+#if PY_MINOR_VERSION == 8
+#define COLLECTOR(name, member) FIELD(name, _PyRuntimeState, gc.member)
+#else
+#define COLLECTOR(name, member) FIELD(name, PyInterpreterState, gc.member)
+#endif
+  COLLECTOR("collecting", collecting);
+  COLLECTOR("generations", generations);
+  COLLECTOR("first_generation", generation0);
+#endif
+}
+
 static void print_self_description(void) {
 #if PY_MINOR_VERSION >= 13
   SAYS(thread_state, interp, offsetof(PyThreadState, interp));
@@ -217,6 +238,7 @@ int main(void) {
   printf(".minor = %d\n.free_threaded = %s\n.family = FrameFamily::%s\n", PY_MINOR_VERSION, free_threaded, family);
   printf(".basic_sizes = {%zu, %zu, %zu, %zu}\n", code, generator, frame, sizeof(PyUnicodeObject));
   print_threads();
+  print_collector();
   print_frames();
   print_code();
   print_objects();

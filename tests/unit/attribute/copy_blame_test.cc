@@ -81,6 +81,26 @@ TEST(CopyBlame, WhatNobodyOwnsGoesToTheSitesOfItsSmallBlocks) {
   EXPECT_EQ((bytes[{kEmptyStack, kEmptyStack}]), 0);
 }
 
+// 31 pages of blocks of one line and one of another, half of which was written: half a page stays nobody's.
+TEST(CopyBlame, WhatIsLeftOfAShareHasItsPartOfTheError) {
+  TouchedPages touched(kPage);
+  touched.add({.page = page(1), .time_ns = 10, .weight = 16, .stack = kWrote}, true, true);
+  LiveSet blocks;
+  for (std::uint64_t number = 0; number < 32; ++number)
+    blocks.allocate(
+        {.address = page(number) + 64, .size_bytes = 960, .weight = 4, .stack = number == 9 ? kOther : kMade});
+  std::vector<CowSlice> slices;
+  blame_copies({{page(0), page(32)}}, {}, {.touched = touched, .page_bytes = kPage, .small_blocks = &blocks}, slices);
+  std::map<StackId, CowSlice> by_maker;
+  for (const CowSlice& slice : slices)
+    if (slice.written_at == kWrote) by_maker[slice.allocated_at] = slice;
+  const double all = 16.0 * 15 * 4096 * 4096;
+  EXPECT_EQ(by_maker[kMade].copied_bytes, 31 * 4096 / 2);
+  EXPECT_NEAR(by_maker[kMade].variance, all * 31 / 32 * 31 / 32, 1);
+  EXPECT_EQ(by_maker[kEmptyStack].copied_bytes, 4096 / 2);
+  EXPECT_NEAR(by_maker[kEmptyStack].variance, all / 32 / 32, 1);
+}
+
 ProcessView shown(const std::vector<CowSlice>& copies) {
   static RecordingAccount recording;
   recording = {};

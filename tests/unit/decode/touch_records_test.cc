@@ -44,6 +44,12 @@ TEST(TouchRecords, SamplesStandForTheirFaults) {
   EXPECT_EQ(touch.missed, 14U);
 }
 
+TEST(TouchRecords, TheCollectorIsNoPartOfTheWeight) {
+  TouchFigures touch;
+  count(RecordKind::touch, sample(61 | trace::TouchRecord::kCollecting, 0), touch);
+  EXPECT_EQ(touch.faults, 61U);
+}
+
 TEST(TouchRecords, TheNewestStateSaysWhyItIsOff) {
   TouchFigures touch;
   count(RecordKind::touch_state, state(trace::TouchState::off, "not permitted"), touch);

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 
 #include "literal_accounts.h"
+#include "model/collector_frame.h"
 #include "report/render/text.h"
 #include "report/view/blame.h"
 #include "report/view/build_view.h"
@@ -380,6 +382,54 @@ TEST(ForkCow, NamesTheLineThatReadAndWhatIsLeft) {
   EXPECT_EQ(verdicts[0].evidence["bound_bytes"], 138 * kMiB);
   EXPECT_EQ(verdicts[0].evidence["inherited_bytes_per_worker"], 69 * kMiB);
   EXPECT_EQ(verdicts[0].evidence["written_at"][0]["growth_bytes"], 100 * kMiB);
+}
+
+StackId collecting(StackTable& stacks) {
+  return under_collector(stacks, literal::python_stack(stacks, "/home/u/b.py", 35, "count"));
+}
+
+TEST(ForkCow, TheCollectorIsNoReader) {
+  RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+  const StackId made = literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build");
+  add_copies(recording, made, collecting(recording.stacks), 50);
+  const auto verdicts = verdicts_of(recording);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].id, "fork-cow-collector");
+  EXPECT_EQ(
+      verdicts[0].headline,
+      "1 worker (pid 11) copied 60 MiB of what it inherited (fork COW by the garbage collector at b.py:35; objects "
+      "made at a.py:7)");
+  EXPECT_NE(verdicts[0].advice.find("Call gc.freeze() in the parent"), std::string::npos) << verdicts[0].advice;
+}
+
+TEST(ForkCow, ALineThatMadeAPartOfThemHasItsFigure) {
+  const auto made_by = [](std::int64_t first_mib, std::int64_t second_mib) {
+    RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+    const StackId read = literal::python_stack(recording.stacks, "/home/u/b.py", 35, "count");
+    add_copies(recording, literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build"), read, first_mib);
+    add_copies(recording, literal::python_stack(recording.stacks, "/home/u/a.py", 9, "add"), read, second_mib);
+    const std::string text = verdicts_of(recording).front().headline;
+    return text.substr(text.find("; ") + 2);
+  };
+  EXPECT_EQ(made_by(40, 20), "most objects made at a.py:7: 40 MiB, read at b.py:35)");
+  EXPECT_EQ(made_by(57, 3), "objects made at a.py:7, read at b.py:35)");
+}
+
+// Copies share the pages out as their samples do; a small share is not told apart.
+TEST(ForkCow, CopiesOfTheCollectorAndOfReadersAreTwoFigures) {
+  const auto figures = [](std::int64_t by_collector, std::int64_t by_reader) {
+    RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+    const StackId made = literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build");
+    add_copies(recording, made, collecting(recording.stacks), by_collector);
+    add_copies(recording, made, literal::python_stack(recording.stacks, "/home/u/b.py", 40, "use"), by_reader);
+    std::map<std::string, std::int64_t> found;
+    for (const Verdict& verdict : verdicts_of(recording)) found[verdict.id] = verdict.bytes / kMiB;
+    return found;
+  };
+  using Figures = std::map<std::string, std::int64_t>;
+  EXPECT_EQ(figures(20, 40), (Figures{{"fork-cow-collector", 20}, {"fork-cow-refcount", 40}}));
+  EXPECT_EQ(figures(2, 58), (Figures{{"fork-cow-refcount", 60}}));
+  EXPECT_EQ(figures(58, 2), (Figures{{"fork-cow-collector", 60}}));
 }
 
 // Nothing was read: a worker that deletes what it inherited copies it.
