@@ -68,12 +68,14 @@ void lazy_free_growth(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(cause->sites));
     const std::vector<LineGrowth> advisers = growth_by_advice(view.recording->stacks, pointers(cause->sites));
     Verdict verdict{.id = "lazy-free-growth", .severity = Severity::ok, .pid = process.account->pid, .bytes = growth};
-    verdict.headline = fmt::format("{} given up with MADV_FREE{}: reclaimable, not a leak", size_text(growth),
-                                   kept_where(advisers, growth, "called"));
+    verdict.headline =
+        fmt::format("{}{} given up with MADV_FREE{}: reclaimable, not a leak", cause->estimate ? "at most " : "",
+                    size_text(growth), kept_where(advisers, growth, "called"));
     verdict.why =
         "The program, or its allocator, has told the kernel that it does not need what is on these pages. They count "
         "in RSS until the kernel needs memory, at a limit too, or until they are written to again; smaps tells how "
         "many there are.";
+    if (cause->estimate) verdict.why += " What was written to again since the last walk is not known.";
     verdict.advice = advice_for(process);
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["lines"] = line_evidence(lines);

@@ -127,8 +127,13 @@ ReadFigure pss_figure(const ProcessTimes& times, const ProcessAccount& process, 
   return pss;
 }
 
-// Where page liveness is missing, samples tell what of the heap is live.
+// Where page liveness is missing, samples tell what of the heap is live. Writing to a page that was given up with
+// MADV_FREE needs no fault: between walks no event says that it is in use again.
 bool is_estimate(Cause cause, const Account* account) {
+  if (cause == Cause::lazy_free)
+    return account != nullptr && account->estimated_from_s &&
+           std::ranges::any_of(account->slices,
+                               [](const Slice& slice) { return slice.site.cause == Cause::lazy_free; });
   const bool heap = cause == Cause::heap_live || cause == Cause::heap_slack || cause == Cause::heap_retained ||
                     cause == Cause::heap_metadata;
   return heap && account != nullptr && !account->has_liveness;

@@ -44,10 +44,15 @@ std::int64_t risen(const MemorySeries& series, Span span) {
   return series.lowest(span.at(2. / 3), span.to_s) - series.lowest(span.from_s, span.at(1. / 3));
 }
 
-// The first of the walks from which on all lie between the two.
+// The first of the walks from which on all lie between the two, or below them by no more than their errors.
 std::optional<double> within_since(const Points& points, std::int64_t least, std::int64_t most) {
+  constexpr double kErrors = 2;
+  const auto is_within = [&](const MemorySeries::Point& point) {
+    const auto missing = static_cast<double>(least - point.bytes);
+    return point.bytes <= most && missing <= kErrors * std::sqrt(point.variance + points.back().variance);
+  };
   std::size_t first = points.size();
-  while (first > 0 && points[first - 1].bytes >= least && points[first - 1].bytes <= most) --first;
+  while (first > 0 && is_within(points[first - 1])) --first;
   return points.size() - first < 2 ? std::nullopt : std::optional(points[first].time_s);
 }
 

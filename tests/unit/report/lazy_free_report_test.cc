@@ -72,6 +72,19 @@ TEST(LazyFreeReport, IsNoLeakAndNoCauseGrowth) {
   EXPECT_NE(verdicts[0].advice.find("muzzy_decay_ms:0"), std::string::npos);
 }
 
+// Writing to it again is no event.
+TEST(LazyFreeReport, IsAtMostSoMuchSinceTheLastWalk) {
+  RecordingAccount recording = giving_up();
+  recording.processes[0].accounts[1].estimated_from_s = 1.9;
+  const View view = build_view(recording, {0, 3});
+  EXPECT_TRUE(view.processes[0].find(Cause::lazy_free)->estimate);
+  EXPECT_FALSE(view.processes[0].find(Cause::anonymous)->estimate);
+  std::vector<Verdict> verdicts;
+  lazy_free_growth(view, verdicts);
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_TRUE(verdicts[0].headline.starts_with("at most 55 MiB given up with MADV_FREE")) << verdicts[0].headline;
+}
+
 TEST(LazyFreeReport, CountsOnceWhatRelativesShare) {
   RecordingAccount recording = giving_up();
   for (Slice& slice : recording.processes[0].accounts[1].slices.open()) slice.exclusive_bytes = 10 * kMiB;

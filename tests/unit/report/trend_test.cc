@@ -207,6 +207,18 @@ TEST(SlowGrowth, StepsAndBreathingAreFlat) {
   }
 }
 
+// A cache that changes all it holds: samples say a little more or less of its line at each walk.
+TEST(SlowGrowth, WithinItsErrorALineIsFlat) {
+  const Lines lines;
+  const auto breathing = [&](double standard_error_mib) {
+    const Course leak = [](double time_s) { return loads(10)(time_s) + (time_s == 30 ? 7 : 0); };
+    const Course load = [](double time_s) { return loads(90)(time_s) - (time_s == 30 ? 7 : 0); };
+    return reported(lines, {.duration_s = 60, .load = load, .leak = leak, .standard_error_mib = standard_error_mib});
+  };
+  EXPECT_TRUE(contains(breathing(1), "flat since 2.0 s")) << breathing(1);
+  EXPECT_TRUE(contains(breathing(0.1), "flat since 32.0 s")) << breathing(0.1);
+}
+
 TEST(SlowGrowth, WithinItsErrorALineIsNotBlamed) {
   const Lines lines;
   const std::string text =
