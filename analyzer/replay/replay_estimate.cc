@@ -318,7 +318,8 @@ void Replay::find_moments(Process& process) const {
 
 void Replay::note_mapping(Process& process, const trace::MapRecord& map) {
   const bool anonymous = (map.flags & MAP_ANONYMOUS) != 0, shared = (map.flags & MAP_SHARED) != 0;
-  const Backing backing = !anonymous ? Backing::file : shared ? Backing::shmem : Backing::anonymous;
+  const bool in_memory = anonymous ? shared : map.file == trace::MappedFile::memory;
+  const Backing backing = in_memory ? Backing::shmem : anonymous ? Backing::anonymous : Backing::file;
   const std::uint64_t mask = process.page_bytes - 1;
   if (map.size_bytes > std::numeric_limits<std::uint64_t>::max() - map.address - mask) return;
   process.mapped_since.assign(map.address & ~mask, (map.address + map.size_bytes + mask) & ~mask, {backing, shared});
@@ -357,12 +358,15 @@ void Replay::read_live_growth(const Process& process, std::uint64_t until_ns, Po
 
 // Events do not say which files were mapped; the next walk does, but for what is replaced before it.
 void Replay::name_files(Process& process, std::vector<NewMapping>& mapped) {
-  if (std::ranges::find(mapped, Backing::file, &NewMapping::backing) == mapped.end()) return;
+  const auto has_name = [](const auto& mapping) {
+    return mapping.backing == Backing::file || (mapping.backing == Backing::shmem && mapping.shared);
+  };
+  if (std::ranges::none_of(mapped, has_name)) return;
   const WalkedPages* pages = peek_next_walk(process);
   if (pages == nullptr) return;
   IntervalMap<const Vma*> files;
   for (const Vma& vma : pages->vmas)
-    if (vma.backing == Backing::file) files.assign(vma.start, vma.end, &vma);
+    if (has_name(vma)) files.assign(vma.start, vma.end, &vma);
   for (std::size_t i = process.next_record; i < process.records.size(); ++i) {
     const EventRecord& record = process.records[i];
     if (record.time_ns > pages->begin_ns) break;
@@ -375,18 +379,18 @@ void Replay::name_files(Process& process, std::vector<NewMapping>& mapped) {
   std::vector<NewMapping> named;
   for (const NewMapping& mapping : mapped) {
     std::uint64_t at = mapping.start;
-    const auto add = [&](std::uint64_t end, const std::string& path) {
+    const auto add = [&](std::uint64_t end, Backing backing, const std::string& path) {
       if (at == end) return;
-      named.push_back({at, end, mapping.backing, mapping.shared, path});
+      named.push_back({at, end, backing, mapping.shared, path});
       at = end;
     };
-    if (mapping.backing == Backing::file) {
+    if (has_name(mapping)) {
       files.visit_within(at, mapping.end, [&](std::uint64_t start, std::uint64_t end, const Vma* vma) {
-        add(start, {});
-        add(end, vma->path);
+        add(start, mapping.backing, {});
+        add(end, vma->backing, vma->path);
       });
     }
-    add(mapping.end, {});
+    add(mapping.end, mapping.backing, {});
   }
   mapped = std::move(named);
 }

@@ -19,6 +19,7 @@ void report_own_memory(ThreadState& thread, const void* memory, std::size_t size
                         .flags = MAP_PRIVATE | MAP_ANONYMOUS,
                         .fd = -1,
                         .origin = trace::MapOrigin::whyrss,
+                        .file = trace::MappedFile::none,
                         .stack_id = trace::kNoStack,
                         .tid = thread.writer.tid});
 }

@@ -1,7 +1,9 @@
 #include "shim/observe/observe.h"
 
+#include <linux/magic.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 
 #include "shim/events/emit.h"
@@ -17,6 +19,16 @@ namespace whyrss::shim {
 namespace {
 
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+trace::MappedFile file_of(const Mapping& mapping) noexcept {
+  if ((mapping.flags & MAP_ANONYMOUS) != 0) return trace::MappedFile::none;
+  if (mapping.fd < 0) return trace::MappedFile::memory;
+  struct statfs system {};
+  if ((mapping.flags & MAP_SHARED) == 0) return trace::MappedFile::none;
+  if (is_raw_error(own_syscall(SYS_fstatfs, mapping.fd, as_long(&system)))) return trace::MappedFile::none;
+  const bool in_memory = system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
+  return in_memory ? trace::MappedFile::memory : trace::MappedFile::disk;
+}
 
 }  // namespace
 
@@ -34,6 +46,7 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
                         .flags = static_cast<std::uint32_t>(mapping.flags),
                         .fd = mapping.fd,
                         .origin = is_arena ? trace::MapOrigin::pymalloc : event.thread().map_origin,
+                        .file = file_of(mapping),
                         .stack_id = stack_id,
                         .tid = event.thread().writer.tid});
   change_order();

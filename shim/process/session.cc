@@ -131,6 +131,7 @@ void report_shared_tables(ThreadState& thread, void* table) noexcept {
                         .flags = MAP_SHARED,
                         .fd = -1,
                         .origin = trace::MapOrigin::whyrss,
+                        .file = trace::MappedFile::none,
                         .stack_id = trace::kNoStack,
                         .tid = thread.writer.tid});
   report_own_memory(thread, g_session.control, 4096);

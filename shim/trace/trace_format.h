@@ -238,10 +238,17 @@ struct CompactRelease {
 
 enum class StatsMoment : std::uint32_t { start = 0, peak = 1, end = 2, snapshot = 3 };
 
-enum class MapOrigin : std::uint32_t {
+enum class MapOrigin : std::uint16_t {
   program = 0,   // by the innermost frame's library
   pymalloc = 1,  // CPython's arena allocator: small-object arenas and frame stacks
   whyrss = 2,    // the shim's own tables and the pool
+};
+
+// What a mapping shows.
+enum class MappedFile : std::uint16_t {
+  none = 0,    // no file, a private mapping, or not known: recordings of before
+  disk = 1,    // of a file system that is not tmpfs
+  memory = 2,  // a file in tmpfs, a memfd, a SysV segment
 };
 
 struct MapRecord {
@@ -249,8 +256,9 @@ struct MapRecord {
   std::uint64_t address, size_bytes;  // size as requested, not rounded to pages
   std::uint64_t file_offset;
   std::uint32_t prot, flags;
-  std::int32_t fd;  // -1: anonymous
+  std::int32_t fd;  // -1: anonymous, or shmat's
   MapOrigin origin;
+  MappedFile file;
   std::uint32_t stack_id, tid;
 };
 

@@ -5,6 +5,7 @@ import pytest
 
 from conftest import compiled
 from expected.report_reading import assert_conserved, cause
+from figure_off import assert_near
 
 MIB = 1 << 20
 FEW = MIB // 2
@@ -114,3 +115,32 @@ def test_a_program_that_replaces_itself_with_us_is_traced(whyrss, recording, tmp
     process = only_process(whyrss, recording, ["sh", "-c", f"exec env A=1 /usr/bin/python3 {script}"])
     assert process["traced"] == "full"
     assert not [note for note in process["notes"] if "not traced" in note]
+
+
+# A file that is mapped, read and unmapped again and again, between two walks; `how` says where it is.
+BRIEFLY = """
+import mmap, os, sys, tempfile, time
+how, mib = sys.argv[1], int(sys.argv[2])
+if how == "memfd":
+    fd = os.memfd_create("brief")
+else:
+    file = tempfile.TemporaryFile(dir={"tmpfs": "/dev/shm", "disk": sys.argv[3]}[how])
+    fd = file.fileno()
+for _ in range(mib):
+    os.write(fd, b"x" * (1 << 20))
+for _ in range(5):
+    with mmap.mmap(fd, mib << 20, access=mmap.ACCESS_READ) as view:
+        sum(view[::4096])
+        time.sleep(0.02)
+"""
+
+
+@pytest.mark.parametrize("how", ["memfd", "tmpfs", "disk"])
+def test_a_file_that_is_mapped_briefly(whyrss, recording, tmp_path, how):
+    process = only_process(whyrss, recording, ["/usr/bin/python3", "-c", BRIEFLY, how, 48, tmp_path])
+    at_peak = {slug: cause(process, slug)["rss"]["at_peak"] for slug in ("shared_memory", "file_cache")}
+    held, other = ("file_cache", "shared_memory") if how == "disk" else ("shared_memory", "file_cache")
+    code = 16 * MIB  # at most, of Python and its libraries; none before the first walk that found it
+    read = 4 * MIB  # in the time between two polls
+    assert_near(at_peak[held], (48 * MIB - read + 48 * MIB + code) // 2, (read + code) // 2, at_peak)
+    assert at_peak[other] <= code

@@ -137,8 +137,10 @@ inline ByteVector block(trace::RecordKind kind, std::uint64_t time_ns, std::uint
 }
 
 inline ByteVector map(std::uint64_t time_ns, std::uint64_t address, std::uint64_t size, std::uint32_t stack_id,
-                      trace::MapOrigin origin = trace::MapOrigin::program, int fd = -1) {
+                      trace::MapOrigin origin = trace::MapOrigin::program, int fd = -1,
+                      trace::MappedFile file = trace::MappedFile::none) {
   trace::MapRecord fixed{};
+  fixed.file = file;
   fixed.address = address;
   fixed.size_bytes = size;
   fixed.fd = fd;

@@ -150,6 +150,38 @@ TEST(Ingest, AFileThatWasMappedSinceTheWalkIsNamedByTheNextOne) {
   EXPECT_EQ(mapping_between(map(4 * kSecond, kMapped, kPages * 4096, 0, trace::MapOrigin::program, 4)), "");
 }
 
+// Mapped and unmapped between two walks: what it was says its record.
+TEST(Ingest, AFileInMemoryThatWasMappedBrieflyIsSharedMemory) {
+  constexpr std::uint64_t kPages = 1024;
+  const auto causes_with = [](trace::MappedFile file) {
+    TestRecording recording;
+    ByteVector points;
+    for (const trace::Poll& poll :
+         {trace::Poll{2 * kSecond, 10, 0, 0, 0}, trace::Poll{3 * kSecond, 10 + kPages, kPages, 0, 0},
+          trace::Poll{4 * kSecond, 10, 0, 0, 0}})
+      append(points, &poll, sizeof poll);
+    recording.add(100,
+                  {segment(1, 0,
+                           joined({attach(kSecond, 100, 1, trace::Born::exec),
+                                   map(kSecond * 5 / 2, kMapped, kPages * 4096, 0, trace::MapOrigin::program, 3, file),
+                                   range_record(RecordKind::unmap, kSecond * 7 / 2, kMapped, kPages * 4096)}))},
+                  {{FrameKind::walk, walk(2 * kSecond, {heap(10)})},
+                   {FrameKind::polls, points},
+                   {FrameKind::walk, walk(5 * kSecond, {heap(10)})}});
+    recording.write_manifest();
+    const auto account = load_account(recording.path());
+    EXPECT_TRUE(account.ok());
+    std::map<Cause, std::int64_t> most;
+    for (const Account& moment : account->processes.at(0).accounts)
+      for (const Slice& slice : moment.slices)
+        if (moment.estimated_from_s) most[slice.site.cause] = std::max(most[slice.site.cause], slice.bytes);
+    return std::pair(most[Cause::shared_memory], most[Cause::file_cache]);
+  };
+  constexpr auto kBytes = static_cast<std::int64_t>(kPages * 4096);
+  EXPECT_EQ(causes_with(trace::MappedFile::memory), std::pair(kBytes, std::int64_t{0}));
+  EXPECT_EQ(causes_with(trace::MappedFile::disk), std::pair(std::int64_t{0}, kBytes));
+}
+
 TEST(Ingest, ExecForgetsAndOneWithoutUsIsUntraced) {
   TestRecording recording;
   recording.add(100,
