@@ -95,25 +95,20 @@ std::vector<SiteView> copy_sites(const View& view, const ProcessView& process, b
   return sites;
 }
 
-// Of a child: what it holds of its copies of objects that `writer` made. A part that is not worth naming beside the
-// other counts among it.
-std::int64_t copied_by(const View& view, const ProcessView& process, Writer writer) {
+// Of a child's `held` bytes of copies of objects, those that the collector made. A part that is not worth naming beside
+// the other counts among it.
+std::int64_t collected_of(const View& view, const ProcessView& process, std::int64_t held) {
   std::int64_t by_user = 0, by_collector = 0;
   for (const CowSiteView& copy : process.cow_sites) {
     if (copy.written_at == kEmptyStack || !holds_objects(view, process, copy.allocated_at, true, copy.in_large_block))
       continue;
     (writer_of(view.recording->stacks, copy.written_at) == Writer::user ? by_user : by_collector) += copy.copied;
   }
-  const std::int64_t held = held_copies(view, process, true);
-  if (by_collector <= 0) return writer == Writer::user ? held : 0;
-  const double share =
-      static_cast<double>(by_collector) / static_cast<double>(by_collector + std::max<std::int64_t>(by_user, 0));
-  std::int64_t collected = static_cast<std::int64_t>(static_cast<double>(held) * share);
-  if (!is_worth_naming(held - collected, process))
-    collected = 2 * collected >= held ? held : 0;
-  else if (!is_worth_naming(collected, process))
-    collected = 0;
-  return writer == Writer::collector ? collected : held - collected;
+  if (by_collector <= 0) return 0;
+  const double all = static_cast<double>(by_collector) + static_cast<double>(std::max<std::int64_t>(by_user, 0));
+  const auto collected = static_cast<std::int64_t>(static_cast<double>(held) * static_cast<double>(by_collector) / all);
+  if (!is_worth_naming(held - collected, process)) return 2 * collected >= held ? held : 0;
+  return is_worth_naming(collected, process) ? collected : 0;
 }
 
 // Whether the allocator wrote there because the block was freed.
@@ -403,17 +398,18 @@ void fork_cow_objects(const View& view, std::vector<Verdict>& verdicts) {
   std::map<std::pair<std::optional<int>, Writer>, Workers> by_parent;
   for (const ProcessView& process : view.processes) {
     if (!is_object_copy(view, process)) continue;
-    for (const Writer writer : {Writer::user, Writer::collector})
-      if (const std::int64_t copied = copied_by(view, process, writer); copied > 0)
-        add_worker(view, process, writer, copied, by_parent[{process.account->parent, writer}]);
+    const std::int64_t held = held_copies(view, process, true), collected = collected_of(view, process, held);
+    for (const auto& [writer, copied] : {std::pair(Writer::user, held - collected), {Writer::collector, collected}})
+      if (copied > 0) add_worker(view, process, writer, copied, by_parent[{process.account->parent, writer}]);
   }
   for (const auto& [key, workers] : by_parent) {
     const auto& [parent, writer] = key;
-    const bool freed = mostly_freed(view.recording->stacks, workers.writers);
-    verdicts.push_back(object_verdict(view, parent, workers,
-                                      writer == Writer::collector
-                                          ? words_of_collector()
-                                          : words_of_user(freed, by_parent.contains({parent, Writer::collector}))));
+    const bool by_collector = writer == Writer::collector;
+    const bool also_collector = by_parent.contains({parent, Writer::collector});
+    verdicts.push_back(object_verdict(
+        view, parent, workers,
+        by_collector ? words_of_collector()
+                     : words_of_user(mostly_freed(view.recording->stacks, workers.writers), also_collector)));
   }
 }
 

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 #include "report/view/blame.h"
 #include "report/view/verdict_thresholds.h"
