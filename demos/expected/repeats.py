@@ -12,6 +12,7 @@ REPEATS = 10
 MOST_OFF = 1     # of the repeats
 FIGURE_OFF = 70  # the exit status of a repeat in which nothing but figures was off
 HANGS_S = 900    # one repeat
+RECORDINGS = 3   # at most, until one misses no walk: a leaving process waits 0.5 to 2 s for its last, which a busy machine may exceed
 IS_REPEAT = "WHYRSS_REPEAT" in os.environ
 
 

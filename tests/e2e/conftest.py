@@ -20,13 +20,12 @@ import pool_reader
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "shim"))  # tests import constants from programs that import whyrss.py
 sys.path.append(str(ROOT / "demos"))  # what reads reports
-from expected.repeats import note  # noqa: E402
+from expected.repeats import RECORDINGS, note  # noqa: E402
 from expected.report_reading import contradictions, read_report  # noqa: E402
 from repeat_hooks import (pytest_runtest_makereport, pytest_runtest_protocol, pytest_sessionfinish,  # noqa: E402, F401
                           pytest_terminal_summary)
 os.environ.pop("COLUMNS", None)  # text is as wide as for a pipe, wherever the tests run
 PATIENCE_S = 120  # for one command, and for a state to be reached
-RECORDINGS = 3    # at most, until one misses no snapshot
 SEED = ["--seed", os.environ["WHYRSS_SEED"]] if "WHYRSS_SEED" in os.environ else []  # tests/soak
 
 # A suite that is started in the background, or by nohup, ignores these, and so would every program that it starts.

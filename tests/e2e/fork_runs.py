@@ -7,12 +7,12 @@ import subprocess
 
 from figure_off import assert_near
 from expected.report_reading import cause, marked_line, read_report
+from expected.repeats import RECORDINGS, note
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE, MIB = 4096, 1 << 20
 # Of what was copied.
 COPIED = {"write_tracking": 0.01, "exclusive_bits": 0.01}
-TRIES = 2
 SITES = 300  # of a cause: more has only who imports torch, and a report of all of them takes 100 MB
 
 
@@ -39,17 +39,18 @@ class Run:
         self.whyrss, self.recording, log = whyrss, folder / "recording.whyrss", folder / "log"
         environment = {**os.environ, "PYTHONPATH": f"{whyrss.shim.parent / 'python'}:{HERE}", "PYTHONDONTWRITEBYTECODE": "1"}
         arguments = [log if word == "LOG" else word for word in command]
-        for attempt in range(TRIES):
+        for number in range(1, RECORDINGS + 1):
             log.unlink(missing_ok=True)
             result = whyrss.record(self.recording, arguments, "-f", *options, env=environment)
             assert result.returncode == 0, result.stderr
             self.said = [json.loads(line) for line in log.read_text().splitlines()]
             whyrss.wait_until_complete(self.recording)
-            self.reports, self.parts = folder / f"reports-{attempt}", {}
+            self.reports, self.parts = folder / f"reports-{number}", {}
             self.reports.mkdir()
-            # Both methods: on a busy machine some marks, and the looks at what was copied, came too late.
+            # Both methods: on a busy machine some marks, and the walks of what was copied, came too late.
             if len({process["cow"]["method"] for process in self.report["processes"]} & COPIED.keys()) < 2:
                 break
+            note(f"missed: {folder.name}: marks of some processes, recording {number} of {RECORDINGS}")
 
     @property
     def report(self):

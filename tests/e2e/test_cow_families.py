@@ -12,10 +12,10 @@ import pytest
 
 from conftest import compiled
 from expected.report_reading import assert_conserved, verdicts
+from expected.repeats import RECORDINGS, note
 from fork_runs import PAGE, process_of
 
 MARKS_MS = 10_000
-TRIES = 3
 SMALL_PAGES = 6000
 LARGE_PAGES = 80_000
 HUGE = 512
@@ -89,13 +89,14 @@ class Family:
         steps = [*steps, *(f"{child}x" for child in re.findall(r"\d+f(\d+)", " ".join(steps)) if child not in ended)]
         for step in steps:
             self.model.play(step)
-        for _ in range(TRIES):
+        for number in range(1, RECORDINGS + 1):
             begun_s = time.monotonic()
             result = whyrss.record(recording, [program, str(page_count), kind, str(wait_ms), *steps], "-f", *options)
             assert result.returncode == 0, result.stderr
             # On a busy machine marks may come too late for what the model takes for granted.
             if time.monotonic() - begun_s < wait_ms / 1000 or "marked 0" in result.stdout:
                 break
+            note(f"missed: {recording.parent.name}: marks within {wait_ms / 1000:g} s, recording {number} of {RECORDINGS}")
         self.pids = {int(number): int(pid) for number, pid in re.findall(r"(?m)^process (\d+) (\d+)$", result.stdout)}
         assert self.pids.keys() == self.model.sums.keys()
         self.huge_bytes = int(re.search(r"(?m)^huge (\d+)$", result.stdout).group(1)) * 1024
