@@ -70,6 +70,7 @@ Manifest describe_recording(const CollectOptions& options, trace::SessionId sess
   if (const auto mode = manifest.options.find("mode"); mode != manifest.options.end()) manifest.mode = mode->second;
   for (const Capability& capability : probe_capabilities())
     manifest.capabilities[capability.name] = capability.works ? "yes" : capability.detail;
+  manifest.capabilities["unmapped_shmem"] = "yes";  // older recordings do not know of it
   manifest.page_bytes = sysconf(_SC_PAGESIZE);
   manifest.memory_total_bytes = sysconf(_SC_PHYS_PAGES) * manifest.page_bytes;
   manifest.state = "recording";

@@ -21,6 +21,17 @@ using nlohmann::json;
 constexpr std::uint64_t kMostPages = std::uint64_t{1} << 48;
 constexpr double kSameMomentS = 0.25;
 
+std::optional<UnmappedMemory> unmapped_of(const json& object, double time_s) {
+  UnmappedMemory unmapped{.time_s = time_s, .bytes = json_integer(object, "bytes")};
+  if (unmapped.bytes && *unmapped.bytes < 0) return std::nullopt;
+  unmapped.count = json_integer(object, "count").value_or(0);
+  if (const auto list = object.find("files"); list != object.end() && list->is_array())
+    for (const json& file : *list)
+      if (file.is_object())
+        unmapped.files.push_back({json_text(file, "name"), json_integer(file, "bytes").value_or(0)});
+  return unmapped;
+}
+
 class Reader {
  public:
   explicit Reader(std::uint64_t origin_ns) : origin_ns_(origin_ns) {}
@@ -35,6 +46,7 @@ class Reader {
     std::ranges::stable_sort(out_.account.totals, {}, &KernelTotals::time_s);
     std::ranges::stable_sort(out_.account.dirty_files, {}, &DirtyFiles::time_s);
     std::ranges::stable_sort(out_.account.file_sizes, {}, &FileSizes::time_s);
+    std::ranges::stable_sort(out_.account.unmapped, {}, &UnmappedMemory::time_s);
     return std::move(out_);
   }
 
@@ -54,6 +66,7 @@ class Reader {
       case counters:
       case cgroup:
       case file_sizes:
+      case unmapped:
         return read_json(frame);
       default:
         return true;  // walks are read elsewhere; kinds of later versions are skipped
@@ -191,6 +204,10 @@ class Reader {
         break;
       case file_sizes:
         read_file_sizes(object, seconds_since(origin_ns_, frame.time_ns));
+        break;
+      case unmapped:
+        if (auto unmapped = unmapped_of(object, seconds_since(origin_ns_, frame.time_ns)))
+          out_.account.unmapped.push_back(std::move(*unmapped));
         break;
       default:
         read_cgroup_frame(object, seconds_since(origin_ns_, frame.time_ns), out_.cgroup);

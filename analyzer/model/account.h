@@ -68,6 +68,18 @@ struct FileSizes {
   std::map<std::string, Size> files;
 };
 
+// Shared memory that no process maps and that is counted at this one, from one reading to the next.
+struct UnmappedMemory {
+  struct File {
+    std::string name;  // as the kernel names it
+    std::int64_t bytes = 0;
+  };
+  double time_s = 0;
+  std::optional<std::int64_t> bytes;  // nothing: its open files may not be read
+  std::int64_t count = 0;             // of files
+  std::vector<File> files{};          // the largest
+};
+
 // Memory that this process copied between the previous account and this moment. The slices of one time, one
 // `allocated_at` and one `in_large_block` sum to what was copied. Those with a `written_at` are estimates from sampled
 // faults; the one without is the difference, which may be negative.
@@ -180,18 +192,19 @@ struct ProcessAccount {
   std::string exe;
   // What its launcher said of its place in a job: RANK, SLURM_JOB_ID ... (recording/job_variables.h).
   std::map<std::string, std::string> environment;
-  std::string allocator;                // glibc, jemalloc, tcmalloc, mimalloc, other
-  std::optional<std::string> python;    // "3.11.2"
-  std::vector<Account> accounts;        // by time
-  std::vector<RssPoint> polls;          // statm, by time
-  std::vector<KernelTotals> totals;     // by time
-  std::vector<DirtyFiles> dirty_files;  // by time
-  std::vector<FileSizes> file_sizes;    // by time
-  std::vector<CowSlice> copies;         // by time
-  std::vector<SharingChange> sharing;   // by time
-  bool write_tracked = false;           // its writes to shared pages were known from the kernel, else by exclusive bits
-  std::int64_t high_water_bytes = 0;    // VmHWM
-  bool high_water_at_least = false;     // it may have risen since VmHWM was read
+  std::string allocator;                 // glibc, jemalloc, tcmalloc, mimalloc, other
+  std::optional<std::string> python;     // "3.11.2"
+  std::vector<Account> accounts;         // by time
+  std::vector<RssPoint> polls;           // statm, by time
+  std::vector<KernelTotals> totals;      // by time
+  std::vector<DirtyFiles> dirty_files;   // by time
+  std::vector<FileSizes> file_sizes;     // by time
+  std::vector<UnmappedMemory> unmapped;  // by time; before the first one there is none
+  std::vector<CowSlice> copies;          // by time
+  std::vector<SharingChange> sharing;    // by time
+  bool write_tracked = false;         // its writes to shared pages were known from the kernel, else by exclusive bits
+  std::int64_t high_water_bytes = 0;  // VmHWM
+  bool high_water_at_least = false;   // it may have risen since VmHWM was read
   // Of mapped files: resident at one walk, and gone at the next without its doing.
   std::int64_t file_bytes_gone = 0;
   std::uint64_t lost_events = 0;

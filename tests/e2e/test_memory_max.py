@@ -210,6 +210,28 @@ def test_killed_before_anybody_could_look(whyrss, recording, start):
     assert report["processes"][0]["rss"]["last"] >= 88 * MIB
 
 
+KEEP_IN_FILE = """
+import os, time
+fd = os.memfd_create("ahead")
+for _ in range(80):
+    os.write(fd, bytes(1 << 20))
+time.sleep(1)
+kept = []
+while True:
+    kept.append(b"x" * (1 << 20))
+"""
+
+
+def test_killed_for_what_no_process_maps(whyrss, recording, start):
+    status, _, _ = start("128MiB", KEEP_IN_FILE).end()
+    assert status == -signal.SIGKILL
+    report = whyrss.finished_report(recording)
+    assert report["family"]["shmem_unmapped"]["last"] == 80 * MIB
+    verdict = report["verdicts"][0]
+    assert verdict["id"] == "oom-killed"
+    assert "held most by 80 MiB shared memory (mapped by no process)" in verdict["headline"]
+
+
 @pytest.fixture
 def disk_folder():
     """A folder that is on a disk: /tmp may be in memory, and what lies there cannot be taken back."""

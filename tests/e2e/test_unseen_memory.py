@@ -4,7 +4,7 @@ are blocks like any other, and what is left of a block over which something was 
 import pytest
 
 from conftest import compiled
-from expected.report_reading import assert_conserved, cause
+from expected.report_reading import assert_conserved, cause, verdicts
 from figure_off import assert_near
 
 MIB = 1 << 20
@@ -144,3 +144,88 @@ def test_a_file_that_is_mapped_briefly(whyrss, recording, tmp_path, how):
     read = 4 * MIB  # in the time between two polls
     assert_near(at_peak[held], (48 * MIB - read + 48 * MIB + code) // 2, (read + code) // 2, at_peak)
     assert at_peak[other] <= code
+
+
+# Files in memory that nobody maps, of so many MiB, for a second and a half; what is `mapped` is no such memory.
+UNMAPPED = """
+import ctypes, mmap, os, sys, time
+how, mib = sys.argv[1], int(sys.argv[2])
+def fill(fd, mib):
+    for _ in range(mib):
+        os.write(fd, bytes([3]) * (1 << 20))
+    return fd
+path = f"/dev/shm/left-{os.getpid()}"
+if how in ("memfd", "mapped", "in part"):
+    fd = os.memfd_create("kept")
+    os.truncate(fd, mib << 20)
+    if how != "memfd":
+        view = mmap.mmap(fd, (mib << 20) // (2 if how == "in part" else 1), access=mmap.ACCESS_READ)
+    fill(fd, mib)
+elif how == "named":
+    os.close(fill(os.open(path, os.O_CREAT | os.O_RDWR, 0o600), mib))
+elif how == "in a child":
+    child = os.fork()
+    if child == 0:
+        fill(os.memfd_create("kept"), mib)
+        time.sleep(1.5)
+        os._exit(0)
+elif how == "of a child that ended":
+    fd = os.memfd_create("kept")
+    child = os.fork()
+    if child == 0:
+        fill(fd, mib)
+        time.sleep(0.3)
+        os._exit(0)
+elif how == "System V":
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_void_p
+    libc.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+    libc.shmdt.argtypes = [ctypes.c_void_p]
+    segment = libc.shmget(0, ctypes.c_size_t(mib << 20), 0o600 | 0o1000)
+    address = libc.shmat(segment, None, 0)
+    ctypes.memset(address, 3, mib << 20)
+    libc.shmdt(address)
+time.sleep(1.5)
+if "child" in how:
+    os.waitpid(child, 0)
+if how == "named":
+    os.unlink(path)
+if how == "System V":
+    libc.shmctl(segment, 0, None)
+if sys.argv[3:]:
+    os.kill(os.getpid(), 9)
+"""
+UNMAPPED_PARTS = {"memfd": 1, "named": 1, "in a child": 1, "of a child that ended": 1, "System V": 1, "in part": 0.5,
+                  "mapped": 0}
+
+
+@pytest.mark.parametrize("how", UNMAPPED_PARTS)
+def test_shared_memory_that_no_process_maps(whyrss, recording, how):
+    mib, part = 60, UNMAPPED_PARTS[how]
+    result, report = whyrss.record_whole(recording, ["/usr/bin/python3", "-c", UNMAPPED, how, str(mib)])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert_conserved(report)
+    family = report["family"]["shmem_unmapped"]
+    assert family["first"] == 0 and family["peak"] == part * mib * MIB
+    main, *children = report["processes"]
+    at = children[0] if how == "in a child" else main
+    given_back, gone = how in ("named", "System V"), how in ("named", "System V", "in a child")
+    assert at["outside_rss"]["shmem_unmapped"] == (0 if given_back else part * mib * MIB)
+    assert family["last"] == (0 if gone else part * mib * MIB)
+    found = verdicts(report, "shared-memory-unmapped")
+    if part == 0:
+        assert found == []
+        return
+    verdict, = found
+    assert verdict["pid"] == at["pid"] and verdict["evidence"]["peak_bytes"] == part * mib * MIB
+    name = {"named": f"/dev/shm/left-{main['pid']}", "System V": "/SYSV00000000"}.get(how, "memfd kept")
+    assert name in verdict["headline"] and f"{round(part * mib)} MiB" in verdict["headline"]
+    assert ("gone at the end" in verdict["headline"]) == gone
+
+
+def test_shared_memory_that_no_process_maps_at_a_kill(whyrss, recording):
+    whyrss.record(recording, ["/usr/bin/python3", "-c", UNMAPPED, "memfd", "60", "kill"])
+    report = whyrss.finished_report(recording)
+    assert report["family"]["shmem_unmapped"]["last"] == 60 * MIB
+    verdict, = verdicts(report, "killed")
+    assert {"cause": "shared_memory", "line": "mapped by no process"}.items() <= verdict["evidence"]["held_by"][0].items()

@@ -43,6 +43,7 @@ constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
 constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on record's word of how the command ended, and the like
 constexpr useconds_t kAgainUs = 2000;
+constexpr double kFileClockS = 1;                 // by so much at most the times of files lag behind
 constexpr std::size_t kClosedProcessBytes = 192;  // of the last manifest
 // Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
 // program that does nothing but malloc fills the pool in 20 ms.
@@ -71,10 +72,11 @@ Collector::Collector(Setup setup)
                .faults = &faults_},
       doorbell_(setup_.pool.view()),
       drain_(setup_.pool.view()),
-      kernel_log_(open_kernel_log()),
+      kernel_log_(kernel_log_has_our_pids() ? KernelLog::open(KernelLog::From::now) : KernelLog()),
       names_([this](pid_t pid) { return setup_.pool.is_mapped_by(pid); }),
       control_(setup_.control_fd),
       budget_(monotonic_ns(), setup_.overhead),
+      unmapped_(resolver_, static_cast<double>(clock_ns(CLOCK_REALTIME)) / 1e9 - kFileClockS),
       started_(setup_.control_fd < 0) {
   context_.methods.between = [this] { drain_between(); };
   if (doorbell_.error() != 0)
@@ -463,6 +465,7 @@ void Collector::tick(std::int64_t now_ns) {
   }
   walk_near_limits(now_ns);
   read_plateaus(now_ns);
+  if (unmapped_.is_due(now_ns)) read_unmapped();
   if (counters) write_manifest();
   const bool moves = moved_ns_ != 0 && now_ns - moved_ns_ < kStillMovingNs;
   budget_.observe(now_ns, moves, busy_cores(now_ns));
@@ -471,16 +474,16 @@ void Collector::tick(std::int64_t now_ns) {
 
 // That the followed processes keep busy, over the last half second.
 double Collector::busy_cores(std::int64_t now_ns) {
-  if (now_ns - cpu_read_ns_ < kBusyCoresNs) return busy_cores_;
+  if (now_ns - busy_cores_.read_ns < kBusyCoresNs) return busy_cores_.count;
   static const auto ticks_per_s = static_cast<double>(sysconf(_SC_CLK_TCK));
   std::uint64_t ticks = 0;
   for (auto& [key, followed] : followed_) {
     const std::uint64_t now = followed.process->cpu_ticks();
     ticks += now - std::exchange(followed.cpu_ticks, now);
   }
-  busy_cores_ = static_cast<double>(ticks) / ticks_per_s / (static_cast<double>(now_ns - cpu_read_ns_) / 1e9);
-  cpu_read_ns_ = now_ns;
-  return busy_cores_;
+  const double elapsed_s = static_cast<double>(now_ns - busy_cores_.read_ns) / 1e9;
+  busy_cores_ = {now_ns, static_cast<double>(ticks) / ticks_per_s / elapsed_s};
+  return busy_cores_.count;
 }
 
 void Collector::finish_ended() {

@@ -18,6 +18,7 @@
 #include "collect/loop/process_follow.h"
 #include "collect/loop/process_names.h"
 #include "collect/loop/uffd_handoff.h"
+#include "collect/loop/unmapped_reader.h"
 #include "collect/loop/write_faults.h"
 #include "collect/start/pool_file.h"
 #include "collect/start/recording_directory.h"
@@ -81,6 +82,12 @@ class Collector {
   // Its userfaultfd is waited for so long after that: the machine may be busy.
   static constexpr std::int64_t kHandOverNs = 1'000'000'000;
 
+  // That the followed processes keep busy.
+  struct BusyCores {
+    std::int64_t read_ns = 0;
+    double count = 1;
+  };
+
   // A walk that is owed to a family.
   struct Due {
     trace::WalkTrigger trigger;
@@ -110,6 +117,7 @@ class Collector {
   // Of processes that have come to rest, and of those that may share with them.
   void read_plateaus(std::int64_t now_ns);
   void note_other_cgroup(ProcessFollow& process);
+  void read_unmapped();
   void schedule_walk(int family, trace::WalkTrigger trigger);
   void walk_families();
   [[nodiscard]] std::vector<Followed*> members_to_walk(int family, std::int64_t now_ns);
@@ -132,7 +140,6 @@ class Collector {
   void report_seen_end();
   std::vector<KernelLine> oom_log_of(pid_t pid, bool was_killed);
   void end_memory_group();
-  static KernelLog open_kernel_log();
   void drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool everything);
   void drain_into(const Drain::Target& target, const std::set<ProcessKey>& ended, bool everything);
   void keep_chunks_ready();
@@ -182,6 +189,7 @@ class Collector {
   std::set<ProcessKey> ended_;  // their files are closed: late segments have no home
   std::vector<ClosedProcess> closed_;
   LiveReader live_reader_;
+  UnmappedReader unmapped_;
   std::int64_t missed_by_ended_ = 0;  // snapshots
   std::uint64_t bytes_of_ended_ = 0;  // of their files
   std::map<int, Due> due_families_;
@@ -207,8 +215,7 @@ class Collector {
   std::int64_t moved_ns_ = 0;       // when memory of any process was seen to move
   std::int64_t next_phase_ns_ = 0;  // walks at the ends of phases: not before
   std::int64_t next_limit_ns_ = 0;  // looks near memory limits: not before
-  std::int64_t cpu_read_ns_ = 0;
-  double busy_cores_ = 1;
+  BusyCores busy_cores_;
   bool asks_all_ = false;         // the next walk that is asked for is one of all processes
   bool handover_called_ = false;  // in the last wait
   bool in_container_ = false;     // in a pid namespace that may end, and take the collector along

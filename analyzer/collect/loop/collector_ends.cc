@@ -23,10 +23,6 @@ constexpr std::size_t kMostLines = 1000;
 
 }  // namespace
 
-KernelLog Collector::open_kernel_log() {
-  return kernel_log_has_our_pids() ? KernelLog::open(KernelLog::From::now) : KernelLog();
-}
-
 // The signal is sent between the two lines of the log: the second may come a moment later.
 std::vector<KernelLine> Collector::oom_log_of(pid_t pid, bool was_killed) {
   const std::int64_t deadline_ns = monotonic_ns() + kWordsNs;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "collect/loop/collector.h"
@@ -96,7 +97,7 @@ void Collector::walk_process(Followed& followed, WalkTrigger trigger, std::optio
   const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
   spend(cost_ns, payer);
   if (slot != nullptr) {
-    slot->walked_rss_pages.store(process.walked_rss_pages());
+    slot->walked_rss_pages.store(unmapped_.counts_at(process.key()) ? 0 : process.walked_rss_pages());
     slot->walked_minor_faults.store(static_cast<std::uint32_t>(process.walked_minor_faults()));
     slot->walked_live_kib.store(static_cast<std::uint32_t>(live_bytes / 1024));
     slot->walked_ms.store(static_cast<std::uint32_t>(now_ns / 1'000'000));
@@ -148,6 +149,22 @@ void Collector::read_plateaus(std::int64_t now_ns) {
   if (with_company) next_company_ns_ = now_ns + std::max(RollupPolicy::kGapNs, kCompanyCosts * spent_ns);
 }
 
+void Collector::read_unmapped() {
+  std::vector<UnmappedReader::Process> living;
+  for (const auto& [key, followed] : followed_) {
+    const ProcessFollow& process = *followed.process;
+    if (process.pid() > 0 && !followed.has_ended && !process.has_ended())
+      living.push_back({key, process.pid(), process.born_ns()});
+  }
+  for (const auto& [key, files] : unmapped_.read(std::move(living))) {
+    const Followed& followed = followed_.at(key);
+    followed.process->write_unmapped(unmapped_payload(files));
+    // It asks for a walk at its end though its RSS has not moved: what is open then is read with it.
+    if (followed.slot != trace::kNoSlot && unmapped_.counts_at(key))
+      setup_.pool.view().slots[followed.slot].walked_rss_pages.store(0);
+  }
+}
+
 // What the main process tells about its group is true for all in it.
 void Collector::note_other_cgroup(ProcessFollow& process) {
   const auto main = by_pid_.find(setup_.target);
@@ -175,6 +192,7 @@ void Collector::serve_walk_requests() {
     ProcessFollow& process = *followed.process;
     bool exec = false;
     beat();
+    if (in_time && unmapped_.counts_at(key)) read_unmapped();  // before the walk, whose moment is that of the request
     process.poll(exec);
     const WalkTrigger trigger = is_leaving(followed) ? WalkTrigger::exit
                                 : in_time            ? WalkTrigger::request
@@ -257,6 +275,7 @@ void Collector::walk_near_limits(std::int64_t now_ns) {
   if (!is_near || now_ns < next_limit_ns_) return;
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   store_all();  // without the events a walk has no lines
+  read_unmapped();
   for (auto& [key, followed] : followed_) {
     ProcessFollow& process = *followed.process;
     if (followed.has_ended || is_leaving(followed) || process.pid() == 0 || !process.has_walk()) continue;

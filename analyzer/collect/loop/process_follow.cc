@@ -486,7 +486,7 @@ void ProcessFollow::write_counters(const trace::ProcessSlot& slot) {
                                          {"looks_missed", value(slot.walks_missed)}}));
 }
 
-void ProcessFollow::write_note(const std::string& text) { append_json(FrameKind::note, dump({{"text", text}})); }
+void ProcessFollow::write_unmapped(const nlohmann::json& payload) { append_json(FrameKind::unmapped, dump(payload)); }
 
 std::string ProcessFollow::end_signal() const {
   int status = 0;

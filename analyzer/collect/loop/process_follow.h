@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
 #include <string>
@@ -115,7 +116,8 @@ class ProcessFollow {
   // `announced`: the library in the program that it runs has said that it is there.
   void write_process(bool announced);
   void write_counters(const trace::ProcessSlot& slot);
-  void write_note(const std::string& text);
+  // The payload of an `unmapped` frame.
+  void write_unmapped(const nlohmann::json& payload);
   // By which signal it ended; "" where it was none or nobody can tell.
   [[nodiscard]] std::string end_signal() const;
   // `kernel_lines`: the kernel's words on its end.

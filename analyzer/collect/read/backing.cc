@@ -29,8 +29,14 @@ bool BackingResolver::is_local(std::uint32_t device_major, std::uint32_t device_
   return known != types_.end() && std::ranges::find(kLocal, known->second) != kLocal.end();
 }
 
-const std::string& BackingResolver::type_of(const MapsEntry& entry, pid_t pid) {
-  const std::pair device(entry.device_major, entry.device_minor);
+bool BackingResolver::is_in_memory(std::uint32_t device_major, std::uint32_t device_minor, pid_t pid) {
+  const std::pair device(device_major, device_minor);
+  if (device == kernel_shmem_) return true;
+  const std::string& type = type_of(device, pid);
+  return type == "tmpfs" || type == "ramfs" || type == "devtmpfs";
+}
+
+const std::string& BackingResolver::type_of(std::pair<std::uint32_t, std::uint32_t> device, pid_t pid) {
   const auto known = types_.find(device);
   if (known != types_.end()) return known->second;
   // Its own mount namespace may have mounts that ours does not.
@@ -64,12 +70,10 @@ Backing BackingResolver::classify(const MapsEntry& entry, pid_t pid) {
   if (entry.device_major == 0 && (path.starts_with("/memfd:") || path.starts_with("/SYSV"))) return Backing::hugetlb;
   if (path == "/dev/zero") return Backing::anonymous;  // MAP_PRIVATE; the shared kind is kernel tmpfs
   if (!path.starts_with('/')) return Backing::device;  // anon_inode:[perf_event], socket:[1], ...
-  const std::string& type = type_of(entry, pid);
-  if (type == "hugetlbfs") return Backing::hugetlb;
+  if (type_of(device, pid) == "hugetlbfs") return Backing::hugetlb;
   if (path.starts_with("/dev/") && !path.starts_with("/dev/shm/") && is_character_device(entry, pid))
     return Backing::device;
-  if (type == "tmpfs" || type == "ramfs" || type == "devtmpfs") return Backing::shmem;
-  return Backing::file;
+  return is_in_memory(entry.device_major, entry.device_minor, pid) ? Backing::shmem : Backing::file;
 }
 
 }  // namespace whyrss

@@ -21,9 +21,11 @@ class BackingResolver {
   // Of a device that classify() has seen: a file system of this machine, where asking for a path waits for no network
   // and no program.
   [[nodiscard]] bool is_local(std::uint32_t device_major, std::uint32_t device_minor) const;
+  // Whether files on that device are in memory: memfd, SysV, tmpfs. `pid` as for classify().
+  [[nodiscard]] bool is_in_memory(std::uint32_t device_major, std::uint32_t device_minor, pid_t pid);
 
  private:
-  const std::string& type_of(const MapsEntry& entry, pid_t pid);
+  const std::string& type_of(std::pair<std::uint32_t, std::uint32_t> device, pid_t pid);
   bool is_character_device(const MapsEntry& entry, pid_t pid);
 
   std::pair<std::uint32_t, std::uint32_t> kernel_shmem_;  // memfd, SysV and MAP_SHARED|MAP_ANONYMOUS live there

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "report/verdicts/lazy_free_rule.h"
+#include "report/verdicts/unmapped_rule.h"
 #include "report/view/memory_accounting.h"
 #include "report/wording/format.h"
 #include "report/wording/optional_json.h"
@@ -95,6 +96,9 @@ Table accounting_table(const View& view) {
   table.add({"  anonymous", optional_mib(peak.pss_anonymous), "-", "stays until freed"});
   if (const std::int64_t lazy = lazy_free_at(*view.recording, peak.time_s); lazy >= kNamedLazyBytes)
     table.add({"    given up with MADV_FREE", mib(lazy), "-", "the kernel takes it back when it needs memory"});
+  if (peak.unmapped.value_or(0) >= kNamedUnmappedBytes)
+    table.add({"shared memory that no process maps", mib(*peak.unmapped), optional_mib(view.family.unmapped.peak),
+               "in no RSS, USS or PSS; the memory cgroup counts it"});
   return table;
 }
 
@@ -156,6 +160,7 @@ Json accounting_json(const View& view) {
                      {"pss_shared_memory", optional_json(peak.pss_shmem)},
                      {"pss_anonymous", optional_json(peak.pss_anonymous)},
                      {"lazy_free", lazy_free_at(*view.recording, peak.time_s)},
+                     {"shmem_unmapped", optional_json(peak.unmapped)},
                      {"cgroup_usage", group == nullptr ? Json(nullptr) : optional_json(group->usage_bytes)},
                      {"cgroup_held", group == nullptr ? Json(nullptr) : optional_json(held(*group))},
                      {"cgroup_file", group == nullptr ? Json(nullptr) : optional_json(group->file_bytes)},

@@ -277,7 +277,7 @@ Json process_json(StackJson& stacks, const ProcessView& process, std::size_t top
            {{"swap", optional_json(process.swap)},
             {"hugetlb", optional_json(process.hugetlb)},
             {"device", nullptr},
-            {"shmem_unmapped", nullptr},
+            {"shmem_unmapped", optional_json(process.unmapped.last)},
             {"page_tables", optional_json(process.page_tables)}}},
           {"causes", std::move(causes)},
           {"pymalloc", pymalloc_json(process)},
@@ -313,6 +313,7 @@ void write_json(const View& view, const std::vector<Verdict>& verdicts, const Js
               {"family",
                {{"pss", figure_json(view.family.pss)},
                 {"rss_sum", figure_json(view.family.rss_sum, true)},
+                {"shmem_unmapped", figure_json(view.family.unmapped)},
                 {"accounting", accounting_json(view)},
                 {"cgroup", cgroup_json(recording.info)}}}};
   const std::string before = text_of(report, kIndent);

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "report/render/process_text.h"
+#include "report/verdicts/unmapped_rule.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
 #include "report/view/limit_effect.h"
@@ -330,6 +331,9 @@ std::vector<std::string> family_lines(const View& view) {
     lines.push_back(fmt::format("PSS summed: {} at the end, {} at its peak (shared pages count once{})",
                                 family.pss.last ? size_text(*family.pss.last) : "not read", size_text(*family.pss.peak),
                                 family.pss.estimate() ? "; partly estimated from page walks" : ""));
+  if (family.unmapped.peak.value_or(0) >= kNamedUnmappedBytes)
+    lines.push_back(fmt::format("shared memory that no process maps: {} at the end, {} at its peak (in no RSS or PSS)",
+                                size_text(family.unmapped.last.value_or(0)), size_text(*family.unmapped.peak)));
   if (view.recording->processes.size() > 1 && family.accounting.rss_less_shared > 0)
     lines.push_back(fmt::format("RSS less files and shared memory: {} at its peak (what a fork shares counts in each)",
                                 size_text(family.accounting.rss_less_shared)));

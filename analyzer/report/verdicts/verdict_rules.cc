@@ -18,6 +18,7 @@
 #include "report/verdicts/next_steps.h"
 #include "report/verdicts/retained_view_rule.h"
 #include "report/verdicts/shared_memory_rule.h"
+#include "report/verdicts/unmapped_rule.h"
 #include "report/verdicts/verdict.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
@@ -255,6 +256,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"file-cache-growth", file_cache_growth},
       {"file-dirty-growth", file_dirty_growth},
       {"shared-memory-growth", shared_memory_growth},
+      {"shared-memory-unmapped", shared_memory_unmapped},
       {"lazy-free-growth", lazy_free_growth},
       {"heap-growth", heap_growth},
       {"heap-retained", heap_retained},

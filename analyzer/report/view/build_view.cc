@@ -212,6 +212,12 @@ ProcessView process_view(const ProcessTimes& times, const ProcessAccount& proces
     view.page_tables = totals->page_table_bytes;
   }
   add_copies(view, interval);
+  const RecordingInfo& info = times.recording().info;
+  view.unmapped.first = unmapped_at(info, process, interval.from_s);
+  view.unmapped.last = unmapped_at(info, process, interval.to_s);
+  view.unmapped.peak = std::max(view.unmapped.first, view.unmapped.last);
+  for (const UnmappedMemory& read : process.unmapped)
+    if (read.time_s > interval.from_s && read.time_s <= interval.to_s) larger(view.unmapped.peak, read.bytes);
   return view;
 }
 
@@ -263,8 +269,23 @@ PssAt family_pss(const ProcessTimes& times, double time_s, bool cautious = false
   return sum;
 }
 
+void add_unmapped(const ProcessTimes& times, Interval interval, FamilyView& family) {
+  std::set<double> moments{interval.from_s, interval.to_s};
+  for (const ProcessAccount& process : times.recording().processes)
+    for (const UnmappedMemory& read : process.unmapped)
+      if (read.time_s > interval.from_s && read.time_s < interval.to_s) moments.insert(read.time_s);
+  for (const double time_s : moments) {
+    const auto bytes = unmapped_at(times, time_s);
+    if (bytes && (!family.unmapped.peak || *bytes > *family.unmapped.peak)) family.unmapped_peak_s = time_s;
+    larger(family.unmapped.peak, bytes);
+  }
+  family.unmapped.first = unmapped_at(times, interval.from_s);
+  family.unmapped.last = unmapped_at(times, interval.to_s);
+}
+
 FamilyView family_view(const ProcessTimes& times, Interval interval) {
   FamilyView family;
+  add_unmapped(times, interval, family);
   std::set<double> moments{interval.from_s, interval.to_s};
   for (const ProcessAccount& process : times.recording().processes) {
     for (const Account& account : process.accounts) moments.insert(account.time_s);

@@ -42,11 +42,18 @@ bool lived_until_end(const View& view, const ProcessAccount& process) {
   return *process.ended_s >= view.interval.to_s - (together ? kKilledTogetherS : kLivedS);
 }
 
-template <typename BytesOf>
-std::vector<Holder> holders(const View& view, BytesOf bytes_of) {
+template <typename BytesOf, typename UnmappedOf>
+std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmapped_of) {
   std::map<std::pair<Cause, std::string>, Holder> sums;
+  Holder unmapped{.cause = Cause::shared_memory, .line = "mapped by no process", .process_count = 1};
   for (const ProcessView& process : view.processes) {
     if (!lived_until_end(view, *process.account)) continue;
+    const std::int64_t of_it = unmapped_of(process.unmapped);
+    unmapped.bytes += of_it;
+    if (of_it > unmapped.pid_bytes) {
+      unmapped.pid = process.account->pid;
+      unmapped.pid_bytes = of_it;
+    }
     for (const CauseView& cause : process.causes) {
       if (!can_hold(cause.cause)) continue;
       std::vector<SiteView> sites = cause.sites;
@@ -70,6 +77,7 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of) {
     }
   }
   std::vector<Holder> result;
+  if (unmapped.bytes > 0) result.push_back(unmapped);
   for (auto& [key, holder] : sums) {
     if (holder.bytes <= 0) continue;
     if (!is_significant(holder.bytes, holder.variance)) holder.line.clear();
@@ -82,11 +90,15 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of) {
 }  // namespace
 
 std::vector<Holder> holders_at_end(const View& view) {
-  return holders(view, [](const SiteView& site) { return site.resident; });
+  return holders(
+      view, [](const SiteView& site) { return site.resident; },
+      [](const ReadFigure& unmapped) { return unmapped.last.value_or(0); });
 }
 
 std::vector<Holder> holders_by_growth(const View& view) {
-  return holders(view, [](const SiteView& site) { return site.growth; });
+  return holders(
+      view, [](const SiteView& site) { return site.growth; },
+      [](const ReadFigure& unmapped) { return unmapped.growth().value_or(0); });
 }
 
 std::string holder_text(const Holder& holder) {

@@ -91,6 +91,7 @@ std::optional<AccountingMoment> moment_at(const ProcessTimes& times, double time
     add(moment.pss_shmem, read.pss_shmem_bytes);
   }
   if (moment.processes.empty()) return std::nullopt;
+  moment.unmapped = unmapped_at(times, time_s);
   count_files_once(times.files(), files, moment);
   return moment;
 }

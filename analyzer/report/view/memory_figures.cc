@@ -261,4 +261,21 @@ std::optional<MemoryFigures> figures_at(const ProcessTimes& times, const Process
   return figures;
 }
 
+std::optional<std::int64_t> unmapped_at(const RecordingInfo& info, const ProcessAccount& process, double time_s) {
+  if (!info.capabilities.contains("unmapped_shmem")) return std::nullopt;
+  const UnmappedMemory* last = last_at(process.unmapped, time_s);
+  return last == nullptr ? 0 : last->bytes;
+}
+
+std::optional<std::int64_t> unmapped_at(const ProcessTimes& times, double time_s) {
+  if (!times.recording().info.capabilities.contains("unmapped_shmem")) return std::nullopt;
+  std::int64_t sum = 0;
+  for (const ProcessAccount* process : times.near(time_s)) {
+    const UnmappedMemory* last = is_there(*process, time_s) ? last_at(process->unmapped, time_s) : nullptr;
+    if (last != nullptr && !last->bytes) return std::nullopt;
+    if (last != nullptr) sum += *last->bytes;
+  }
+  return sum;
+}
+
 }  // namespace whyrss

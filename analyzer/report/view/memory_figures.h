@@ -41,6 +41,10 @@ std::optional<std::int64_t> rss_at(const ProcessAccount& process, double time_s)
 std::optional<MemoryFigures> figures_at(const ProcessTimes& times, const ProcessAccount& process, double time_s,
                                         bool same_state);
 
+// UnmappedMemory counted at this process at a time, or at all that were there. Nothing where it is not known.
+std::optional<std::int64_t> unmapped_at(const RecordingInfo& info, const ProcessAccount& process, double time_s);
+std::optional<std::int64_t> unmapped_at(const ProcessTimes& times, double time_s);
+
 // Of the state that a walk saw, without a reading of it.
 KernelTotals estimate_at_walk(const ProcessTimes& times, const ProcessAccount& process, const Account& walk);
 

@@ -107,6 +107,7 @@ struct ProcessView {
   std::optional<StateMoment> at_first, at_last, at_peak;  // of these figures; nothing: it was not there, or not walked
   ReadFigure pss;
   std::optional<std::int64_t> swap, hugetlb, page_tables;  // at the interval's end
+  ReadFigure unmapped;                                     // UnmappedMemory, counted at this process
   std::vector<CauseView> causes;                           // largest growth first
   PymallocBytes pymalloc, pymalloc_growth;                 // at the interval's end, and since its start
   std::int64_t copied = 0;                                 // of what a fork made shared, by this process
@@ -134,6 +135,7 @@ struct AccountingMoment {
   std::int64_t rss = 0, shared = 0;
   std::optional<std::int64_t> uss, pss;
   std::optional<std::int64_t> pss_anonymous, pss_file, pss_shmem;  // they sum to the PSS
+  std::optional<std::int64_t> unmapped{};                          // UnmappedMemory: in no RSS and no PSS
 };
 
 // What batch systems and tools take for the memory of all processes together.
@@ -146,6 +148,8 @@ struct AccountingView {
 struct FamilyView {
   ReadFigure pss;
   Figure rss_sum;
+  ReadFigure unmapped;         // UnmappedMemory of all
+  double unmapped_peak_s = 0;  // when that was most
   AccountingView accounting;
 };
 

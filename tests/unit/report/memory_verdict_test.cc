@@ -225,6 +225,68 @@ TEST(SharedMemory, ManySegmentsOfOneLineAreOneVerdict) {
   EXPECT_EQ(verdicts[0].headline, "40 MiB shared memory in 20 segments (mapped at a.py:3 in load)");
 }
 
+// Two processes that lived until 10 s; at the first one files of 10 MiB and more are counted, at the other 80 MiB.
+RecordingAccount with_unmapped(const Lines& lines) {
+  ProcessAccount main = process_of(10, {{1, {{Cause::heap_live, 20, lines.maps}}}}), child = process_of(11, {});
+  main.born_s = child.born_s = 0.1;
+  main.ended_s = child.ended_s = 10;
+  main.unmapped = {{.time_s = 2, .bytes = 40 * kMiB, .count = 1, .files = {{"/dev/shm/left-10", 40 * kMiB}}},
+                   {.time_s = 5, .bytes = 10 * kMiB, .count = 1, .files = {{"/dev/shm/left-10", 10 * kMiB}}}};
+  child.unmapped = {{.time_s = 3, .bytes = 80 * kMiB, .count = 1, .files = {{"/memfd:ahead (deleted)", 80 * kMiB}}},
+                    {.time_s = 4, .bytes = 0}};
+  RecordingAccount recording = recording_of(lines.stacks, 10, {main, child});
+  recording.info.capabilities["unmapped_shmem"] = "yes";
+  return recording;
+}
+
+TEST(SharedMemoryUnmapped, ItsPeakIsSaidWhereItIsGoneAtTheEnd) {
+  const Lines lines;
+  const RecordingAccount recording = with_unmapped(lines);
+  const View view = build_view(recording, {.from_s = 0, .to_s = 10});
+  EXPECT_EQ(view.family.unmapped.first, 0);
+  EXPECT_EQ(view.family.unmapped.last, 10 * kMiB);
+  EXPECT_EQ(view.family.unmapped.peak, 120 * kMiB);
+  EXPECT_EQ(view.processes[0].unmapped.last, 10 * kMiB);
+  EXPECT_EQ(view.processes[1].unmapped.last, 0);
+  const auto verdicts = verdicts_of(recording, "shared-memory-unmapped");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(
+      verdicts[0].headline,
+      "120 MiB shared memory that no process maps, at 3.0 s: memfd ahead (80 MiB), /dev/shm/left-10 (40 MiB); 10 MiB "
+      "at the end");
+  EXPECT_EQ(verdicts[0].pid, 11);
+  EXPECT_EQ(verdicts[0].covered_pids, std::vector{10});
+  EXPECT_EQ(verdicts[0].bytes, 120 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["file_count"], 2);
+}
+
+TEST(SharedMemoryUnmapped, WhatStaysIsSaidOfTheEnd) {
+  const Lines lines;
+  RecordingAccount recording = with_unmapped(lines);
+  recording.processes[0].unmapped = {
+      {.time_s = 2, .bytes = 90 * kMiB, .count = 12, .files = {{"/torch_10_1", 30 * kMiB}}}};
+  recording.processes[1].unmapped.clear();
+  const auto verdicts = verdicts_of(recording, "shared-memory-unmapped");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].headline,
+            "90 MiB shared memory that no process maps in 12 files, the largest /torch_10_1 (30 MiB)");
+  EXPECT_NE(verdicts[0].advice.find("prefetch_factor"), std::string::npos);
+}
+
+TEST(SharedMemoryUnmapped, LittleOrUnknownIsNotNamed) {
+  const Lines lines;
+  RecordingAccount recording = with_unmapped(lines);
+  recording.processes[0].unmapped = {{.time_s = 2, .bytes = 7 * kMiB, .count = 1}};
+  recording.processes[1].unmapped.clear();
+  EXPECT_TRUE(verdicts_of(recording, "shared-memory-unmapped").empty());
+  recording.processes[0].unmapped = {{.time_s = 2, .bytes = std::nullopt}};
+  EXPECT_FALSE(build_view(recording, {.from_s = 0, .to_s = 10}).family.unmapped.last);
+  recording = with_unmapped(lines);
+  recording.info.capabilities.erase("unmapped_shmem");  // recorded before it was read
+  EXPECT_TRUE(verdicts_of(recording, "shared-memory-unmapped").empty());
+  EXPECT_FALSE(build_view(recording, {.from_s = 0, .to_s = 10}).family.unmapped.peak);
+}
+
 TEST(SharedMemory, MappingWhatIsThereIsNoNewMemory) {
   Lines lines;
   const RecordingAccount recording = with_segment(lines, "/dev/shm/psm_1");

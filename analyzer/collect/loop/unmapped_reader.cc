@@ -1,0 +1,152 @@
+#include "collect/loop/unmapped_reader.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "support/clock.h"
+#include "support/file.h"
+#include "support/proc_path.h"
+
+namespace whyrss {
+namespace {
+
+// Below this much nothing is asked of mappings: all of all processes are read for it.
+constexpr std::int64_t kLeastBytes = 1024 * 1024;
+// Between two readings; it doubles while nothing changes.
+constexpr std::int64_t kGapNs = 100'000'000, kLongestGapNs = 400'000'000;
+constexpr std::int64_t kCostsBetween = 400;
+constexpr std::size_t kMostPids = 4096;
+constexpr std::size_t kNamedFiles = 8;  // in the recording
+
+using Process = UnmappedReader::Process;
+
+bool lives(const std::vector<Process>& living, ProcessKey key) {
+  return std::ranges::find(living, key, &Process::key) != living.end();
+}
+
+// One that has ended, but was not waited for, has no open files either.
+bool has_ended(pid_t pid) {
+  const auto command = read_file(proc_path(pid, "cmdline"));
+  return !command || command->empty();
+}
+
+bool has_name(const std::string& path) {
+  return path.starts_with('/') && !path.starts_with("/memfd:") && !path.ends_with(" (deleted)");
+}
+
+}  // namespace
+
+// The first one counts.
+void UnmappedReader::add(HeldFiles& held, SharedFile&& file, ProcessKey process) {
+  const SharedFileId id = file.id;
+  held.try_emplace(id, Held{std::move(file), process});
+}
+
+// What a fork left open in several is the oldest one's.
+UnmappedReader::HeldFiles UnmappedReader::find_open(const std::vector<Process>& living) {
+  HeldFiles held;
+  for (const Process& process : living) {
+    auto files = open_shared_files(process.pid, *resolver_);
+    if (!files && !has_ended(process.pid)) unreadable_.insert(process.key);
+    if (!files) continue;
+    for (SharedFile& file : *files) add(held, std::move(file), process.key);
+  }
+  return held;
+}
+
+void UnmappedReader::add_named(const Process& first, HeldFiles& held) const {
+  std::vector<pid_t> pids;
+  for (const auto& [pid, key] : seen_pids_) pids.push_back(pid);
+  for (NamedSharedFile& named : shared_files_named_by(first.pid, pids, since_s_, *resolver_))
+    add(held, std::move(named.file), seen_pids_.at(named.pid));
+  for (const auto& [id, known] : known_) {
+    if (held.contains(id) || !has_name(known.file.path)) continue;
+    if (auto file = shared_file_at(first.pid, known.file.path, *resolver_); file && file->id == id)
+      add(held, std::move(*file), known.process);
+  }
+}
+
+std::map<ProcessKey, std::vector<UnmappedReader::File>> UnmappedReader::count(const std::vector<Process>& living,
+                                                                              const HeldFiles& held) const {
+  std::map<ProcessKey, std::vector<File>> found;
+  std::int64_t sum = 0;
+  for (const auto& [id, one] : held) sum += one.file.memory_bytes;
+  if (sum < kLeastBytes) return found;
+  MappedParts mapped;
+  for (const Process& process : living)
+    if (const auto maps = read_file(proc_path(process.pid, "maps"))) mapped.add(parse_maps(*maps));
+  for (const auto& [id, one] : held) {
+    const std::int64_t bytes = one.file.memory_bytes - mapped.bytes_of(id);
+    if (bytes <= 0) continue;
+    ProcessKey at = one.process;
+    if (const auto known = known_.find(id); known != known_.end() && lives(living, known->second.process))
+      at = known->second.process;
+    if (!lives(living, at)) at = living.front().key;
+    found[at].push_back({one.file.path, bytes});
+  }
+  return found;
+}
+
+void UnmappedReader::add_segments(const std::vector<Process>& living,
+                                  std::map<ProcessKey, std::vector<File>>& found) const {
+  const auto text = read_file("/proc/sysvipc/shm");
+  if (!text) return;
+  for (const DetachedSegment& segment : parse_detached_segments(*text)) {
+    const auto creator = seen_pids_.find(segment.creator);
+    if (creator == seen_pids_.end() || segment.memory_bytes == 0) continue;
+    found[lives(living, creator->second) ? creator->second : living.front().key].push_back(
+        {segment.name, segment.memory_bytes});
+  }
+}
+
+std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(std::vector<Process> living) {
+  const std::int64_t begin_cpu_ns = thread_cpu_ns();
+  std::vector<std::pair<ProcessKey, Files>> changes;
+  if (living.empty()) return changes;
+  std::ranges::sort(living, {}, [](const Process& process) { return std::pair(process.born_ns, process.pid); });
+  if (seen_pids_.size() > kMostPids) seen_pids_.clear();
+  for (const Process& process : living) seen_pids_[process.pid] = process.key;
+  unreadable_.clear();
+  HeldFiles held = find_open(living);
+  add_named(living.front(), held);
+  std::map<ProcessKey, std::vector<File>> found = count(living, held);
+  add_segments(living, found);
+  for (auto& [id, one] : held)  // who had it first made it
+    if (const auto before = known_.find(id); before != known_.end()) one.process = before->second.process;
+  known_ = std::move(held);
+
+  std::map<ProcessKey, Files> now;
+  for (const Process& process : living) {
+    Files files = std::move(found[process.key]);
+    std::ranges::sort(
+        *files, [](const File& a, const File& b) { return std::tie(b.bytes, a.name) < std::tie(a.bytes, b.name); });
+    if (files->empty() && unreadable_.contains(process.key)) files.reset();
+    const auto before = reported_.find(process.key);
+    if (before == reported_.end() ? !files || !files->empty() : before->second != files)
+      changes.emplace_back(process.key, files);
+    now[process.key] = std::move(files);
+  }
+  reported_ = std::move(now);
+  gap_ns_ = changes.empty() ? std::min(2 * gap_ns_, kLongestGapNs) : kGapNs;
+  next_ns_ = monotonic_ns() + std::max(gap_ns_, kCostsBetween * (thread_cpu_ns() - begin_cpu_ns));
+  return changes;
+}
+
+bool UnmappedReader::counts_at(ProcessKey key) const {
+  const auto found = reported_.find(key);
+  return found != reported_.end() && found->second && !found->second->empty();
+}
+
+nlohmann::json unmapped_payload(const UnmappedReader::Files& files) {
+  if (!files) return {{"bytes", nullptr}};
+  std::int64_t bytes = 0;
+  auto named = nlohmann::json::array();
+  for (const UnmappedReader::File& file : *files) {
+    bytes += file.bytes;
+    if (named.size() < kNamedFiles) named.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  }
+  return {{"bytes", bytes}, {"count", files->size()}, {"files", std::move(named)}};
+}
+
+}  // namespace whyrss

@@ -1,0 +1,71 @@
+// Shared memory that no process of the tree maps, counted once: at the process that was read with it first, while that
+// lives; else at one that has it open, else at the first of the tree. Not thread-safe.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "collect/loop/process_follow.h"
+#include "collect/read/shared_files.h"
+
+namespace whyrss {
+
+class UnmappedReader {
+ public:
+  struct Process {
+    ProcessKey key;
+    pid_t pid = 0;
+    std::int64_t born_ns = 0;
+  };
+  struct File {
+    std::string name;
+    std::int64_t bytes = 0;
+    friend auto operator<=>(const File&, const File&) = default;
+  };
+  // Of one process, largest first; nothing where its open files may not be read.
+  using Files = std::optional<std::vector<File>>;
+
+  // `since_s`: when the recording began (CLOCK_REALTIME).
+  UnmappedReader(BackingResolver& resolver, double since_s) : resolver_(&resolver), since_s_(since_s) {}
+
+  // Readings come every 0.1 s, every 0.4 s while nothing changes, and take at most 0.25 % of a core.
+  [[nodiscard]] bool is_due(std::int64_t now_ns) const { return now_ns >= next_ns_; }
+  // Reads what is there now: what has changed since the last reading, by process. Those of `living` may end meanwhile.
+  std::vector<std::pair<ProcessKey, Files>> read(std::vector<Process> living);
+  // Whether anything was counted at it.
+  [[nodiscard]] bool counts_at(ProcessKey key) const;
+
+ private:
+  struct Held {
+    SharedFile file;
+    ProcessKey process;  // that made it, or has it open
+  };
+  using HeldFiles = std::map<SharedFileId, Held>;
+
+  static void add(HeldFiles& held, SharedFile&& file, ProcessKey process);
+  HeldFiles find_open(const std::vector<Process>& living);
+  void add_named(const Process& first, HeldFiles& held) const;
+  void add_segments(const std::vector<Process>& living, std::map<ProcessKey, std::vector<File>>& found) const;
+  std::map<ProcessKey, std::vector<File>> count(const std::vector<Process>& living, const HeldFiles& held) const;
+
+  BackingResolver* resolver_;
+  double since_s_;
+  std::int64_t next_ns_ = 0, gap_ns_ = 100'000'000;
+  HeldFiles known_;                        // at the last reading, with who made each
+  std::set<ProcessKey> unreadable_;        // at the last reading
+  std::map<pid_t, ProcessKey> seen_pids_;  // of the living, and of those before them
+  std::map<ProcessKey, Files> reported_;   // of the living
+};
+
+// Of an `unmapped` frame.
+nlohmann::json unmapped_payload(const UnmappedReader::Files& files);
+
+}  // namespace whyrss

@@ -1,0 +1,185 @@
+#include "collect/read/shared_files.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <climits>
+#include <memory>
+#include <set>
+
+#include "support/text.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::int64_t kBlockBytes = 512;  // of stx_blocks
+constexpr std::size_t kMostNamed = 10'000;
+
+struct DirCloser {
+  void operator()(DIR* directory) const { closedir(directory); }
+};
+using Directory = std::unique_ptr<DIR, DirCloser>;
+
+bool is_dots(const char* name) { return name == std::string_view(".") || name == std::string_view(".."); }
+
+// Asking a file on a network file system for its facts may take for ever. These places are in memory, or on disk.
+bool may_be_in_memory(std::string_view path) {
+  constexpr std::array<std::string_view, 4> kPlaces{"/memfd:", "/dev/shm/", "/run/", "/tmp/"};
+  return std::ranges::any_of(kPlaces, [&](std::string_view place) { return path.starts_with(place); });
+}
+
+// The pool, and what the library in a program keeps.
+bool is_ours(std::string_view path) {
+  return path.starts_with("/memfd:whyrss") || path.starts_with("/dev/shm/whyrss.");
+}
+
+struct Facts {
+  SharedFile file;
+  double made_s = 0;  // CLOCK_REALTIME; where the kernel does not say it, when it was changed last
+};
+
+std::optional<Facts> facts_of(int directory, const char* name, int flags, pid_t pid, BackingResolver& resolver) {
+  struct statx facts {};
+  constexpr unsigned kWanted = STATX_TYPE | STATX_INO | STATX_BLOCKS | STATX_CTIME | STATX_BTIME;
+  if (statx(directory, name, flags | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, kWanted, &facts) != 0) return std::nullopt;
+  if (!S_ISREG(facts.stx_mode) || !resolver.is_in_memory(facts.stx_dev_major, facts.stx_dev_minor, pid))
+    return std::nullopt;
+  const statx_timestamp& made = (facts.stx_mask & STATX_BTIME) != 0 ? facts.stx_btime : facts.stx_ctime;
+  return Facts{{.id = {facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino},
+                .path = {},
+                .memory_bytes = static_cast<std::int64_t>(facts.stx_blocks) * kBlockBytes},
+               static_cast<double>(made.tv_sec) + made.tv_nsec / 1e9};
+}
+
+bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
+
+pid_t number_in(std::string_view name, const std::set<pid_t>& pids) {
+  for (std::size_t at = 0; at < name.size();) {
+    const std::size_t begin = at;
+    while (at < name.size() && is_word(name[at])) ++at;
+    if (const auto number = parse_number<pid_t>(name.substr(begin, at - begin)); number && pids.contains(*number))
+      return *number;
+    at = std::max(at, begin + 1);
+  }
+  return 0;
+}
+
+// In one folder, and in those below it whose own name has such a number.
+class NamedFiles {
+ public:
+  NamedFiles(pid_t pid, const std::vector<pid_t>& pids, double since_s, BackingResolver& resolver)
+      : pid_(pid), pids_(pids.begin(), pids.end()), since_s_(since_s), resolver_(&resolver) {}
+
+  void search(const std::string& folder, pid_t by_folder, int depth) {
+    const Directory directory(opendir(fmt::format("/proc/{}/root{}", pid_, folder).c_str()));
+    if (!directory) return;
+    while (const dirent* entry = readdir(directory.get())) {
+      if (is_dots(entry->d_name) || found.size() >= kMostNamed) continue;
+      const std::string path = fmt::format("{}/{}", folder, entry->d_name);
+      const pid_t named = by_folder != 0 ? by_folder : number_in(entry->d_name, pids_);
+      if (named == 0 || is_ours(path)) continue;
+      if (entry->d_type == DT_DIR && depth > 0) search(path, named, depth - 1);
+      if (entry->d_type != DT_REG) continue;
+      auto facts = facts_of(dirfd(directory.get()), entry->d_name, AT_SYMLINK_NOFOLLOW, pid_, *resolver_);
+      if (!facts || facts->made_s < since_s_) continue;
+      facts->file.path = path;
+      found.push_back({std::move(facts->file), named});
+    }
+  }
+
+  std::vector<NamedSharedFile> found;
+
+ private:
+  pid_t pid_;
+  std::set<pid_t> pids_;
+  double since_s_;
+  BackingResolver* resolver_;
+};
+
+}  // namespace
+
+std::optional<std::vector<SharedFile>> open_shared_files(pid_t pid, BackingResolver& resolver) {
+  const Directory directory(opendir(fmt::format("/proc/{}/fd", pid).c_str()));
+  if (!directory) return std::nullopt;
+  std::map<SharedFileId, SharedFile> found;
+  std::array<char, PATH_MAX> link{};
+  while (const dirent* entry = readdir(directory.get())) {
+    if (is_dots(entry->d_name)) continue;
+    const int fd = dirfd(directory.get());
+    const ssize_t length = readlinkat(fd, entry->d_name, link.data(), link.size());
+    const std::string_view path(link.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
+    if (!may_be_in_memory(path) || is_ours(path)) continue;
+    auto facts = facts_of(fd, entry->d_name, 0, pid, resolver);
+    if (!facts || facts->file.memory_bytes == 0) continue;
+    facts->file.path = path;
+    const SharedFileId id = facts->file.id;
+    found.try_emplace(id, std::move(facts->file));
+  }
+  std::vector<SharedFile> files;
+  for (auto& [id, file] : found) files.push_back(std::move(file));
+  return files;
+}
+
+std::optional<SharedFile> shared_file_at(pid_t pid, const std::string& path, BackingResolver& resolver) {
+  const std::string place = fmt::format("/proc/{}/root{}", pid, path);
+  auto facts = facts_of(AT_FDCWD, place.c_str(), AT_SYMLINK_NOFOLLOW, pid, resolver);
+  if (!facts) return std::nullopt;
+  facts->file.path = path;
+  return std::move(facts->file);
+}
+
+std::vector<NamedSharedFile> shared_files_named_by(pid_t pid, const std::vector<pid_t>& pids, double since_s,
+                                                   BackingResolver& resolver) {
+  NamedFiles files(pid, pids, since_s, resolver);
+  files.search("/dev/shm", 0, 1);
+  return std::move(files.found);
+}
+
+// key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap
+std::vector<DetachedSegment> parse_detached_segments(std::string_view text) {
+  constexpr std::size_t kKey = 0, kCreator = 4, kAttached = 6, kResident = 14, kSwapped = 15, kFields = 16;
+  std::vector<DetachedSegment> segments;
+  for (const std::string& line : split(text, '\n')) {
+    std::string_view rest = line;
+    std::array<std::int64_t, kFields> fields{};
+    std::size_t count = 0;
+    for (; count < kFields; ++count) {
+      const auto value = parse_number<std::int64_t>(take_word(rest));
+      if (!value) break;
+      fields.at(count) = *value;
+    }
+    if (count < kFields || fields[kAttached] != 0 || fields[kResident] < 0 || fields[kSwapped] < 0) continue;
+    segments.push_back({.name = fmt::format("/SYSV{:08x}", static_cast<std::uint32_t>(fields[kKey])),
+                        .creator = static_cast<pid_t>(fields[kCreator]),
+                        .memory_bytes = fields[kResident] + fields[kSwapped]});
+  }
+  return segments;
+}
+
+void MappedParts::add(const std::vector<MapsEntry>& mappings) {
+  for (const MapsEntry& mapping : mappings)
+    if (mapping.inode != 0)
+      parts_[{mapping.device_major, mapping.device_minor, mapping.inode}].emplace_back(
+          mapping.file_offset, mapping.file_offset + (mapping.end - mapping.start));
+}
+
+std::int64_t MappedParts::bytes_of(const SharedFileId& id) const {
+  const auto found = parts_.find(id);
+  if (found == parts_.end()) return 0;
+  auto parts = found->second;
+  std::ranges::sort(parts);
+  std::uint64_t sum = 0, until = 0;
+  for (const auto& [begin, end] : parts) {
+    if (end <= until) continue;
+    sum += end - std::max(begin, until);
+    until = end;
+  }
+  return static_cast<std::int64_t>(sum);
+}
+
+}  // namespace whyrss

@@ -1,0 +1,132 @@
+#include "report/verdicts/unmapped_rule.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "report/view/line_text.h"
+#include "report/view/process_times.h"
+#include "report/view/series.h"
+#include "report/view/verdict_thresholds.h"
+#include "report/wording/format.h"
+
+namespace whyrss {
+namespace {
+
+constexpr std::string_view kMemfd = "/memfd:", kDeleted = " (deleted)";
+constexpr double kStaysShare = 0.8;  // of the peak
+constexpr std::size_t kNamed = 2;    // in the headline
+
+// What was counted at one process.
+struct Share {
+  const ProcessAccount* process = nullptr;
+  const UnmappedMemory* unmapped = nullptr;
+};
+
+std::vector<Share> shares_at(const View& view, double time_s) {
+  std::vector<Share> shares;
+  for (const ProcessAccount& process : view.recording->processes) {
+    const UnmappedMemory* last = is_there(process, time_s) ? last_at(process.unmapped, time_s) : nullptr;
+    if (last != nullptr && last->bytes.value_or(0) > 0) shares.push_back({&process, last});
+  }
+  std::ranges::stable_sort(shares,
+                           [](const Share& a, const Share& b) { return *a.unmapped->bytes > *b.unmapped->bytes; });
+  return shares;
+}
+
+std::string shown_name(std::string_view name) {
+  if (name.ends_with(kDeleted)) name.remove_suffix(kDeleted.size());
+  if (name.starts_with(kMemfd)) return fmt::format("memfd {}", printable(std::string(name.substr(kMemfd.size()))));
+  return printable(std::string(name));
+}
+
+struct Files {
+  std::int64_t count = 0;
+  std::vector<UnmappedMemory::File> largest;
+
+  [[nodiscard]] bool any_is(std::string_view part) const {
+    return std::ranges::any_of(largest, [&](const auto& file) { return file.name.find(part) != std::string::npos; });
+  }
+};
+
+Files files_of(const std::vector<Share>& shares) {
+  Files files;
+  for (const Share& share : shares) {
+    files.count += share.unmapped->count;
+    files.largest.insert(files.largest.end(), share.unmapped->files.begin(), share.unmapped->files.end());
+  }
+  std::ranges::stable_sort(files.largest, std::ranges::greater{}, &UnmappedMemory::File::bytes);
+  return files;
+}
+
+std::string files_text(const Files& files) {
+  if (files.largest.empty()) return "";
+  if (files.count == 1) return ": " + shown_name(files.largest.front().name);
+  std::string text =
+      files.count > static_cast<std::int64_t>(kNamed) ? fmt::format(" in {} files, the largest", files.count) : ":";
+  const std::size_t named =
+      files.count > static_cast<std::int64_t>(kNamed) ? 1 : std::min(kNamed, files.largest.size());
+  for (std::size_t i = 0; i < named; ++i)
+    text += fmt::format("{} {} ({})", i == 0 ? "" : ",", shown_name(files.largest[i].name),
+                        size_text(files.largest[i].bytes));
+  return text;
+}
+
+std::string advice_for(const Files& files) {
+  std::string advice = "Close and unlink each file as soon as its last reader is done with it.";
+  if (files.any_is("torch_"))
+    advice +=
+        " Files named torch_ are batches on their way from DataLoader workers: a lower prefetch_factor or fewer "
+        "workers keep fewer.";
+  if (files.any_is("joblib_memmapping"))
+    advice += " joblib keeps its arrays there until its pool of workers ends; Parallel(max_nbytes=None) makes none.";
+  if (files.any_is("/SYSV")) advice += " A System V segment stays until shmctl(IPC_RMID) or ipcrm -m.";
+  return advice;
+}
+
+}  // namespace
+
+void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
+  const ReadFigure& unmapped = view.family.unmapped;
+  const std::int64_t first = unmapped.first.value_or(0), last = unmapped.last.value_or(0),
+                     peak = unmapped.peak.value_or(0);
+  const std::int64_t growth = peak - first, rss_growth = std::max<std::int64_t>(view.family.rss_sum.growth(), 0);
+  if (growth < kNamedGrowthBytes || static_cast<double>(growth) < kNamedGrowthShare * static_cast<double>(rss_growth))
+    return;
+  const bool stays = static_cast<double>(last) >= kStaysShare * static_cast<double>(peak);
+  const double time_s = stays ? view.interval.to_s : view.family.unmapped_peak_s;
+  const std::vector<Share> shares = shares_at(view, time_s);
+  const Files files = files_of(shares);
+  Verdict verdict{.id = "shared-memory-unmapped", .bytes = stays ? last - first : growth};
+  if (!shares.empty()) verdict.pid = shares.front().process->pid;
+  for (std::size_t i = 1; i < shares.size(); ++i) verdict.covered_pids.push_back(shares[i].process->pid);
+  verdict.headline = fmt::format("{} shared memory that no process maps{}{}", size_text(stays ? last : peak),
+                                 stays ? "" : fmt::format(", at {}", seconds_text(time_s)), files_text(files));
+  if (!stays)
+    verdict.headline +=
+        last < kNamedUnmappedBytes ? "; gone at the end" : fmt::format("; {} at the end", size_text(last));
+  verdict.why =
+      "Files in memory (memfd, POSIX shared memory, tmpfs, System V segments) take memory until they are closed and "
+      "unlinked, mapped or not. No RSS and no PSS counts what is not mapped; a memory cgroup and its limit do. Counted "
+      "are files that these processes have or had open, or whose names have one of their numbers.";
+  verdict.advice = advice_for(files);
+  verdict.evidence["first_bytes"] = first;
+  verdict.evidence["last_bytes"] = last;
+  verdict.evidence["peak_bytes"] = peak;
+  verdict.evidence["time_s"] = time_s;
+  verdict.evidence["file_count"] = files.count;
+  auto list = nlohmann::ordered_json::array();
+  for (const UnmappedMemory::File& file : files.largest)
+    if (list.size() < kEvidenceEntries) list.push_back({{"name", file.name}, {"bytes", file.bytes}});
+  verdict.evidence["files"] = std::move(list);
+  auto processes = nlohmann::ordered_json::array();
+  for (const Share& share : shares)
+    if (processes.size() < kEvidenceEntries)
+      processes.push_back({{"pid", share.process->pid}, {"bytes", *share.unmapped->bytes}});
+  verdict.evidence["processes"] = std::move(processes);
+  verdicts.push_back(std::move(verdict));
+}
+
+}  // namespace whyrss

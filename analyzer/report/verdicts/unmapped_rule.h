@@ -1,0 +1,16 @@
+// The rule shared-memory-unmapped: files in memory that no process maps, which no RSS and no PSS counts.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "report/verdicts/verdict.h"
+
+namespace whyrss {
+
+// Less than this is not worth a line beside other figures.
+inline constexpr std::int64_t kNamedUnmappedBytes = 1024 * 1024;
+
+void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts);
+
+}  // namespace whyrss
