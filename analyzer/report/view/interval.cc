@@ -17,10 +17,6 @@ namespace {
 // A walk of all processes takes some milliseconds, and the collector has to wait for a core.
 constexpr double kWalkNearEdgeS = 0.25;
 
-// Between a poll and a walk that are to tell how fast a process moves; less is noise.
-constexpr double kPollApartS = 0.005;
-constexpr double kMovedBytes = 1024 * 1024;
-
 // The kernel says in hundredths of a second when a process began, rounded down.
 constexpr double kBornTickS = 0.01;
 
@@ -89,31 +85,8 @@ bool takes_snapshots(const ProcessAccount& process, double edge_s) {
   });
 }
 
-// By how much RSS may have moved between a walk and an edge, in bytes: as fast as it did on the walk's other side.
-// Nothing where no poll tells.
-std::optional<double> movement_to(const ProcessAccount& process, const Account& walk, double edge_s) {
-  const bool is_before = walk.time_s <= edge_s;
-  const double far_s = walk.time_s + (is_before ? -kPollApartS : kPollApartS);
-  const auto later = std::ranges::lower_bound(process.polls, far_s, {}, &RssPoint::time_s);
-  const bool none = later == (is_before ? process.polls.begin() : process.polls.end());
-  const RssPoint* poll = none ? nullptr : &*(is_before ? std::prev(later) : later);
-  const double apart_s = poll == nullptr ? 0 : std::abs(poll->time_s - walk.time_s);
-  if (poll == nullptr || apart_s > kWalkNearEdgeS) return std::nullopt;
-  const auto moved = static_cast<double>(std::abs(poll->rss_bytes - walk.rss_bytes));
-  return moved / apart_s * std::abs(edge_s - walk.time_s);
-}
-
-// Of the walks around an edge, whether the later one tells more of it: the nearer one, unless the process may have
-// moved noticeably between that and the edge, and less between the other and the edge.
-bool is_later_better(const ProcessAccount& process, const Account& before, const Account& after, double edge_s) {
-  const auto moved_before = movement_to(process, before, edge_s), moved_after = movement_to(process, after, edge_s);
-  if (moved_before && moved_after && std::max(*moved_before, *moved_after) > kMovedBytes)
-    return *moved_after < *moved_before;
-  return after.time_s - edge_s < edge_s - before.time_s;
-}
-
-// The time of the walk that tells most of the edge of a phase, if that came after it: the edge itself asked for it.
-// What the program asked for itself before the edge is what it wants to begin or to end with. One after `latest_s`, the
+// The time of the walk nearest to the edge of a phase, if that came after it: the edge itself asked for it. What
+// the program asked for itself before the edge is what it wants to begin or to end with. One after `latest_s`, the
 // interval's end, shows what the interval did.
 double walk_at_edge(const ProcessAccount& process, double edge_s,
                     double latest_s = std::numeric_limits<double>::infinity()) {
@@ -121,8 +94,8 @@ double walk_at_edge(const ProcessAccount& process, double edge_s,
   const auto after = std::ranges::upper_bound(process.accounts, edge_s, {}, &Account::time_s);
   if (after == process.accounts.end() || after->time_s > edge_s + kWalkNearEdgeS) return edge_s;
   if (after == process.accounts.begin()) return after->time_s;
-  const bool better = after->time_s <= latest_s && is_later_better(process, *std::prev(after), *after, edge_s);
-  return better && !takes_snapshots(process, edge_s) ? after->time_s : edge_s;
+  const bool nearer = after->time_s <= latest_s && after->time_s - edge_s < edge_s - std::prev(after)->time_s;
+  return nearer && !takes_snapshots(process, edge_s) ? after->time_s : edge_s;
 }
 
 struct Edge {

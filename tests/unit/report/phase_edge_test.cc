@@ -31,18 +31,5 @@ TEST(PhaseEdge, AWalkAfterAShortPhaseIsNotItsBegin) {
   EXPECT_EQ(interval.to_s, 1.006);
 }
 
-// 600 MiB are loaded in 0.3 s right before the phase, which adds 15 MiB a second: 2 ms before it 4 MiB were missing.
-TEST(PhaseEdge, AfterALoadTheWalkInThePhaseTellsItsBegin) {
-  ProcessAccount process = literal::python_process(7, {"python3"});
-  process.accounts = {literal::walk(0.998, {{Cause::heap_live, 596}}), literal::walk(1.01, {{Cause::heap_live, 600}})};
-  process.polls = {{0.978, 556 * literal::kMiB}, {0.999, 598 * literal::kMiB}, {1.03, 600 * literal::kMiB}};
-  const Interval phase{.from_s = 1, .to_s = 2, .from_phase = true, .to_phase = true};
-  EXPECT_EQ(interval_of(process, phase).from_s, 1.01);
-  process.polls[2] = {1.03, 700 * literal::kMiB};  // the phase itself is as fast: the nearer one
-  EXPECT_EQ(interval_of(process, phase).from_s, 1);
-  process.polls.clear();
-  EXPECT_EQ(interval_of(process, phase).from_s, 1);
-}
-
 }  // namespace
 }  // namespace whyrss::phase_edge_test
