@@ -7,7 +7,6 @@ import subprocess
 
 from figure_off import assert_near
 from expected.report_reading import cause, marked_line, read_report
-from expected.repeats import RECORDINGS, note
 
 HERE = pathlib.Path(__file__).resolve().parent
 PAGE, MIB = 4096, 1 << 20
@@ -39,18 +38,12 @@ class Run:
         self.whyrss, self.recording, log = whyrss, folder / "recording.whyrss", folder / "log"
         environment = {**os.environ, "PYTHONPATH": f"{whyrss.shim.parent / 'python'}:{HERE}", "PYTHONDONTWRITEBYTECODE": "1"}
         arguments = [log if word == "LOG" else word for word in command]
-        for number in range(1, RECORDINGS + 1):
-            log.unlink(missing_ok=True)
-            result = whyrss.record(self.recording, arguments, "-f", *options, env=environment)
-            assert result.returncode == 0, result.stderr
-            self.said = [json.loads(line) for line in log.read_text().splitlines()]
-            whyrss.wait_until_complete(self.recording)
-            self.reports, self.parts = folder / f"reports-{number}", {}
-            self.reports.mkdir()
-            # Both methods: on a busy machine some marks, and the walks of what was copied, came too late.
-            if len({process["cow"]["method"] for process in self.report["processes"]} & COPIED.keys()) < 2:
-                break
-            note(f"missed: {folder.name}: marks of some processes, recording {number} of {RECORDINGS}")
+        result = whyrss.record(self.recording, arguments, "-f", *options, env=environment)
+        assert result.returncode == 0, result.stderr
+        self.said = [json.loads(line) for line in log.read_text().splitlines()]
+        whyrss.wait_until_complete(self.recording)
+        self.reports, self.parts = folder / "reports", {}
+        self.reports.mkdir()
 
     @property
     def report(self):
