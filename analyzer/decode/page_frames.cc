@@ -28,7 +28,11 @@ std::optional<UnmappedMemory> unmapped_of(const json& object, double time_s) {
   if (const auto list = object.find("files"); list != object.end() && list->is_array())
     for (const json& file : *list)
       if (file.is_object())
-        unmapped.files.push_back({json_text(file, "name"), json_integer(file, "bytes").value_or(0)});
+        unmapped.files.push_back({.name = json_text(file, "name"),
+                                  .bytes = json_integer(file, "bytes").value_or(0),
+                                  .device_major = static_cast<std::uint32_t>(json_integer(file, "major").value_or(0)),
+                                  .device_minor = static_cast<std::uint32_t>(json_integer(file, "minor").value_or(0)),
+                                  .inode = static_cast<std::uint64_t>(json_integer(file, "inode").value_or(0))});
   return unmapped;
 }
 

@@ -20,6 +20,7 @@ bool is_description(trace::RecordKind kind) {
     case RecordKind::allocator_stats:
     case RecordKind::no_uffd_handoff:
     case RecordKind::ended_child:
+    case RecordKind::shared_file:
       return true;
     default:
       return false;

@@ -227,6 +227,13 @@ void Replay::run() {
   clock_.settle();
   find_max_rss();
   for (const auto& process : processes_) settle_end(*process);
+  const auto for_unmapped = [this](auto visit) {
+    for (const auto& process : processes_)
+      for (UnmappedMemory& unmapped : process->account->unmapped)
+        for (UnmappedMemory::File& file : unmapped.files)
+          visit(file, shared_files_[{file.device_major, file.device_minor, file.inode}]);
+  };
+  for_unmapped([](UnmappedMemory::File&, StackId&) {});
   using Entry = std::pair<std::uint64_t, std::size_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   for (std::size_t i = 0; i < processes_.size(); ++i)
@@ -246,6 +253,7 @@ void Replay::run() {
       queue.emplace(process.next_ns(), index);
   }
   finish_families();
+  for_unmapped([](UnmappedMemory::File& file, StackId made_at) { file.made_at = made_at; });
   for (const auto& process : processes_) {
     for (const auto& [name, from_ns] : process->open_phases)
       phases_.push_back({name, seconds_since(settings_.origin_ns, from_ns),
@@ -437,6 +445,12 @@ void Replay::on_record(Process& process, const EventRecord& record) {
     case RecordKind::allocator_stats:
       take_allocator_stats(record, seconds_since(settings_.origin_ns, record.time_ns),
                            process.account->allocator_stats);
+      break;
+    case RecordKind::shared_file:
+      if (trace::SharedFileRecord made{}; process.image != nullptr && read_record(record, made))
+        if (const auto file = shared_files_.find({made.device_major, made.device_minor, made.inode});
+            file != shared_files_.end() && file->second == kEmptyStack)
+          file->second = process.image->resolve(made.stack_id).id;
       break;
     case RecordKind::exec:
       on_exec(process, record);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -75,6 +76,8 @@ class Replay {
     trace::WalkTrigger trigger;
     const RawFrame* frame;  // in the file, but for its header
   };
+
+  using FileId = std::tuple<std::uint32_t, std::uint32_t, std::uint64_t>;  // device's numbers, inode
 
   struct OwnPages {
     std::uint64_t small = 0, all = 0;
@@ -179,6 +182,7 @@ class Replay {
     std::int64_t max_rss_bytes = 0;
   };
   std::vector<EndedChild> ended_children_;
+  std::map<FileId, StackId> shared_files_;  // of those that were counted without being mapped: who made each
   std::vector<Phase> phases_;
   std::vector<Mark> marks_;
   std::uint64_t last_ns_ = 0;

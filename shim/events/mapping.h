@@ -11,6 +11,7 @@ struct Mapping {
   std::size_t size_bytes;
   int prot, flags, fd;
   std::uint64_t file_offset;
+  int segment = -1;  // id, of a SysV segment
 };
 
 }  // namespace whyrss::shim

@@ -261,8 +261,16 @@ WHYRSS_ENTRY void* shmat(int id, const void* address, int flags) noexcept {
                               .prot = (flags & SHM_RDONLY) != 0 ? PROT_READ : PROT_READ | PROT_WRITE,
                               .flags = MAP_SHARED,
                               .fd = -1,
-                              .file_offset = 0});
+                              .file_offset = 0,
+                              .segment = id});
   return attached;
+}
+
+WHYRSS_ENTRY int memfd_create(const char* name, unsigned flags) noexcept {
+  resolve_real();
+  const int fd = real.memfd_create(name, flags);
+  if (fd >= 0) observe_memory_file(caller_here(), fd);
+  return fd;
 }
 
 WHYRSS_ENTRY int shmdt(const void* address) noexcept {

@@ -3,6 +3,7 @@
 #include <linux/magic.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/syscall.h>
 
@@ -30,6 +31,23 @@ trace::MappedFile file_of(const Mapping& mapping) noexcept {
   return in_memory ? trace::MappedFile::memory : trace::MappedFile::disk;
 }
 
+// `device`: as the kernel packs its numbers; libc unpacks them by functions.
+void emit_shared_file(ThreadState& thread, std::uint64_t inode, dev_t device, std::uint32_t stack_id) noexcept {
+  emit(thread, trace::RecordKind::shared_file,
+       trace::SharedFileRecord{.header = {},
+                               .inode = inode,
+                               .device_major = static_cast<std::uint32_t>((device >> 8) & 0xfff),
+                               .device_minor = static_cast<std::uint32_t>((device & 0xff) | ((device >> 12) & 0xfff00)),
+                               .stack_id = stack_id,
+                               .tid = thread.writer.tid});
+}
+
+void emit_memory_file(ThreadState& thread, int fd, std::uint32_t stack_id) noexcept {
+  struct stat facts {};
+  if (!is_raw_error(own_syscall(SYS_fstat, fd, as_long(&facts))))
+    emit_shared_file(thread, facts.st_ino, facts.st_dev, stack_id);
+}
+
 }  // namespace
 
 void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
@@ -37,6 +55,7 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
   if (!event) return;
   const std::uint32_t stack_id = event.stack(caller);
   const bool is_arena = is_first_python_arena(event.thread(), caller, mapping);
+  const trace::MappedFile file = file_of(mapping);
   emit(event.thread(), trace::RecordKind::map,
        trace::MapRecord{.header = {},
                         .address = number_of(mapping.address),
@@ -46,10 +65,17 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
                         .flags = static_cast<std::uint32_t>(mapping.flags),
                         .fd = mapping.fd,
                         .origin = is_arena ? trace::MapOrigin::pymalloc : event.thread().map_origin,
-                        .file = file_of(mapping),
+                        .file = file,
                         .stack_id = stack_id,
                         .tid = event.thread().writer.tid});
   change_order();
+  if (mapping.segment >= 0) emit_shared_file(event.thread(), static_cast<std::uint64_t>(mapping.segment), 0, stack_id);
+  if (mapping.fd >= 0 && file == trace::MappedFile::memory) emit_memory_file(event.thread(), mapping.fd, stack_id);
+}
+
+void observe_memory_file(const Caller& caller, int fd) noexcept {
+  Observation event;
+  if (event) emit_memory_file(event.thread(), fd, event.stack(caller));
 }
 
 void observe_locked(std::size_t size_bytes) noexcept {

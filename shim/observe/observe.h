@@ -16,6 +16,8 @@
 namespace whyrss::shim {
 
 void observe_map(const Caller& caller, const Mapping& mapping) noexcept;
+// A file in memory that was just made.
+void observe_memory_file(const Caller& caller, int fd) noexcept;
 // unmap, protect, advise, break_moved (address = new break, size = old break).
 void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
                    std::int64_t argument) noexcept;

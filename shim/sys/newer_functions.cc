@@ -2,10 +2,12 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 
 #include <atomic>
 #include <cerrno>
 
+#include "shim/sys/raw_io.h"
 #include "shim/sys/real.h"
 
 namespace whyrss::shim {
@@ -58,6 +60,13 @@ ssize_t no_preadv64v2(int, const iovec*, int, off64_t, int) noexcept {
 
 int no_mlock2(const void*, std::size_t, unsigned) noexcept {
   errno = ENOSYS;
+  return -1;
+}
+
+int make_memfd(const char* name, unsigned flags) noexcept {
+  const long made = raw_syscall(SYS_memfd_create, as_long(name), static_cast<long>(flags));
+  if (!is_raw_error(made)) return static_cast<int>(made);
+  errno = static_cast<int>(-made);
   return -1;
 }
 

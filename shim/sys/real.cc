@@ -41,6 +41,7 @@ constexpr bool is_cxx(std::string_view name) noexcept { return name.starts_with(
 void stand_in(Real& found) noexcept {
   if (found.preadv64v2 == nullptr) found.preadv64v2 = no_preadv64v2;
   if (found.mlock2 == nullptr) found.mlock2 = no_mlock2;
+  if (found.memfd_create == nullptr) found.memfd_create = make_memfd;
   if (found.__cxa_thread_atexit_impl == nullptr) found.__cxa_thread_atexit_impl = run_at_thread_end;
 }
 

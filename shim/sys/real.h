@@ -75,6 +75,7 @@ using SignalHandler = void (*)(int);
   X(sbrk, void*, (std::intptr_t))                                                                                   \
   X(shmat, void*, (int, const void*, int))                                                                          \
   X(shmdt, int, (const void*))                                                                                      \
+  X(memfd_create, int, (const char*, unsigned))                                                                     \
   X(read, ssize_t, (int, void*, std::size_t))                                                                       \
   X(pread64, ssize_t, (int, void*, std::size_t, off64_t))                                                           \
   X(readv, ssize_t, (int, const iovec*, int))                                                                       \

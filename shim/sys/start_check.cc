@@ -29,7 +29,7 @@ struct Probes {
   std::array<long, 64> answer{};
   std::uint32_t word = 0;
   perf_event_attr event{};
-  std::array<Call, 27> calls{};
+  std::array<Call, 28> calls{};
 
   Probes() noexcept {
     event.size = sizeof(event);
@@ -56,6 +56,7 @@ struct Probes {
               {SYS_access, as_long("/"), 0, 0, 0, 0},
               {SYS_getdents64, nowhere, buffer, 0, 0, 0},
               {SYS_fstatfs, nowhere, buffer, 0, 0, 0},
+              {SYS_fstat, nowhere, buffer, 0, 0, 0},
               {SYS_ioctl, nowhere, 0, 0, 0, 0},
               {SYS_uname, buffer, 0, 0, 0, 0},
               {SYS_getrusage, 0, buffer, 0, 0, 0},

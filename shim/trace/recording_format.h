@@ -67,7 +67,8 @@ enum class FrameKind : std::uint16_t {
   file_sizes = 24,  // JSON object: files, each with path, size_bytes and mapped_bytes, as of the walk before it
   live_polls = 26,  // LivePoll x n
   unmapped = 27,    // JSON object: shared memory that no process maps and that is counted at this one, from now on:
-                    // bytes (null: its open files may not be read), count, files: the largest, each with name and bytes
+                    // bytes (null: its open files may not be read), count, files: the largest, each with name, bytes,
+                    // inode, and major and minor of its device (of a System V segment: its id, on no device)
   names = 12,       // JSON object: functions and lines of one ELF file (analyzer/decode/name_file.h)
 };
 

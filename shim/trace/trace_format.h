@@ -77,6 +77,7 @@ enum class RecordKind : std::uint16_t {
   kernel_faults = 32,     // KernelFaultsRecord: pages that the kernel made resident in one call
   no_uffd_handoff = 33,   // TextRecord, empty: this process could not hand over its memory (write_tracking.h)
   ended_child = 34,       // ProcessRecord: a child that ended was waited for; status = its ru_maxrss in KiB
+  shared_file = 35,       // SharedFileRecord: a file in memory that this process made or mapped
 };
 
 struct RecordHeader {
@@ -262,6 +263,14 @@ struct MapRecord {
   std::uint32_t stack_id, tid;
 };
 
+// By memfd_create(2), or of a mapping that is shared; of a SysV segment its id as `inode`, on no device.
+struct SharedFileRecord {
+  RecordHeader header;
+  std::uint64_t inode;
+  std::uint32_t device_major, device_minor;
+  std::uint32_t stack_id, tid;
+};
+
 // unmap, protect, advise, break_moved
 struct RangeRecord {
   RecordHeader header;
@@ -347,7 +356,7 @@ static_assert(sizeof(PythonFrame) == 16 && sizeof(BlockRecord) == 48 && sizeof(M
 static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(ProcessRecord) == 32);
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
 static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40 && sizeof(KernelFaultsRecord) == 48);
-static_assert(sizeof(TablesRecord) == 40 && sizeof(ClockRecord) == 24);
+static_assert(sizeof(TablesRecord) == 40 && sizeof(ClockRecord) == 24 && sizeof(SharedFileRecord) == 40);
 static_assert(sizeof(CompactAllocate) == 24 && sizeof(CompactRelease) == 16);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
 static_assert(std::has_unique_object_representations_v<MapRecord>);

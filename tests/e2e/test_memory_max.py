@@ -229,7 +229,7 @@ def test_killed_for_what_no_process_maps(whyrss, recording, start):
     assert report["family"]["shmem_unmapped"]["last"] == 80 * MIB
     verdict = report["verdicts"][0]
     assert verdict["id"] == "oom-killed"
-    assert "held most by 80 MiB shared memory (mapped by no process)" in verdict["headline"]
+    assert "held most by 80 MiB shared memory (mapped by no process, made at <string>:3 in <module>)" in verdict["headline"]
 
 
 @pytest.fixture

@@ -156,7 +156,7 @@ def fill(fd, mib):
     return fd
 path = f"/dev/shm/left-{os.getpid()}"
 if how in ("memfd", "mapped", "in part"):
-    fd = os.memfd_create("kept")
+    fd = os.memfd_create("kept")  # makes
     os.truncate(fd, mib << 20)
     if how != "memfd":
         view = mmap.mmap(fd, (mib << 20) // (2 if how == "in part" else 1), access=mmap.ACCESS_READ)
@@ -166,7 +166,7 @@ elif how == "named":
 elif how == "in a child":
     child = os.fork()
     if child == 0:
-        fill(os.memfd_create("kept"), mib)
+        fill(os.memfd_create("kept"), mib)  # makes in child
         time.sleep(1.5)
         os._exit(0)
 elif how == "of a child that ended":
@@ -182,7 +182,7 @@ elif how == "System V":
     libc.shmat.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     libc.shmdt.argtypes = [ctypes.c_void_p]
     segment = libc.shmget(0, ctypes.c_size_t(mib << 20), 0o600 | 0o1000)
-    address = libc.shmat(segment, None, 0)
+    address = libc.shmat(segment, None, 0)  # attaches
     ctypes.memset(address, 3, mib << 20)
     libc.shmdt(address)
 time.sleep(1.5)
@@ -195,6 +195,10 @@ if how == "System V":
 if sys.argv[3:]:
     os.kill(os.getpid(), 9)
 """
+def line_of(program, marker):
+    return next(number for number, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {marker}"))
+
+
 UNMAPPED_PARTS = {"memfd": 1, "named": 1, "in a child": 1, "of a child that ended": 1, "System V": 1, "in part": 0.5,
                   "mapped": 0}
 
@@ -218,6 +222,10 @@ def test_shared_memory_that_no_process_maps(whyrss, recording, how):
         return
     verdict, = found
     assert verdict["pid"] == at["pid"] and verdict["evidence"]["peak_bytes"] == part * mib * MIB
+    # A file that open() made says who made it as soon as it is mapped.
+    line = {"memfd": "makes", "in part": "makes", "in a child": "makes in child", "System V": "attaches"}.get(how)
+    if line:
+        assert f"made at <string>:{line_of(UNMAPPED, line)}" in verdict["headline"]
     name = {"named": f"/dev/shm/left-{main['pid']}", "System V": "/SYSV00000000"}.get(how, "memfd kept")
     assert name in verdict["headline"] and f"{round(part * mib)} MiB" in verdict["headline"]
     assert ("gone at the end" in verdict["headline"]) == gone
@@ -228,4 +236,6 @@ def test_shared_memory_that_no_process_maps_at_a_kill(whyrss, recording):
     report = whyrss.finished_report(recording)
     assert report["family"]["shmem_unmapped"]["last"] == 60 * MIB
     verdict, = verdicts(report, "killed")
-    assert {"cause": "shared_memory", "line": "mapped by no process"}.items() <= verdict["evidence"]["held_by"][0].items()
+    held = verdict["evidence"]["held_by"][0]
+    assert held["cause"] == "shared_memory"
+    assert held["line"].startswith(f"mapped by no process, made at <string>:{line_of(UNMAPPED, 'makes')}")

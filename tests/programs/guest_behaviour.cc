@@ -98,7 +98,10 @@ int run_maps() {
   if (attached == reinterpret_cast<void*>(-1) || shmdt(attached) != 0) return 5;
   errno = 0;
   if (mmap(nullptr, 0, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != MAP_FAILED || errno != EINVAL) return 6;
-  return 0;
+  constexpr unsigned kNoFlag = 1U << 25;
+  if (memfd_create("guest", kNoFlag) != -1 || errno != EINVAL) return 7;
+  errno = EAGAIN;
+  return memfd_create("guest", MFD_CLOEXEC) >= 0 && errno == EAGAIN ? 0 : 8;
 }
 
 int run_fork(bool raw) {

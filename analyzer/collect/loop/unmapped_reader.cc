@@ -17,7 +17,7 @@ constexpr std::int64_t kLeastBytes = 1024 * 1024;
 constexpr std::int64_t kGapNs = 100'000'000, kLongestGapNs = 400'000'000;
 constexpr std::int64_t kCostsBetween = 400;
 constexpr std::size_t kMostPids = 4096;
-constexpr std::size_t kNamedFiles = 8;  // in the recording
+constexpr std::size_t kNamedFiles = 32;  // in the recording
 
 using Process = UnmappedReader::Process;
 
@@ -83,7 +83,7 @@ std::map<ProcessKey, std::vector<UnmappedReader::File>> UnmappedReader::count(co
     if (const auto known = known_.find(id); known != known_.end() && lives(living, known->second.process))
       at = known->second.process;
     if (!lives(living, at)) at = living.front().key;
-    found[at].push_back({one.file.path, bytes});
+    found[at].push_back({one.file.path, bytes, id});
   }
   return found;
 }
@@ -96,7 +96,7 @@ void UnmappedReader::add_segments(const std::vector<Process>& living,
     const auto creator = seen_pids_.find(segment.creator);
     if (creator == seen_pids_.end() || segment.memory_bytes == 0) continue;
     found[lives(living, creator->second) ? creator->second : living.front().key].push_back(
-        {segment.name, segment.memory_bytes});
+        {segment.name, segment.memory_bytes, {.inode = segment.id}});
   }
 }
 
@@ -144,7 +144,12 @@ nlohmann::json unmapped_payload(const UnmappedReader::Files& files) {
   auto named = nlohmann::json::array();
   for (const UnmappedReader::File& file : *files) {
     bytes += file.bytes;
-    if (named.size() < kNamedFiles) named.push_back({{"name", file.name}, {"bytes", file.bytes}});
+    if (named.size() < kNamedFiles)
+      named.push_back({{"name", file.name},
+                       {"bytes", file.bytes},
+                       {"major", file.id.device_major},
+                       {"minor", file.id.device_minor},
+                       {"inode", file.id.inode}});
   }
   return {{"bytes", bytes}, {"count", files->size()}, {"files", std::move(named)}};
 }

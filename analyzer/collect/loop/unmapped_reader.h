@@ -28,6 +28,7 @@ class UnmappedReader {
   struct File {
     std::string name;
     std::int64_t bytes = 0;
+    SharedFileId id{};  // of a System V segment: its id on no device
     friend auto operator<=>(const File&, const File&) = default;
   };
   // Of one process, largest first; nothing where its open files may not be read.

@@ -33,10 +33,8 @@ bool may_be_in_memory(std::string_view path) {
   return std::ranges::any_of(kPlaces, [&](std::string_view place) { return path.starts_with(place); });
 }
 
-// The pool, and what the library in a program keeps.
-bool is_ours(std::string_view path) {
-  return path.starts_with("/memfd:whyrss") || path.starts_with("/dev/shm/whyrss.");
-}
+// The pool, what the library in a program keeps, and a recording that is written there.
+bool is_ours(std::string_view path) { return path.starts_with("/memfd:whyrss") || path.starts_with("/dev/shm/whyrss"); }
 
 struct Facts {
   SharedFile file;
@@ -142,7 +140,7 @@ std::vector<NamedSharedFile> shared_files_named_by(pid_t pid, const std::vector<
 
 // key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap
 std::vector<DetachedSegment> parse_detached_segments(std::string_view text) {
-  constexpr std::size_t kKey = 0, kCreator = 4, kAttached = 6, kResident = 14, kSwapped = 15, kFields = 16;
+  constexpr std::size_t kKey = 0, kId = 1, kCreator = 4, kAttached = 6, kResident = 14, kSwapped = 15, kFields = 16;
   std::vector<DetachedSegment> segments;
   for (const std::string& line : split(text, '\n')) {
     std::string_view rest = line;
@@ -155,6 +153,7 @@ std::vector<DetachedSegment> parse_detached_segments(std::string_view text) {
     }
     if (count < kFields || fields[kAttached] != 0 || fields[kResident] < 0 || fields[kSwapped] < 0) continue;
     segments.push_back({.name = fmt::format("/SYSV{:08x}", static_cast<std::uint32_t>(fields[kKey])),
+                        .id = static_cast<std::uint64_t>(fields[kId]),
                         .creator = static_cast<pid_t>(fields[kCreator]),
                         .memory_bytes = fields[kResident] + fields[kSwapped]});
   }

@@ -46,6 +46,7 @@ std::vector<NamedSharedFile> shared_files_named_by(pid_t pid, const std::vector<
 // A SysV segment that no process has attached. From /proc/sysvipc/shm.
 struct DetachedSegment {
   std::string name;
+  std::uint64_t id = 0;
   pid_t creator = 0;
   std::int64_t memory_bytes = 0;  // resident and in swap
 };

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "report/view/line_text.h"
+#include "report/view/memory_figures.h"
 #include "report/view/process_times.h"
 #include "report/view/series.h"
 #include "report/view/verdict_thresholds.h"
@@ -102,7 +103,10 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   Verdict verdict{.id = "shared-memory-unmapped", .bytes = stays ? last - first : growth};
   if (!shares.empty()) verdict.pid = shares.front().process->pid;
   for (std::size_t i = 1; i < shares.size(); ++i) verdict.covered_pids.push_back(shares[i].process->pid);
-  verdict.headline = fmt::format("{} shared memory that no process maps{}{}", size_text(stays ? last : peak),
+  const std::vector<SiteView> sites = unmapped_sites(files.largest);
+  const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
+  verdict.headline = fmt::format("{} shared memory that no process maps{}{}{}", size_text(stays ? last : peak),
+                                 kept_where(lines, stays ? last : peak, "made"),
                                  stays ? "" : fmt::format(", at {}", seconds_text(time_s)), files_text(files));
   if (!stays)
     verdict.headline +=
@@ -117,6 +121,7 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   verdict.evidence["peak_bytes"] = peak;
   verdict.evidence["time_s"] = time_s;
   verdict.evidence["file_count"] = files.count;
+  verdict.evidence["made_at"] = line_evidence(lines);
   auto list = nlohmann::ordered_json::array();
   for (const UnmappedMemory::File& file : files.largest)
     if (list.size() < kEvidenceEntries) list.push_back({{"name", file.name}, {"bytes", file.bytes}});

@@ -195,7 +195,10 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
     for (const CauseView& cause : process.causes) {
-      const std::int64_t left = gone_bytes(process, cause), gone = cause.at_peak - cause.rss.last;
+      // Where other causes rose meanwhile, RSS fell by less, and no more can be said of the peak than of that.
+      const std::int64_t fell = process.rss.peak - process.rss.last, gone_of_cause = cause.at_peak - cause.rss.last;
+      const std::int64_t gone_from_rss = gone_bytes(process, cause), left = std::min(gone_from_rss, fell);
+      const std::int64_t gone = gone_of_cause - (gone_from_rss - left);
       const bool large = left >= kNamedGrowthBytes &&
                          static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
       // Of lazy_free nobody held any, and under a limit it would not have been there.

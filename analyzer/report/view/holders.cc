@@ -10,6 +10,8 @@
 
 #include "report/view/blame.h"
 #include "report/view/line_text.h"
+#include "report/view/memory_figures.h"
+#include "report/view/series.h"
 #include "report/wording/format.h"
 
 namespace whyrss {
@@ -42,18 +44,33 @@ bool lived_until_end(const View& view, const ProcessAccount& process) {
   return *process.ended_s >= view.interval.to_s - (together ? kKilledTogetherS : kLivedS);
 }
 
+// Files in memory that no process maps, all together, with the line that made most of them.
+template <typename UnmappedOf>
+Holder unmapped_holder(const View& view, UnmappedOf unmapped_of) {
+  Holder holder{.cause = Cause::shared_memory, .line = "mapped by no process", .process_count = 1};
+  std::vector<UnmappedMemory::File> files;
+  for (const ProcessView& process : view.processes) {
+    if (!lived_until_end(view, *process.account)) continue;
+    const std::int64_t bytes = unmapped_of(process.unmapped);
+    holder.bytes += bytes;
+    if (const UnmappedMemory* last = last_at(process.account->unmapped, view.interval.to_s); last != nullptr)
+      files.insert(files.end(), last->files.begin(), last->files.end());
+    if (bytes <= holder.pid_bytes) continue;
+    holder.pid = process.account->pid;
+    holder.pid_bytes = bytes;
+  }
+  const std::vector<SiteView> sites = unmapped_sites(files);
+  const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
+  if (const LineGrowth* top = top_named(lines); top != nullptr && 2 * top->bytes > holder.bytes)
+    holder.line += ", made at " + top->line;
+  return holder;
+}
+
 template <typename BytesOf, typename UnmappedOf>
 std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmapped_of) {
   std::map<std::pair<Cause, std::string>, Holder> sums;
-  Holder unmapped{.cause = Cause::shared_memory, .line = "mapped by no process", .process_count = 1};
   for (const ProcessView& process : view.processes) {
     if (!lived_until_end(view, *process.account)) continue;
-    const std::int64_t of_it = unmapped_of(process.unmapped);
-    unmapped.bytes += of_it;
-    if (of_it > unmapped.pid_bytes) {
-      unmapped.pid = process.account->pid;
-      unmapped.pid_bytes = of_it;
-    }
     for (const CauseView& cause : process.causes) {
       if (!can_hold(cause.cause)) continue;
       std::vector<SiteView> sites = cause.sites;
@@ -77,7 +94,7 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmap
     }
   }
   std::vector<Holder> result;
-  if (unmapped.bytes > 0) result.push_back(unmapped);
+  if (Holder unmapped = unmapped_holder(view, unmapped_of); unmapped.bytes > 0) result.push_back(std::move(unmapped));
   for (auto& [key, holder] : sums) {
     if (holder.bytes <= 0) continue;
     if (!is_significant(holder.bytes, holder.variance)) holder.line.clear();

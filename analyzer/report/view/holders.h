@@ -13,7 +13,7 @@ namespace whyrss {
 struct Holder {
   Cause cause = Cause::unknown;
   std::string line;        // "" where no call is known, or its figure is within two standard errors of zero; of shared
-                           // memory that no process maps, those words
+                           // memory that no process maps, those words and who made it
   std::int64_t bytes = 0;  // over all processes
   double variance = 0;     // of `bytes`, at most
   int pid = 0;             // the one with the most of it

@@ -278,4 +278,15 @@ std::optional<std::int64_t> unmapped_at(const ProcessTimes& times, double time_s
   return sum;
 }
 
+std::vector<SiteView> unmapped_sites(const std::vector<UnmappedMemory::File>& files) {
+  std::vector<SiteView> sites;
+  for (const UnmappedMemory::File& file : files) {
+    SiteView& site = sites.emplace_back();
+    site.stack = file.made_at;
+    site.name = &file.name;
+    site.growth = site.resident = file.bytes;
+  }
+  return sites;
+}
+
 }  // namespace whyrss

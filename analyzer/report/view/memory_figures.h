@@ -5,9 +5,11 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "model/account.h"
 #include "report/view/process_times.h"
+#include "report/view/view.h"
 
 namespace whyrss {
 
@@ -44,6 +46,9 @@ std::optional<MemoryFigures> figures_at(const ProcessTimes& times, const Process
 // UnmappedMemory counted at this process at a time, or at all that were there. Nothing where it is not known.
 std::optional<std::int64_t> unmapped_at(const RecordingInfo& info, const ProcessAccount& process, double time_s);
 std::optional<std::int64_t> unmapped_at(const ProcessTimes& times, double time_s);
+
+// The files of it that are known one by one, each as a site of who made it; growth and resident: its bytes.
+std::vector<SiteView> unmapped_sites(const std::vector<UnmappedMemory::File>& files);
 
 // Of the state that a walk saw, without a reading of it.
 KernelTotals estimate_at_walk(const ProcessTimes& times, const ProcessAccount& process, const Account& walk);

@@ -112,6 +112,7 @@ TEST(DetachedSegments, OnlyWhatNobodyHasAttached) {
       "    -12345          3   600              41943040    77\n");
   ASSERT_EQ(segments.size(), 1U);
   EXPECT_EQ(segments[0].name, "/SYSV00000000");
+  EXPECT_EQ(segments[0].id, 1U);
   EXPECT_EQ(segments[0].creator, 77);
   EXPECT_EQ(segments[0].memory_bytes, 41943040 + 4096);
 }
@@ -150,11 +151,11 @@ TEST(UnmappedReader, CountsWhatIsNotMappedAndSaysWhatHasChanged) {
 TEST(UnmappedReader, PayloadSumsAndNamesTheLargest) {
   EXPECT_EQ(unmapped_payload({}), nlohmann::json({{"bytes", nullptr}}));
   std::vector<UnmappedReader::File> files;
-  for (int i = 0; i < 20; ++i) files.push_back({fmt::format("/dev/shm/{}", i), 10});
+  for (int i = 0; i < 40; ++i) files.push_back({fmt::format("/dev/shm/{}", i), 10});
   const nlohmann::json payload = unmapped_payload(files);
-  EXPECT_EQ(payload["bytes"], 200);
-  EXPECT_EQ(payload["count"], 20);
-  EXPECT_EQ(payload["files"].size(), 8U);
+  EXPECT_EQ(payload["bytes"], 400);
+  EXPECT_EQ(payload["count"], 40);
+  EXPECT_EQ(payload["files"].size(), 32U);
 }
 
 TEST(UnmappedOfARecording, WhatIsNoFigureIsNotKnown) {
@@ -165,7 +166,7 @@ TEST(UnmappedOfARecording, WhatIsNoFigureIsNotKnown) {
     return std::pair(trace::FrameKind::unmapped, payload);
   };
   recording.add(100, {},
-                {frame(R"({"bytes":5,"count":2,"files":[{"name":"/memfd:a","bytes":3},7]})"),
+                {frame(R"({"bytes":5,"count":2,"files":[{"name":"/memfd:a","bytes":3,"minor":5,"inode":9},7]})"),
                  frame(R"({"bytes":null})"), frame(R"({"bytes":-1})")});
   recording.write_manifest();
   const auto account = load_account(recording.path());
@@ -176,6 +177,8 @@ TEST(UnmappedOfARecording, WhatIsNoFigureIsNotKnown) {
   EXPECT_EQ(unmapped[0].count, 2);
   ASSERT_EQ(unmapped[0].files.size(), 1U);
   EXPECT_EQ(unmapped[0].files[0].name, "/memfd:a");
+  EXPECT_EQ(unmapped[0].files[0].device_minor, 5U);
+  EXPECT_EQ(unmapped[0].files[0].inode, 9U);
   EXPECT_FALSE(unmapped[1].bytes);
 }
 

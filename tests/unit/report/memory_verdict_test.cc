@@ -273,6 +273,18 @@ TEST(SharedMemoryUnmapped, WhatStaysIsSaidOfTheEnd) {
   EXPECT_NE(verdicts[0].advice.find("prefetch_factor"), std::string::npos);
 }
 
+TEST(SharedMemoryUnmapped, TheLineThatMadeItIsNamed) {
+  const Lines lines;
+  RecordingAccount recording = with_unmapped(lines);
+  recording.processes[0].unmapped = {{.time_s = 2,
+                                      .bytes = 90 * kMiB,
+                                      .count = 1,
+                                      .files = {{.name = "/memfd:a", .bytes = 90 * kMiB, .made_at = lines.fills}}}};
+  recording.processes[1].unmapped.clear();
+  EXPECT_EQ(verdicts_of(recording, "shared-memory-unmapped").at(0).headline,
+            "90 MiB shared memory that no process maps (made at a.py:9 in fill): memfd a");
+}
+
 TEST(SharedMemoryUnmapped, LittleOrUnknownIsNotNamed) {
   const Lines lines;
   RecordingAccount recording = with_unmapped(lines);
@@ -440,6 +452,17 @@ TEST(Trends, ASawtoothComesAndGoes) {
   const RecordingAccount low = with_heap(lines, 10, {5, 60, 105, 10, 50, 105, 5, 60, 100, 10, 6});
   EXPECT_EQ(heap_headline(low), "");
   EXPECT_EQ(verdicts_of(low)[0].id, "gone-since-peak");
+}
+
+// 428 MiB of a file were there at the peak, and 374 MiB of others came after it: RSS fell by 54.
+TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
+  const Lines lines;
+  const RecordingAccount recording = recording_of(
+      lines.stacks, 4,
+      {process_of(10, {{1, {{Cause::file_cache, 428, lines.maps, "/a"}, {Cause::anonymous, 202, lines.maps}}},
+                       {3, {{Cause::anonymous, 576, lines.maps}}}})});
+  EXPECT_EQ(verdicts_of(recording, "gone-since-peak").at(0).headline,
+            "54 MiB file cache more at the peak (RSS 630 MiB) than at the end (made at a.py:3 in load)");
 }
 
 TEST(Trends, ASawtoothThatClimbsStillGrows) {

@@ -113,7 +113,12 @@ TEST(Guest, AddressSpaceCallsAreSeen) {
   EXPECT_EQ(outcome.of(RecordKind::advise).size(), 1U);
   EXPECT_EQ(outcome.of(RecordKind::protect).size(), 1U);
   EXPECT_EQ(outcome.of(RecordKind::remap).size(), 1U);
-  EXPECT_EQ(outcome.of(RecordKind::unmap).size(), 2U);  // munmap and shmdt
+  EXPECT_EQ(outcome.of(RecordKind::unmap).size(), 2U);                   // munmap and shmdt
+  const std::vector<Event> files = outcome.of(RecordKind::shared_file);  // of shmat and memfd_create
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_EQ(files[0].as<trace::SharedFileRecord>().device_minor, 0U);
+  EXPECT_NE(files[1].as<trace::SharedFileRecord>().device_minor, 0U);
+  EXPECT_NE(files[1].as<trace::SharedFileRecord>().inode, 0U);
   const std::vector<Event> moved = outcome.of(RecordKind::break_moved);
   ASSERT_EQ(moved.size(), 2U);
   const auto up = moved[0].as<trace::RangeRecord>();
