@@ -491,6 +491,7 @@ class WalkEstimate {
     if (polled_.live_growth) growth = static_cast<double>(*polled_.live_growth) - large_growth;
     if (growth < 0 && polled_.most_live_growth)
       growth = std::clamp(static_cast<double>(*polled_.most_live_growth) - large_growth, growth, 0.0);
+    if (polled_.most_small_growth) growth = std::min(growth, *polled_.most_small_growth);
     if (growth < 0) return shrink_live(-growth);
     if (fresh_bytes == 0) return;
     const double per_page = std::min(1.0, growth / static_cast<double>(fresh_bytes)) * kPage;
@@ -575,18 +576,24 @@ class WalkEstimate {
 
 }  // namespace
 
-double object_bytes(const Evidence& evidence) {
-  if (evidence.small_blocks == nullptr) return 0;
+SampledBytes sampled_bytes(const Evidence& evidence) {
+  SampledBytes sum;
+  if (evidence.small_blocks == nullptr) return sum;
   std::vector<Range> arenas;
   for (const OwnedRange& range : evidence.owned)
     if (range.owner == Owner::pymalloc) arenas.push_back({range.start, range.end});
-  double bytes = 0;
-  if (arenas.empty()) return bytes;
   evidence.small_blocks->for_each([&](const LiveBlock& block) {
+    const double weight = block.weight, bytes = weight * block.size_bytes;
     const auto arena = std::ranges::upper_bound(arenas, block.address, {}, &Range::end);
-    if (arena != arenas.end() && arena->start <= block.address) bytes += double{block.weight} * block.size_bytes;
+    if (arena != arenas.end() && arena->start <= block.address) {
+      sum.objects += bytes;
+      return;
+    }
+    sum.others += bytes;
+    sum.others_variance += bytes * (weight - 1) * block.size_bytes;
+    sum.most_of_one = std::max(sum.most_of_one, bytes);
   });
-  return bytes;
+  return sum;
 }
 
 EstimatedWalk estimate_walk(const Evidence& walked, const Evidence& now, const SinceWalk& since,

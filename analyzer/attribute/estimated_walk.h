@@ -30,7 +30,9 @@ struct PolledState {
   // and its moment, is in one of them alone.
   std::optional<std::int64_t> most_live_growth{};
   std::optional<double> object_growth{};  // of Python's small objects since the walk, by samples
-  bool samples_faults = false;            // page faults were sampled since the walk
+  // The most that samples allow for malloc's small blocks: a count may be from before many of them were freed.
+  std::optional<double> most_small_growth{};
+  bool samples_faults = false;  // page faults were sampled since the walk
 };
 
 struct EstimatedWalk {
@@ -50,8 +52,13 @@ struct EstimatedWalk {
   std::map<StackId, double> unsampled_variances{};
 };
 
-// What sampled blocks in CPython's arenas stand for.
-double object_bytes(const Evidence& evidence);
+// What sampled blocks stand for: those in CPython's arenas, and all others.
+struct SampledBytes {
+  double objects = 0, others = 0;
+  double others_variance = 0;  // in bytes squared
+  double most_of_one = 0;      // of the others
+};
+SampledBytes sampled_bytes(const Evidence& evidence);
 
 // `walked`: of the last walk. `now`: owned, held_blocks and small_blocks of the moment; nothing else of it is used.
 EstimatedWalk estimate_walk(const Evidence& walked, const Evidence& now, const SinceWalk& since,

@@ -2,6 +2,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <map>
@@ -12,6 +13,7 @@
 
 #include "attribute/attribute.h"
 #include "attribute/estimated_walk.h"
+#include "attribute/first_touch_shares.h"
 #include "decode/page_frames.h"
 #include "replay/estimate_moments.h"
 #include "replay/not_looked_at.h"
@@ -334,7 +336,7 @@ void Replay::keep_walk(Process& process, Evidence evidence, const Walk& walk) {
   if (!needed) return;
   // There may be millions, of which the end alone needs the sum.
   const bool is_last = process.next_walk == process.walks.size();
-  process.walked_objects = evidence.exact_blocks && !is_last ? 0 : object_bytes(evidence);
+  process.walked_blocks = evidence.exact_blocks && !is_last ? SampledBytes() : sampled_bytes(evidence);
   process.walked = std::move(evidence);
   process.walked_account = process.account->accounts.size() - 1;
   process.walked_ns = walk.time_ns;
@@ -428,7 +430,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
     return;
   if (process.walked_ns == 0) {
     process.walked = unwalked(process, since);
-    process.walked_objects = 0;
+    process.walked_blocks = {};
   }
   if (!process.walked) return;
   const Evidence& walked = *process.walked;
@@ -451,9 +453,13 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   evidence.small_blocks = walked.small_blocks;
   evidence.exact_blocks = walked.exact_blocks;
   if (!evidence.exact_blocks || blocks_moved) {
-    const double objects = object_bytes(evidence);
-    if (objects + process.walked_objects > 0)  // else nothing tells of them
-      polled.object_growth = objects - process.walked_objects;
+    const SampledBytes blocks = sampled_bytes(evidence), before = process.walked_blocks;
+    if (blocks.objects + before.objects > 0)  // else nothing tells of them
+      polled.object_growth = blocks.objects - before.objects;
+    if (!evidence.exact_blocks && blocks.others + before.others > 0)
+      polled.most_small_growth = blocks.others - before.others +
+                                 kStandardErrors * std::sqrt(blocks.others_variance + before.others_variance) +
+                                 std::max(blocks.most_of_one, before.most_of_one);
   }
   EstimatedWalk walk = estimate_walk(walked, evidence, since, mapped, polled);
   evidence.vmas = std::move(walk.vmas);

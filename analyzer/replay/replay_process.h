@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "attribute/estimated_walk.h"
 #include "decode/block_merge.h"
 #include "decode/page_walk_reader.h"
 #include "decode/record_list.h"
@@ -78,7 +79,7 @@ struct Replay::Process {
   std::optional<Evidence> walked;  // of the last walk, as long as such a moment comes before the next one
   std::size_t walked_account = 0;  // its number
   std::uint64_t walked_ns = 0;     // and its time
-  double walked_objects = 0;       // bytes that sampled blocks in CPython's arenas stood for
+  SampledBytes walked_blocks;      // what sampled blocks stood for
   struct Mapped {
     Backing backing = Backing::anonymous;
     bool shared = false;

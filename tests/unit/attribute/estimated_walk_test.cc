@@ -43,7 +43,8 @@ class EstimatedWalkTest : public ::testing::Test {
 
   EstimatedWalk estimate(std::int64_t rss_bytes, bool samples = true,
                          std::optional<std::int64_t> live_growth = std::nullopt,
-                         std::optional<std::int64_t> most_live_growth = std::nullopt) {
+                         std::optional<std::int64_t> most_live_growth = std::nullopt,
+                         std::optional<double> most_small_growth = std::nullopt) {
     Evidence now;
     now.owned = space_.owned();
     now.held_blocks = space_.held_blocks();
@@ -51,6 +52,7 @@ class EstimatedWalkTest : public ::testing::Test {
                          {.rss_bytes = rss_bytes,
                           .live_growth = live_growth,
                           .most_live_growth = most_live_growth,
+                          .most_small_growth = most_small_growth,
                           .samples_faults = samples});
   }
 
@@ -230,11 +232,18 @@ TEST_F(EstimatedWalkTest, NewPagesOfTheHeapHoldWhatTheCounterSays) {
   space_.touched().observe(
       {.begin_ns = 100, .vmas = walked_.vmas, .runs = walked_.runs, .inherited = walked_.inherited});
   touch_all(10 * kMiBPages, 20 * kMiBPages);
-  const EstimatedWalk walk = estimate(20 * kMiB, true, 5 * kMiB);
-  std::int64_t live = 0;
-  for (const LivePages& range : walk.live_pages)
-    for (const PageLife& life : range.pages) live += life.live_bytes;
-  EXPECT_NEAR(static_cast<double>(live), 10. * kMiBPages * 4000 + 5. * kMiB, 0.1 * kMiB);
+  const auto live_of = [](const EstimatedWalk& walk) {
+    double live = 0;
+    for (const LivePages& range : walk.live_pages)
+      for (const PageLife& life : range.pages) live += life.live_bytes;
+    return live;
+  };
+  constexpr double kWalked = 10. * kMiBPages * 4000;
+  EXPECT_NEAR(live_of(estimate(20 * kMiB, true, 5 * kMiB)), kWalked + 5. * kMiB, 0.1 * kMiB);
+  // At a peak that was not polled there is no count, and pages are in use as far as samples allow.
+  EXPECT_NEAR(live_of(estimate(20 * kMiB, true)), kWalked + 10. * kMiB, 0.1 * kMiB);
+  EXPECT_NEAR(live_of(estimate(20 * kMiB, true, {}, {}, 2. * kMiB)), kWalked + 2. * kMiB, 0.1 * kMiB);
+  EXPECT_NEAR(live_of(estimate(20 * kMiB, true, 5 * kMiB, 5 * kMiB, -2. * kMiB)), kWalked - 2. * kMiB, 0.1 * kMiB);
 }
 
 std::vector<trace::Poll> polls_of(const std::vector<std::uint64_t>& sizes_mib) {
