@@ -231,9 +231,9 @@ void Replay::run() {
     for (const auto& process : processes_)
       for (UnmappedMemory& unmapped : process->account->unmapped)
         for (UnmappedMemory::File& file : unmapped.files)
-          visit(file, shared_files_[{file.device_major, file.device_minor, file.inode}]);
+          visit(file, FileId(file.device_major, file.device_minor, file.inode));
   };
-  for_unmapped([](UnmappedMemory::File&, StackId&) {});
+  for_unmapped([this](const UnmappedMemory::File&, FileId id) { shared_files_.emplace(id, kEmptyStack); });
   using Entry = std::pair<std::uint64_t, std::size_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   for (std::size_t i = 0; i < processes_.size(); ++i)
@@ -253,7 +253,7 @@ void Replay::run() {
       queue.emplace(process.next_ns(), index);
   }
   finish_families();
-  for_unmapped([](UnmappedMemory::File& file, StackId made_at) { file.made_at = made_at; });
+  for_unmapped([this](UnmappedMemory::File& file, FileId id) { file.made_at = shared_files_.at(id); });
   for (const auto& process : processes_) {
     for (const auto& [name, from_ns] : process->open_phases)
       phases_.push_back({name, seconds_since(settings_.origin_ns, from_ns),

@@ -43,7 +43,7 @@ constexpr std::int64_t kChildrenNs = 500'000'000;
 constexpr std::int64_t kManyThreads = 16;
 constexpr std::int64_t kGiveUpNs = 1'000'000'000;  // on record's word of how the command ended, and the like
 constexpr useconds_t kAgainUs = 2000;
-constexpr double kFileClockS = 1;                 // by so much at most the times of files lag behind
+constexpr double kFileClockS = 1;                 // times of files lag by no more
 constexpr std::size_t kClosedProcessBytes = 192;  // of the last manifest
 // Exact mode: a round that finds this many events (4 chunks) is followed by another, for at most so long in a row; a
 // program that does nothing but malloc fills the pool in 20 ms.

@@ -13,8 +13,7 @@ namespace {
 
 // Below this much nothing is asked of mappings: all of all processes are read for it.
 constexpr std::int64_t kLeastBytes = 1024 * 1024;
-// Between two readings; it doubles while nothing changes.
-constexpr std::int64_t kGapNs = 100'000'000, kLongestGapNs = 400'000'000;
+constexpr std::int64_t kLongestGapNs = 400'000'000;
 constexpr std::int64_t kCostsBetween = 400;
 constexpr std::size_t kMostPids = 4096;
 constexpr std::size_t kNamedFiles = 32;  // in the recording
@@ -68,7 +67,7 @@ void UnmappedReader::add_named(const Process& first, HeldFiles& held) const {
 }
 
 std::map<ProcessKey, std::vector<UnmappedReader::File>> UnmappedReader::count(const std::vector<Process>& living,
-                                                                              const HeldFiles& held) const {
+                                                                              const HeldFiles& held) {
   std::map<ProcessKey, std::vector<File>> found;
   std::int64_t sum = 0;
   for (const auto& [id, one] : held) sum += one.file.memory_bytes;
@@ -79,11 +78,7 @@ std::map<ProcessKey, std::vector<UnmappedReader::File>> UnmappedReader::count(co
   for (const auto& [id, one] : held) {
     const std::int64_t bytes = one.file.memory_bytes - mapped.bytes_of(id);
     if (bytes <= 0) continue;
-    ProcessKey at = one.process;
-    if (const auto known = known_.find(id); known != known_.end() && lives(living, known->second.process))
-      at = known->second.process;
-    if (!lives(living, at)) at = living.front().key;
-    found[at].push_back({one.file.path, bytes, id});
+    found[lives(living, one.process) ? one.process : living.front().key].push_back({one.file.path, bytes, id});
   }
   return found;
 }
@@ -110,10 +105,11 @@ std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(s
   unreadable_.clear();
   HeldFiles held = find_open(living);
   add_named(living.front(), held);
+  for (auto& [id, one] : held)  // the one that had it first, while that lives
+    if (const auto before = known_.find(id); before != known_.end() && lives(living, before->second.process))
+      one.process = before->second.process;
   std::map<ProcessKey, std::vector<File>> found = count(living, held);
   add_segments(living, found);
-  for (auto& [id, one] : held)  // who had it first made it
-    if (const auto before = known_.find(id); before != known_.end()) one.process = before->second.process;
   known_ = std::move(held);
 
   std::map<ProcessKey, Files> now;

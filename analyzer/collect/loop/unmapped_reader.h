@@ -47,20 +47,22 @@ class UnmappedReader {
  private:
   struct Held {
     SharedFile file;
-    ProcessKey process;  // that made it, or has it open
+    ProcessKey process;  // at which it counts
   };
   using HeldFiles = std::map<SharedFileId, Held>;
+
+  static constexpr std::int64_t kGapNs = 100'000'000;  // between two readings; it doubles while nothing changes
 
   static void add(HeldFiles& held, SharedFile&& file, ProcessKey process);
   HeldFiles find_open(const std::vector<Process>& living);
   void add_named(const Process& first, HeldFiles& held) const;
   void add_segments(const std::vector<Process>& living, std::map<ProcessKey, std::vector<File>>& found) const;
-  std::map<ProcessKey, std::vector<File>> count(const std::vector<Process>& living, const HeldFiles& held) const;
+  static std::map<ProcessKey, std::vector<File>> count(const std::vector<Process>& living, const HeldFiles& held);
 
   BackingResolver* resolver_;
   double since_s_;
-  std::int64_t next_ns_ = 0, gap_ns_ = 100'000'000;
-  HeldFiles known_;                        // at the last reading, with who made each
+  std::int64_t next_ns_ = 0, gap_ns_ = kGapNs;
+  HeldFiles known_;                        // at the last reading
   std::set<ProcessKey> unreadable_;        // at the last reading
   std::map<pid_t, ProcessKey> seen_pids_;  // of the living, and of those before them
   std::map<ProcessKey, Files> reported_;   // of the living

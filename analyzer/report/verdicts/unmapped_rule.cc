@@ -17,7 +17,7 @@ namespace whyrss {
 namespace {
 
 constexpr std::string_view kMemfd = "/memfd:", kDeleted = " (deleted)";
-constexpr double kStaysShare = 0.8;  // of the peak
+constexpr double kStaysShare = 0.8;  // of the growth up to the peak
 constexpr std::size_t kNamed = 2;    // in the headline
 
 // What was counted at one process.
@@ -96,7 +96,7 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   const std::int64_t growth = peak - first, rss_growth = std::max<std::int64_t>(view.family.rss_sum.growth(), 0);
   if (growth < kNamedGrowthBytes || static_cast<double>(growth) < kNamedGrowthShare * static_cast<double>(rss_growth))
     return;
-  const bool stays = static_cast<double>(last) >= kStaysShare * static_cast<double>(peak);
+  const bool stays = static_cast<double>(last - first) >= kStaysShare * static_cast<double>(growth);
   const double time_s = stays ? view.interval.to_s : view.family.unmapped_peak_s;
   const std::vector<Share> shares = shares_at(view, time_s);
   const Files files = files_of(shares);
@@ -105,7 +105,7 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   for (std::size_t i = 1; i < shares.size(); ++i) verdict.covered_pids.push_back(shares[i].process->pid);
   const std::vector<SiteView> sites = unmapped_sites(files.largest);
   const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
-  verdict.headline = fmt::format("{} shared memory that no process maps{}{}{}", size_text(stays ? last : peak),
+  verdict.headline = fmt::format("{} shared memory that no process maps{}{}{}", size_text(verdict.bytes),
                                  kept_where(lines, stays ? last : peak, "made"),
                                  stays ? "" : fmt::format(", at {}", seconds_text(time_s)), files_text(files));
   if (!stays)

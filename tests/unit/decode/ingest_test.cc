@@ -116,6 +116,16 @@ TEST(Ingest, AFileThatWasDeletedIsTheSameFile) {
   }
 }
 
+// Polls at 2, 3 and 4 s: so many pages of a file are there at the second one alone.
+ByteVector polls_of_a_brief_mapping(std::uint64_t pages) {
+  ByteVector points;
+  for (const trace::Poll& poll :
+       {trace::Poll{2 * kSecond, 10, 0, 0, 0}, trace::Poll{3 * kSecond, 10 + pages, pages, 0, 0},
+        trace::Poll{4 * kSecond, 10, 0, 0, 0}})
+    append(points, &poll, sizeof poll);
+  return points;
+}
+
 // Events do not say what was mapped. At a moment between walks it is what the next one shows there, unless that was
 // mapped later.
 TEST(Ingest, AFileThatWasMappedSinceTheWalkIsNamedByTheNextOne) {
@@ -123,11 +133,7 @@ TEST(Ingest, AFileThatWasMappedSinceTheWalkIsNamedByTheNextOne) {
   constexpr std::uint64_t kPages = 1024;
   const auto mapping_between = [](const ByteVector& later) {
     TestRecording recording;
-    ByteVector points;
-    for (const trace::Poll& poll :
-         {trace::Poll{2 * kSecond, 10, 0, 0, 0}, trace::Poll{3 * kSecond, 10 + kPages, kPages, 0, 0},
-          trace::Poll{4 * kSecond, 10, 0, 0, 0}})
-      append(points, &poll, sizeof poll);
+    const ByteVector points = polls_of_a_brief_mapping(kPages);
     const TestVma file{
         .start = kMapped, .path = "/data/big", .backing = trace::Backing::file, .runs = {{kCached, kPages}}};
     recording.add(
@@ -155,11 +161,7 @@ TEST(Ingest, AFileInMemoryThatWasMappedBrieflyIsSharedMemory) {
   constexpr std::uint64_t kPages = 1024;
   const auto causes_with = [](trace::MappedFile file) {
     TestRecording recording;
-    ByteVector points;
-    for (const trace::Poll& poll :
-         {trace::Poll{2 * kSecond, 10, 0, 0, 0}, trace::Poll{3 * kSecond, 10 + kPages, kPages, 0, 0},
-          trace::Poll{4 * kSecond, 10, 0, 0, 0}})
-      append(points, &poll, sizeof poll);
+    const ByteVector points = polls_of_a_brief_mapping(kPages);
     recording.add(100,
                   {segment(1, 0,
                            joined({attach(kSecond, 100, 1, trace::Born::exec),

@@ -285,6 +285,21 @@ TEST(SharedMemoryUnmapped, TheLineThatMadeItIsNamed) {
             "90 MiB shared memory that no process maps (made at a.py:9 in fill): memfd a");
 }
 
+// 100 MiB when the interval begins, 110 at its peak, 95 at its end.
+TEST(SharedMemoryUnmapped, TheFigureIsItsGrowth) {
+  const Lines lines;
+  RecordingAccount recording = with_unmapped(lines);
+  recording.processes[1].unmapped.clear();
+  recording.processes[0].unmapped = {{.time_s = 0.2, .bytes = 100 * kMiB, .count = 1},
+                                     {.time_s = 3, .bytes = 110 * kMiB, .count = 1},
+                                     {.time_s = 4, .bytes = 95 * kMiB, .count = 1}};
+  const std::vector<Verdict> verdicts = find_verdicts(build_view(recording, {.from_s = 1, .to_s = 10}));
+  const auto found = std::ranges::find(verdicts, "shared-memory-unmapped", &Verdict::id);
+  ASSERT_NE(found, verdicts.end());
+  EXPECT_EQ(found->bytes, 10 * kMiB);
+  EXPECT_EQ(found->headline, "10 MiB shared memory that no process maps, at 3.0 s; 95 MiB at the end");
+}
+
 TEST(SharedMemoryUnmapped, LittleOrUnknownIsNotNamed) {
   const Lines lines;
   RecordingAccount recording = with_unmapped(lines);
