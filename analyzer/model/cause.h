@@ -53,7 +53,7 @@ inline constexpr std::array<CauseInfo, kCauseCount> kCauses{{
     {Cause::heap_metadata, "heap_metadata", "allocator bookkeeping", "never; small"},
     {Cause::anonymous, "anonymous", "anonymous mappings", "it is unmapped"},
     {Cause::unknown, "unknown", "unknown", "not known"},
-    {Cause::not_looked_at, "not_looked_at", "not looked at", "not known"},
+    {Cause::not_looked_at, "not_looked_at", "unknown, between snapshots", "not known"},
 }};
 
 static_assert(

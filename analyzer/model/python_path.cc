@@ -32,9 +32,10 @@ std::size_t below_library(std::string_view file) {
   return std::string_view::npos;
 }
 
-// Typed in, or a cell of a notebook.
+// Typed in, a cell of a notebook, or a function that cloudpickle sent to another process.
 bool is_interactive(std::string_view file) {
-  constexpr std::array<std::string_view, 5> kNames{"<stdin>", "<console>", "<input>", "<ipython-input", "<cell"};
+  constexpr std::array<std::string_view, 6> kNames{"<stdin>",        "<console>", "<input>",
+                                                   "<ipython-input", "<cell",     "<dynamic-code>"};
   return std::ranges::any_of(kNames, [&](std::string_view name) { return file.starts_with(name); });
 }
 

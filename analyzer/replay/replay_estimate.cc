@@ -51,7 +51,50 @@ bool is_private_memory(Cause cause) {
 }
 bool is_file_memory(Cause cause) { return cause == Cause::shared_memory || cause == Cause::file_cache; }
 
-// `lost_bytes` of these slices went, and nobody knows which.
+template <typename Share>
+void cut(std::vector<Share>& shares, std::int64_t bytes) {
+  for (Share& share : shares) {
+    share.bytes = std::min(share.bytes, bytes);
+    bytes -= share.bytes;
+  }
+  std::erase_if(shares, [](const Share& share) { return share.bytes <= 0; });
+}
+
+void shrink(Slice& slice, std::int64_t bytes) {
+  slice.bytes = bytes;
+  slice.exclusive_bytes = std::min(slice.exclusive_bytes, bytes);
+  slice.huge_bytes = std::min(slice.huge_bytes, bytes);
+  cut(slice.touched, bytes);
+  cut(slice.advised, bytes);
+}
+
+// What went of files and shared memory without a call of the program, the kernel took, and it takes pages of files as
+// long as there are some. Returns what cannot have been of files. Of which of several files is not known.
+std::int64_t take_off_files(Account& account, std::int64_t lost_bytes) {
+  std::int64_t file_bytes = 0;
+  for (const Slice& slice : account.slices)
+    if (slice.site.cause == Cause::file_cache) file_bytes += slice.bytes;
+  const std::int64_t taken_bytes = std::clamp<std::int64_t>(lost_bytes, 0, file_bytes);
+  if (taken_bytes == 0) return lost_bytes;
+  const double part = static_cast<double>(file_bytes - taken_bytes) / static_cast<double>(file_bytes);
+  std::int64_t before_bytes = 0, kept_bytes = 0;
+  for (Slice& slice : account.slices.open()) {
+    if (slice.site.cause != Cause::file_cache) continue;
+    const std::int64_t others_bytes = file_bytes - slice.bytes;
+    before_bytes += slice.bytes;
+    const std::int64_t kept = std::llround(static_cast<double>(before_bytes) * part) - kept_bytes;
+    kept_bytes += kept;
+    const auto error = static_cast<double>(std::min({kept, taken_bytes, others_bytes}));
+    slice.variance += error * error;
+    shrink(slice, kept);
+  }
+  std::erase_if(account.slices.open(),
+                [](const Slice& slice) { return slice.site.cause == Cause::file_cache && slice.bytes == 0; });
+  account.rss_bytes -= taken_bytes;
+  return lost_bytes - taken_bytes;
+}
+
+// `lost_bytes` of these slices went, of which is not known: each still has what is left if all of it was its own.
 template <typename Belongs>
 void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
   if (lost_bytes <= 0) return;
@@ -64,20 +107,20 @@ void take_off(Account& account, std::int64_t lost_bytes, Belongs belongs) {
   }
   const auto noise = std::max(kNoiseBytes, static_cast<std::int64_t>(kNoisePart * static_cast<double>(bytes)));
   if (largest != nullptr && lost_bytes <= noise && lost_bytes < largest->bytes) {
-    largest->bytes -= lost_bytes;
+    shrink(*largest, largest->bytes - lost_bytes);
     account.rss_bytes -= lost_bytes;
-    largest->exclusive_bytes = std::min(largest->exclusive_bytes, largest->bytes);
-    std::int64_t touched_bytes = 0;
-    for (TouchShare& share : largest->touched) {
-      share.bytes = std::min(share.bytes, largest->bytes - touched_bytes);
-      touched_bytes += share.bytes;
-    }
-    std::erase_if(largest->touched, [](const TouchShare& share) { return share.bytes <= 0; });
     return;
   }
-  std::erase_if(account.slices.open(), [&](const Slice& slice) { return belongs(slice.site.cause); });
-  account.rss_bytes -= bytes;
-  add_not_looked_at(account, bytes - lost_bytes);
+  std::int64_t certain_bytes = 0;
+  for (Slice& slice : account.slices.open()) {
+    if (!belongs(slice.site.cause)) continue;
+    shrink(slice, std::max<std::int64_t>(slice.bytes - lost_bytes, 0));
+    certain_bytes += slice.bytes;
+  }
+  std::erase_if(account.slices.open(),
+                [&](const Slice& slice) { return belongs(slice.site.cause) && slice.bytes == 0; });
+  account.rss_bytes -= bytes - certain_bytes;
+  add_not_looked_at(account, bytes - lost_bytes - certain_bytes);
 }
 
 // The bytes of each site of an account, of which there may be a million.
@@ -479,7 +522,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
 
   Account account = attribute(evidence);
   take_off(account, walk.lost_anonymous_bytes, is_private_memory);
-  take_off(account, walk.lost_shared_bytes, is_file_memory);
+  take_off(account, take_off_files(account, walk.lost_shared_bytes), is_file_memory);
   add_not_looked_at(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
   account.estimated_from_s = seconds_since(settings_.origin_ns, std::max(process.walked_ns, process.attached_ns));
   add_variance(process.walked_ns == 0 ? Account{} : accounts[process.walked_account], walk, account);

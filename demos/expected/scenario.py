@@ -5,6 +5,7 @@ and states what is expected. Each statement is kept with what was found, so that
 """
 import dataclasses
 import functools
+import os
 import pathlib
 import re
 import shutil
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from .report_reading import (assert_conserved, bytes_by_line, cause, contradictions, contradictions_in_text, marked_line,
                              touched_bytes, verdicts)
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYPI_PYTHON = ROOT / "build/pypi/bin/python"  # of demos/setup --pypi; scenarios that need "pypi" run with it
 PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "scenarios"
 MIB = 1 << 20
 UNKNOWN_SHARE = 0.01         # of the growth of all processes together
@@ -28,7 +31,7 @@ class Scenario:
     command: tuple      # after the interpreter, if its first word ends in .py; programs of demos/scenarios by their names
     check: Callable
     family: str         # the module that defines it
-    needs: tuple = ()   # "module:numpy", "library:libjemalloc.so.2", "program:gcc", "gpu:", "cgroup"; a missing one skips the scenario
+    needs: tuple = ()   # "module:numpy", "library:libjemalloc.so.2", "program:gcc", "gpu:", "cgroup", "pypi"; a missing one skips it
     options: tuple = ()       # of whyrss record
     variables: tuple = ()     # ("NAME", "VALUE") pairs of the program's environment
     status: int = 0           # that the program ends with; -9: by SIGKILL
@@ -67,6 +70,10 @@ def missing(needs, python, whyrss):
         if kind == "module" and not runs(python, "-c", f"import {name}"):
             how = f"pip install {name}" if name in NOT_IN_DEBIAN else f"Debian: python3-{name}"
             return f"{python} has no {name} ({how})"
+        if kind == "pypi" and "WHYRSS_SKIPS" in os.environ and "WHYRSS_ALL" not in os.environ:
+            return "with tests/run --all alone"
+        if kind == "pypi" and not PYPI_PYTHON.exists():
+            return "build/pypi is not there (demos/setup --pypi)"
         if kind == "cgroup" and not can_limit_memory(whyrss):
             return "record --memory-max does not work here (whyrss doctor says what it needs)"
         if kind == "program" and shutil.which(name) is None:

@@ -158,7 +158,7 @@ def test_arenas_are_not_said_to_be_kept_by_who_made_them_grow(whyrss, recording,
     script = tmp_path / "dataclass.py"
     script.write_text(DATACLASS)
     told = heap_headline(whyrss, recording, [PYTHON, script], "--python-objects", "off")
-    assert re.search(r"live Python objects \((most )?in arenas that grew at dataclass\.py:\d+ in grow", told), told
+    assert re.search(r"live Python objects \((most )?in arenas mapped at dataclass\.py:\d+ in grow", told), told
     assert "kept" not in told
 
 

@@ -131,7 +131,7 @@ def check_who_held_what(verdict):
     assert " the group held " in verdict["why"]
     # How it grew until its end is told only where that was seen.
     assert (" the group grew by " in verdict["why"]) == (verdict["evidence"].get("unseen_bytes", 0) == 0)
-    assert ("was not looked at" in verdict["headline"]) == (verdict["evidence"].get("unseen_bytes", 0) > 0)
+    assert ("came after the last snapshot" in verdict["headline"]) == (verdict["evidence"].get("unseen_bytes", 0) > 0)
 
 
 def test_with_the_collector_beside(whyrss, recording, start, shared_group):

@@ -148,7 +148,7 @@ std::string render_github(const View& view, const std::vector<Verdict>& verdicts
   for (const Severity severity : {Severity::problem, Severity::warning, Severity::info}) {
     const std::string level = severity == Severity::info ? "notice" : "warning";
     for (const Verdict& verdict : verdicts) {
-      if (verdict.severity != severity || is_alike(sections, verdict.pid)) continue;
+      if (verdict.severity != severity || is_passed_over(sections, verdict)) continue;
       const auto place = PlaceSearch(verdict, view.recording->stacks).find();
       if (severity == Severity::info && !place) continue;
       const ProcessSection* section = section_of(sections, verdict.pid);

@@ -42,7 +42,7 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
   std::size_t shown = 0;
   for (const Verdict& verdict : verdicts) {
-    if (is_alike(sections, verdict.pid) || shown++ >= kMostVerdicts) continue;
+    if (is_passed_over(sections, verdict) || shown++ >= kMostVerdicts) continue;
     const std::string who = verdict.pid ? fmt::format("pid {}: ", *verdict.pid) : "";
     out += fmt::format("- **{}** {}{}  \n  {}  \n  {}\n", slug(verdict.severity), who,
                        markdown_escaped(printable(verdict.headline)), markdown_escaped(printable(verdict.why)),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <utility>
@@ -27,18 +28,57 @@ std::map<int, std::vector<const Verdict*>> by_process(const std::vector<Verdict>
   return found;
 }
 
-// What is said of a process, without sizes, shares and times; workers' command lines differ in numbers only.
-std::string kind_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts) {
-  // A line that has all is named without a size, and one that has nearly all with "most", a size and its error.
-  static const std::regex kFigure("(: )?[0-9][0-9.,]* (B|[KMGT]iB|%|m?s)( ± [0-9.]+ %)?|most ");
-  std::string kind;
+// Without sizes, shares, times, counts and what processes put into names of files: those of workers differ in numbers
+// only. A line that has all is named without a size, and one that has nearly all with "most", a size and its error.
+std::string without_figures(const std::string& headline) {
+  static const std::regex kFigure(
+      "(: )?[0-9][0-9.,]* (B|[KMGT]iB|%|m?s)( each)?( ± [0-9.]+ %)?|most |\\b[0-9]+(?= files)|/dev/shm/[^ ,)]*");
+  return std::regex_replace(headline, kFigure, "");
+}
+
+// What is said of a process: workers' command lines differ in numbers only.
+struct Said {
+  const ProcessView* process = nullptr;
+  std::string command{};
+  std::vector<std::string> sentences{};
+  std::size_t first = 0;  // place of its first verdict among all
+};
+
+Said said_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts, std::size_t first) {
+  Said said{.process = &process, .first = first};
   for (const std::string& word : process.account->command)
-    std::ranges::copy_if(word + '\0', std::back_inserter(kind),
+    std::ranges::copy_if(word + '\0', std::back_inserter(said.command),
                          [](char letter) { return letter < '0' || letter > '9'; });
   for (const Verdict* verdict : verdicts)
-    kind += fmt::format("\n{} {} {}", slug(verdict->severity), verdict->id,
-                        std::regex_replace(verdict->headline, kFigure, ""));
-  return kind;
+    said.sentences.push_back(
+        fmt::format("{} {} {}", slug(verdict->severity), verdict->id, without_figures(verdict->headline)));
+  return said;
+}
+
+// Which sentences of one process do not hold of another one, of which nothing else and the first one is said; nullopt:
+// another thing is.
+std::optional<std::vector<std::size_t>> missing_of(const Said& whole, const Said& part) {
+  if (whole.command != part.command || whole.sentences.front() != part.sentences.front()) return std::nullopt;
+  std::vector<std::size_t> missing;
+  std::size_t found = 0;
+  for (std::size_t i = 0; i < whole.sentences.size(); ++i) {
+    if (std::ranges::find(part.sentences, whole.sentences[i]) != part.sentences.end())
+      ++found;
+    else
+      missing.push_back(i + 1);
+  }
+  return found == part.sentences.size() ? std::optional(missing) : std::nullopt;
+}
+
+std::string ordinal(std::size_t number) {
+  return fmt::format("{}{}", number, number == 2 ? "nd" : number == 3 ? "rd" : "th");
+}
+
+// ", but for the 2nd and the 3rd sentence"
+std::string without_text(const std::vector<std::size_t>& sentences) {
+  std::string text;
+  for (const std::size_t number : sentences) text += (text.empty() ? ", but for the " : " and the ") + ordinal(number);
+  return text.empty() ? "" : text + " sentence";
 }
 
 std::int64_t largest_of(const std::vector<OwnBytes>& all) {
@@ -63,22 +103,36 @@ std::string command_text(const std::vector<std::string>& command) {
 
 std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts) {
   const auto found = by_process(verdicts);
-  std::vector<ProcessSection> sections;
-  std::map<std::string, std::size_t> kinds;
+  const auto is_other = [](const Verdict* verdict) { return !is_remark(*verdict); };
+  std::vector<Said> all;
   for (const ProcessView& process : view.processes) {
     const auto of_process = found.find(process.account->pid);
     if (of_process == found.end()) continue;
-    const auto [kind, is_new] = kinds.try_emplace(kind_of(process, of_process->second), sections.size());
-    if (is_new)
-      sections.push_back({&process});
-    else
-      sections[kind->second].alike.push_back(&process);
+    const bool is_main = &process == &view.processes.front();
+    if (!is_main && std::ranges::none_of(of_process->second, is_other)) continue;
+    const auto at = std::ranges::find(verdicts, of_process->second.front(), [](const Verdict& one) { return &one; });
+    all.push_back(said_of(process, of_process->second, static_cast<std::size_t>(at - verdicts.begin())));
   }
-  // Not of std::ranges: clang 14 cannot read what that one returns.
-  std::stable_partition(sections.begin(), sections.end(), [&](const ProcessSection& one) {
-    return std::ranges::any_of(found.at(one.process->account->pid),
-                               [](const Verdict* verdict) { return verdict->severity == Severity::problem; });
-  });
+  std::vector<ProcessSection> sections;
+  std::ranges::stable_sort(all, {}, &Said::first);
+  std::vector<const Said*> left;
+  for (const Said& one : all) left.push_back(&one);
+  while (!left.empty()) {
+    // The first of those like it of whom most is to be said.
+    const Said* whole = left.front();
+    for (const Said* one : left)
+      if (one->sentences.size() > whole->sentences.size() && missing_of(*one, *left.front())) whole = one;
+    ProcessSection section{.process = whole->process};
+    std::erase_if(left, [&](const Said* one) {
+      const auto missing = missing_of(*whole, *one);
+      if (missing && one != whole) {
+        section.alike.push_back(one->process);
+        section.without.push_back(*missing);
+      }
+      return missing.has_value();
+    });
+    sections.push_back(std::move(section));
+  }
   if (sections.empty() && !view.processes.empty()) sections.push_back({&view.processes.front()});
   return sections;
 }
@@ -89,7 +143,8 @@ std::string alike_text(const ProcessSection& sections) {
   for (std::size_t i = 0; i < std::min(sections.alike.size(), kMostNamed); ++i) {
     const ProcessView& process = *sections.alike[i];
     const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
-    list += fmt::format("{}pid {} ({}{})", i == 0 ? "" : ", ", process.account->pid, i == 0 ? "RSS " : "", growth);
+    list += fmt::format("{}pid {} ({}{}{})", i == 0 ? "" : ", ", process.account->pid, i == 0 ? "RSS " : "", growth,
+                        without_text(sections.without[i]));
   }
   if (sections.alike.size() > kMostNamed) list += fmt::format(" and {} more", sections.alike.size() - kMostNamed);
   return fmt::format("The same holds for {} like it: {}", counted(sections.alike.size(), "more process"), list);
@@ -102,9 +157,10 @@ const ProcessSection* section_of(const std::vector<ProcessSection>& sections, st
   return found == sections.end() ? nullptr : &*found;
 }
 
-bool is_alike(const std::vector<ProcessSection>& sections, std::optional<int> pid) {
-  const ProcessSection* section = section_of(sections, pid);
-  return section != nullptr && section->process->account->pid != pid;
+bool is_passed_over(const std::vector<ProcessSection>& sections, const Verdict& verdict) {
+  if (!verdict.pid) return false;
+  const ProcessSection* section = section_of(sections, verdict.pid);
+  return section == nullptr ? is_remark(verdict) : section->process->account->pid != verdict.pid;
 }
 
 OwnBytes own_bytes(const View& view, const ProcessView& process, std::int64_t bytes) {

@@ -24,24 +24,28 @@ OwnBytes own_bytes(const View& view, const ProcessView& process, std::int64_t by
 std::int64_t most_at_a_time(const std::vector<OwnBytes>& all);
 std::int64_t sum_of(const std::vector<OwnBytes>& all);
 
-// A process that gets a block of its own in the answer, and those whose command line and verdicts are the same but
-// for their figures: they are named below it.
+// A process that gets a block of its own in the answer, and those of whose command line and verdicts the same is to be
+// said but for figures: they are named below it.
 struct ProcessSection {
   const ProcessView* process = nullptr;
   std::vector<const ProcessView*> alike{};
+  // Of each of those, which of its sentences do not hold, from 1 on; never the first one.
+  std::vector<std::vector<std::size_t>> without{};
 };
 
-// Those with a verdict, in the view's order, problems first. Never empty unless the view is.
+// Those with a verdict, in the order of their first ones. Of which nothing but remarks is to be said has none, unless
+// it is the main process. Never empty unless the view is.
 std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts);
 
-// "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB)", "" for none.
+// "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB, but for the 2nd sentence)", ""
+// for none.
 std::string alike_text(const ProcessSection& sections);
 
 // The block in which this process is named, by itself or as one of those alike; nullptr: none.
 const ProcessSection* section_of(const std::vector<ProcessSection>& sections, std::optional<int> pid);
 
-// Whether a verdict on this process is told of another one.
-bool is_alike(const std::vector<ProcessSection>& sections, std::optional<int> pid);
+// Whether a verdict is not to be shown: of a process without a block a remark, or it is said of another process.
+bool is_passed_over(const std::vector<ProcessSection>& sections, const Verdict& verdict);
 
 // "2 more processes (sh, python): +18 MiB of their own together", "" for none. Leaves out those that a
 // verdict covers.

@@ -68,6 +68,12 @@ std::string lasted_text(const RecordingAccount& recording, const ProcessAccount&
                      why.find("collector") == std::string::npos ? "" : fmt::format(" (then {})", printable(why)));
 }
 
+// " from 2.4 s on", by the time of the recording, in which other moments are given.
+std::string begun_text(double from_s) {
+  constexpr double kLateS = 0.05;
+  return from_s < kLateS ? "" : fmt::format(" from {} on", seconds_text(from_s));
+}
+
 std::string process_line(const RecordingAccount& recording, const ProcessView& process, const TextStyle& style) {
   const ProcessAccount& account = *process.account;
   const Interval& interval = process.interval;
@@ -78,8 +84,8 @@ std::string process_line(const RecordingAccount& recording, const ProcessView& p
   const std::string rss =
       is_moment(interval) && process.rss.growth() == 0
           ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
-          : fmt::format("{} in {}{}", known(growth_text(process.rss.growth())),
-                        lasted_text(recording, account, from_s, to_s),
+          : fmt::format("{} in {}{}{}", known(growth_text(process.rss.growth())),
+                        lasted_text(recording, account, from_s, to_s), begun_text(from_s),
                         growth_parts_text(recording.stacks, process) + peak_and_end(recording, process));
   std::string out = wrapped(fmt::format("{}   RSS {}", name, rss), "", "  ", style.columns);
   if (style.colour) out.insert(std::min(name.size(), out.find('\n')), kReset).insert(0, kBold);
@@ -105,7 +111,7 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
   for (const Verdict& verdict : verdicts) {
     const bool shown = std::ranges::any_of(
         sections, [&](const ProcessSection& one) { return verdict.pid == one.process->account->pid; });
-    if (!shown && !is_alike(sections, verdict.pid)) add(verdict);
+    if (!shown && !is_passed_over(sections, verdict)) add(verdict);
   }
   const std::string rest = rest_text(view, sections, verdicts);
   if (!rest.empty()) out += wrapped(rest, "", "  ", prose_columns(style));

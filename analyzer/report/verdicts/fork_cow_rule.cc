@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 
 #include "model/collector_frame.h"
 #include "report/view/blame.h"
@@ -155,16 +156,28 @@ std::string at_line(const std::string& what, const std::vector<LineGrowth>& line
                          : fmt::format("{} in {}", what, top->line);
 }
 
-// "; objects made at a.py:3", with its part of the `bytes` where other lines made some of them.
-std::string made_text(std::int64_t bytes, const std::vector<LineGrowth>& lines) {
+bool are_alike(const Workers& workers) {
+  const auto [least, most] = std::minmax_element(workers.copied.begin(), workers.copied.end());
+  return static_cast<double>(*most) <= kAlikeRatio * static_cast<double>(*least);
+}
+
+// "; objects made at a.py:3", with what each worker copied of them, or all, where other lines made some.
+std::string made_text(const Workers& workers, const std::vector<LineGrowth>& lines) {
   const LineGrowth* top = top_named(lines);
   std::int64_t all = 0;
   for (const LineGrowth& line : lines) all += std::max<std::int64_t>(line.bytes, 0);
   if (top == nullptr || all <= 0) return "";
   const double share = static_cast<double>(top->bytes) / static_cast<double>(all);
   if (share >= kAlmostAll) return at_line("; objects made", lines);
+  const std::int64_t bytes = std::accumulate(workers.copied.begin(), workers.copied.end(), std::int64_t{0});
+  const std::size_t count = are_alike(workers) ? workers.copied.size() : 1;
   return at_line(share > 0.5 ? "; most objects made" : "; objects made", lines) +
-         fmt::format(": {}", size_text(static_cast<std::int64_t>(share * static_cast<double>(bytes))));
+         fmt::format(
+             ": {}{}",
+             size_text(static_cast<std::int64_t>(share * static_cast<double>(bytes) / static_cast<double>(count))),
+             workers.copied.size() == 1 ? ""
+             : count > 1                ? " each"
+                                        : " in all");
 }
 
 std::string workers_text(const Workers& workers) {
@@ -174,9 +187,8 @@ std::string workers_text(const Workers& workers) {
   std::int64_t sum = 0;
   for (const std::int64_t bytes : workers.copied) sum += bytes;
   const auto count = static_cast<std::int64_t>(workers.copied.size());
-  const bool alike = static_cast<double>(*most) <= kAlikeRatio * static_cast<double>(*least);
   const std::string each =
-      alike ? size_text(sum / count) : fmt::format("{} to {}", size_text(*least), size_text(*most));
+      are_alike(workers) ? size_text(sum / count) : fmt::format("{} to {}", size_text(*least), size_text(*most));
   return fmt::format("{} workers copied {} each of what they inherited", count, each);
 }
 
@@ -233,7 +245,7 @@ Verdict object_verdict(const View& view, std::optional<int> parent, const Worker
   const std::vector<LineGrowth> writers = growth_by_line(view.recording->stacks, pointers(workers.writers));
   Verdict verdict{.id = words.id, .severity = Severity::warning, .pid = parent};
   for (const std::int64_t bytes : workers.copied) verdict.bytes += bytes;
-  std::string how = made_text(verdict.bytes, lines);
+  std::string how = made_text(workers, lines);
   if (words.by_collector)
     how = " by the garbage collector" + at_line("", writers) + how;
   else
@@ -436,8 +448,9 @@ void fork_left_alone(const View& view, std::vector<Verdict>& verdicts) {
     for (SiteView& site : sites) site.growth = site.exclusive;
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
     Verdict verdict{.id = "fork-left-alone", .severity = Severity::info, .pid = process.account->pid, .bytes = alone};
-    verdict.headline = fmt::format("{} that it inherited at fork{} is its own now: no other process has it any more",
-                                   size_text(alone), kept_where(lines, alone, "allocated"));
+    verdict.headline =
+        fmt::format("{} that it inherited at fork{} counts as its own now: no other process maps it any more",
+                    size_text(alone), kept_where(lines, alone, "allocated"));
     verdict.why =
         "The processes that it shared these pages with have ended or given them up. Its RSS had them all the time, its "
         "PSS and USS rise as the others go: no call of it made them.";

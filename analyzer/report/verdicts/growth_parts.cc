@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <map>
 #include <utility>
 
-#include "report/view/blame.h"
+#include "report/view/blame_sums.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
@@ -17,8 +16,6 @@ namespace whyrss {
 namespace {
 
 constexpr std::string_view kLibraryCode = "library code", kImports = "imports", kOther = "other";
-
-constexpr std::array kMadeByImports{Cause::heap_live, Cause::heap_slack, Cause::anonymous, Cause::file_cow};
 
 std::string_view name_of(Cause cause) {
   switch (cause) {
@@ -84,10 +81,10 @@ Unit unit_of(std::int64_t size) {
 }  // namespace
 
 std::int64_t import_growth(const StackTable& stacks, const CauseView& cause) {
-  if (std::ranges::find(kMadeByImports, cause.cause) == kMadeByImports.end()) return 0;
+  if (!can_be_of_imports(cause.cause)) return 0;
   std::int64_t sum = 0;
   for (const SiteView& site : cause.sites)
-    if (imported_frame(stacks, site.stack) != nullptr) sum += site.growth;
+    if (importing_stack(stacks, site) != kEmptyStack) sum += site.growth;
   return sum;
 }
 
@@ -95,7 +92,7 @@ CauseView without_imports(const StackTable& stacks, const CauseView& cause) {
   CauseView own = cause;
   own.rss.last -= import_growth(stacks, cause);
   if (own.rss.last != cause.rss.last)
-    std::erase_if(own.sites, [&](const SiteView& site) { return imported_frame(stacks, site.stack) != nullptr; });
+    std::erase_if(own.sites, [&](const SiteView& site) { return importing_stack(stacks, site) != kEmptyStack; });
   return own;
 }
 

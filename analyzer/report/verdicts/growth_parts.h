@@ -10,8 +10,7 @@
 
 namespace whyrss {
 
-// What imports made of a cause: live blocks and what lies free beside them, private pages. What an allocator keeps
-// after an import is its own.
+// What imports made of a cause (can_be_of_imports).
 std::int64_t import_growth(const StackTable& stacks, const CauseView& cause);
 // The cause without it.
 CauseView without_imports(const StackTable& stacks, const CauseView& cause);

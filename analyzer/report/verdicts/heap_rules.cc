@@ -237,7 +237,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
                                    kept_where(lines, growth,
                                               received   ? "received"
-                                              : by_arena ? "in arenas that grew"
+                                              : by_arena ? "in arenas mapped"
                                               : objects  ? "kept"
                                                          : "allocated"));
     if (top_named(lines) == nullptr) verdict.headline += no_line_text(lines);
@@ -280,7 +280,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
     const Holders holders = holders_of(growth, process.pymalloc_growth.retained);
     const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.retained);
-    const char* verb = by_arena ? "arenas that grew" : "last allocated";
+    const char* verb = by_arena ? "arenas mapped" : "last allocated";
     const std::vector<LineGrowth> lines = lines_of(view, *cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     if (cause->estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
@@ -345,7 +345,7 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     verdict.headline = fmt::format("{} free, but pinned by live blocks on the same pages", size_text(growth));
     const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.slack);
     if (by_arena)
-      verdict.headline += kept_where(lines, growth, "in arenas that grew");
+      verdict.headline += kept_where(lines, growth, "in arenas mapped");
     else if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
       verdict.headline +=
           fmt::format(": {} allocated {} {} pin {}{}", size_text(held_by(*top)), top->number > 0 ? "at" : "in",

@@ -27,7 +27,7 @@ void huge_page_padding(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(padded));
     Verdict verdict{.id = "huge-page-padding", .pid = process.account->pid, .bytes = padding};
     verdict.headline =
-        fmt::format("{} of {} are zeros on huge pages of which little is used{}: resident only for the pages' size",
+        fmt::format("{} of {} are unused parts of 2 MiB pages{}: zeros, resident only for the size of those pages",
                     size_text(padding), size_text(whole), kept_where(lines, padding, "made"));
     verdict.why =
         "The first touch of a huge page makes all of its 2 MiB resident, filled with zeros. These parts of 4 KiB are "

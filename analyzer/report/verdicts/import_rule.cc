@@ -9,8 +9,10 @@
 #include <set>
 #include <unordered_map>
 
+#include "model/python_path.h"
 #include "report/verdicts/growth_parts.h"
 #include "report/view/blame.h"
+#include "report/view/blame_sums.h"
 #include "report/view/line_text.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
@@ -24,9 +26,11 @@ bool contains(const std::string& text, std::string_view part) { return text.find
 bool is_main_runner(const Frame& frame) { return frame.file == "<frozen runpy>" || frame.file.ends_with("/runpy.py"); }
 bool is_of_workers(const Frame& frame) { return contains(frame.file, "/multiprocessing/"); }
 
-// "torch" of .../torch/__init__.py, "job" of .../job.py.
+// "torch" of .../site-packages/torch/utils/data.py, "job" of .../job.py.
 std::string module_name(const Frame& frame) {
-  std::string path = frame.file;
+  std::string path(top_package(frame.file));
+  if (path.ends_with('/')) path.pop_back();
+  if (path.empty()) path = frame.file;
   if (path.ends_with("/__init__.py")) path.resize(path.size() - std::string_view("/__init__.py").size());
   const std::string name = base_name(path);
   return name.ends_with(".py") ? name.substr(0, name.size() - 3) : name;
@@ -82,14 +86,15 @@ constexpr std::array kMadeByImports{Cause::file_cow, Cause::heap_live, Cause::he
                                     Cause::anonymous};
 
 // What a process has to itself of what imports made.
-std::map<Import, std::int64_t> imports_of(const ProcessView& process, ImportMemo& import_at) {
+std::map<Import, std::int64_t> imports_of(const StackTable& stacks, const ProcessView& process, ImportMemo& import_at) {
   std::map<Import, std::int64_t> imports;
   for (const Cause cause : kMadeByImports) {
     const CauseView* found = process.find(cause);
     if (found == nullptr) continue;
     for (const SiteView& site : found->sites)
       if (site.exclusive > 0)
-        if (const auto& import = import_at[site.stack]) imports[*import] += site.exclusive;
+        if (const auto& import = import_at[site.stack == kEmptyStack ? importing_stack(stacks, site) : site.stack])
+          imports[*import] += site.exclusive;
   }
   return imports;
 }
@@ -119,8 +124,13 @@ std::string import_text(const Import& import) {
 
 const char* remedy(const Worker& worker) {
   const auto& command = worker.process->account->command;
-  const bool forkserver = std::ranges::any_of(
-      command, [](const std::string& word) { return contains(word, "multiprocessing.forkserver"); });
+  const auto names = [&](std::string_view part) {
+    return std::ranges::any_of(command, [&](const std::string& word) { return contains(word, part); });
+  };
+  if (names("externals.loky"))
+    return "joblib's workers are new interpreters, whatever the start method. Let fewer of them work (n_jobs), or "
+           "threads of one process, where the work releases the GIL: joblib.parallel_config(backend=\"threading\").";
+  const bool forkserver = names("multiprocessing.forkserver");
   if (worker.process->account->born_by_fork && !forkserver)
     return "Import it before the workers are forked: then they share it.";
   return "Use the start method forkserver and name the modules in set_forkserver_preload([...]), or fork: then they "
@@ -174,8 +184,9 @@ void import_cost(const View& view, std::vector<Verdict>& verdicts) {
     for (const CauseView& cause : process.causes) {
       if (import_growth(stacks, cause) == 0) continue;
       for (const SiteView& site : cause.sites)
-        if (const Frame* frame = imported_frame(stacks, site.stack)) {
-          sums[is_importer(*frame) ? "" : module_name(*frame)] += site.growth;
+        if (const StackId stack = importing_stack(stacks, site); stack != kEmptyStack) {
+          const Frame& frame = *imported_frame(stacks, stack);
+          sums[is_importer(frame) ? "" : module_name(frame)] += site.growth;
           growth += site.growth;
         }
     }
@@ -210,7 +221,7 @@ void per_process_import(const View& view, std::vector<Verdict>& verdicts) {
   ImportMemo import_at(view.recording->stacks);
   for (const ProcessView& process : view.processes) {
     if (!process.account->python) continue;
-    Worker worker{.process = &process, .imports = imports_of(process, import_at)};
+    Worker worker{.process = &process, .imports = imports_of(view.recording->stacks, process, import_at)};
     if (!worker.imports.empty()) by_parent[process.account->parent].push_back(std::move(worker));
   }
   for (auto& [parent, workers] : by_parent) {

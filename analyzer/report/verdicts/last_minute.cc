@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "report/verdicts/lazy_free_rule.h"
 #include "report/view/build_view.h"
@@ -16,6 +17,29 @@ constexpr double kMinuteS = 60;
 constexpr double kApartS = 1;
 constexpr std::size_t kNamed = 3;
 
+// The last reading before an end, or, of those so close to it that they may be from before or after it, the fullest.
+const CgroupReading* fullest_before(const CgroupAccount& group, double end_s) {
+  const auto held = [](const CgroupReading& reading) { return *reading.anon_bytes + reading.shmem_bytes.value_or(0); };
+  const CgroupReading* found = nullptr;
+  for (const CgroupReading& reading : group.readings) {
+    if (reading.after_end || !reading.anon_bytes || reading.time_s > end_s + kApartS) continue;
+    if (found == nullptr || found->time_s < end_s - kApartS || held(reading) >= held(*found)) found = &reading;
+  }
+  return found;
+}
+
+// Files in memory are read less often than the group says what it has of them: all of it that no process maps is in
+// such files.
+void raise_unmapped(std::int64_t group_bytes, std::vector<Holder>& held) {
+  std::int64_t mapped_bytes = 0;
+  for (const Holder& holder : held)
+    if (holder.cause == Cause::shared_memory && !holder.unmapped) mapped_bytes += holder.bytes;
+  const auto unmapped = std::ranges::find(held, true, &Holder::unmapped);
+  if (unmapped == held.end() || group_bytes - mapped_bytes <= unmapped->bytes) return;
+  unmapped->bytes = group_bytes - mapped_bytes;
+  std::ranges::stable_sort(held, std::greater{}, &Holder::bytes);
+}
+
 }  // namespace
 
 LastMinute last_minute(const View& view, double end_s, double seen_s) {
@@ -28,11 +52,15 @@ LastMinute last_minute(const View& view, double end_s, double seen_s) {
   if (!view.recording->info.cgroup) return minute;
   const CgroupAccount& group = *view.recording->info.cgroup;
   minute.trend = held_trend(group, end_s);
-  for (const CgroupReading& reading : group.readings)
-    if (!reading.after_end && reading.anon_bytes && reading.time_s <= end_s + kApartS) minute.before = &reading;
+  minute.before = fullest_before(group, end_s);
   if (minute.before != nullptr)
     minute.lazy_free_bytes =
         std::min(lazy_free_at(*view.recording, minute.before->time_s), minute.before->anon_bytes.value_or(0));
+  if (group.made_by_record && minute.before != nullptr && minute.before->shmem_bytes) {
+    const auto first = std::ranges::lower_bound(group.readings, minute.from_s, {}, &CgroupReading::time_s);
+    raise_unmapped(*minute.before->shmem_bytes, minute.held);
+    raise_unmapped(*minute.before->shmem_bytes - first->shmem_bytes.value_or(0), minute.grown);
+  }
   return minute;
 }
 

@@ -15,7 +15,7 @@ struct LastMinute {
   double from_s = 0, to_s = 0;
   std::vector<Holder> held, grown;
   HeldTrend trend;                        // of the memory cgroup
-  const CgroupReading* before = nullptr;  // the group's last reading before the end; of the recording
+  const CgroupReading* before = nullptr;  // the group's last or fullest reading before the end
   std::int64_t lazy_free_bytes = 0;       // of its anonymous memory: given up with MADV_FREE
 };
 

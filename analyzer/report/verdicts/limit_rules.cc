@@ -85,7 +85,7 @@ void near_limit(const View& view, std::vector<Verdict>& verdicts) {
   Verdict verdict{.id = "near-limit", .severity = Severity::warning, .pid = main_pid(view), .bytes = held};
   verdict.headline = fmt::format("{} of the memory limit of {} were held by what the kernel cannot take back{}{}",
                                  size_text(held), size_text(*group.limit_bytes), holders.empty() ? "" : ", most by ",
-                                 holders.empty() ? "" : holder_text(holders.front()));
+                                 holders.empty() ? "" : main_holder_text(holders, *main_holder(holders)));
   verdict.why = fmt::format(
       "When anonymous and shared memory fill the group, the kernel kills a process of it; file cache does not count. "
       "At "

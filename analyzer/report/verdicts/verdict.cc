@@ -124,10 +124,9 @@ enum class Place : std::uint8_t { trouble, grows, largest, remark };
 
 Place place_of(const Verdict& verdict) {
   constexpr std::array kTroubles{"killed", "near-limit", "descriptor-growth"};  // of which the bytes are not the point
-  constexpr std::array kRemarks{"library-code", "imports", "rss-double-counted"};
   if (verdict.severity == Severity::problem || std::ranges::find(kTroubles, verdict.id) != kTroubles.end())
     return Place::trouble;
-  if (std::ranges::find(kRemarks, verdict.id) != kRemarks.end()) return Place::remark;
+  if (is_remark(verdict)) return Place::remark;
   return verdict.bytes_per_s > 0 ? Place::grows : Place::largest;
 }
 
@@ -145,6 +144,11 @@ std::string_view slug(Severity severity) {
       return "problem";
   }
   return "info";
+}
+
+bool is_remark(const Verdict& verdict) {
+  constexpr std::array kRemarks{"library-code", "imports", "rss-double-counted"};
+  return std::ranges::find(kRemarks, verdict.id) != kRemarks.end();
 }
 
 std::vector<Verdict> find_verdicts(const View& view) {

@@ -40,4 +40,7 @@ const std::vector<VerdictRule>& verdict_rules();
 // processes.
 std::vector<Verdict> find_verdicts(const View& view);
 
+// One of those that come last: it alone makes no process worth a block of its own.
+bool is_remark(const Verdict& verdict);
+
 }  // namespace whyrss

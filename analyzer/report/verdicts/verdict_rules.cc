@@ -96,9 +96,10 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       } else if (cause.cause == Cause::anonymous) {
         verdict.why =
             "The program maps this memory itself (mmap, sbrk), past any allocator: it stays until it is unmapped.";
-        verdict.advice = trend.filling
-                             ? filling_text(trend)
-                             : "Unmap it as soon as it is done with (munmap, close), or map less at the line.";
+        verdict.advice = trend.filling ? filling_text(trend)
+                         : process.account->python
+                             ? "Close it (close(), del) as soon as it is done with, or map less at a time."
+                             : "Unmap it as soon as it is done with (munmap, close), or map less at a time.";
       }
       if (cause.cause == Cause::fork_cow) {
         const std::int64_t left = left_to_copy(process);
@@ -122,8 +123,8 @@ void not_looked_at(const View& view, std::vector<Verdict>& verdicts) {
     if (cause == nullptr || !process.at_last || !is_worth_naming(cause->rss.last, process)) continue;
     Verdict verdict{
         .id = "not-looked-at", .severity = Severity::info, .pid = process.account->pid, .bytes = cause->rss.last};
-    verdict.headline =
-        fmt::format("{} not looked at since {}", size_text(cause->rss.last), seconds_text(process.at_last->walked_s));
+    verdict.headline = fmt::format("{} that came after the last snapshot, at {}, and that no recorded call explains",
+                                   size_text(cause->rss.last), seconds_text(process.at_last->walked_s));
     verdict.why =
         "The process's RSS was polled, and no allocation, mapping or page fault that was recorded since the last "
         "snapshot explains this part.";
@@ -224,7 +225,8 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",
             size_text(left));
-      verdict.advice = "If the peak is the trouble (a memory limit), make this line hold less at a time.";
+      verdict.advice = fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
+                                   names_line(lines, gone) ? "make this line hold less" : "hold less");
       if (received) {
         verdict.why += kReceivedWhy;
         verdict.advice = fmt::format("If the peak is the trouble: {}", kReceivedAdvice);

@@ -122,6 +122,24 @@ std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::ve
   return sums.take();
 }
 
+bool can_be_of_imports(Cause cause) {
+  return cause == Cause::heap_live || cause == Cause::heap_slack || cause == Cause::anonymous ||
+         cause == Cause::file_cow;
+}
+
+StackId importing_stack(const StackTable& stacks, const SiteView& site) {
+  if (site.stack != kEmptyStack) return imported_frame(stacks, site.stack) == nullptr ? kEmptyStack : site.stack;
+  std::int64_t all = 0, imported = 0;
+  const TouchView* most = nullptr;
+  for (const TouchView& touch : site.touched()) {
+    all += touch.resident;
+    if (touch.stack == kEmptyStack || imported_frame(stacks, touch.stack) == nullptr) continue;
+    imported += touch.resident;
+    if (most == nullptr || touch.resident > most->resident) most = &touch;
+  }
+  return most != nullptr && 2 * imported > all ? most->stack : kEmptyStack;
+}
+
 std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites) {
   std::map<std::string, MappingGrowth> by_mapping;
   for (const SiteView& site : sites) {

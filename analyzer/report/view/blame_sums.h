@@ -42,6 +42,12 @@ struct MappingGrowth {
 };
 std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites);
 
+// Live blocks and what lies free beside them, private pages. What an allocator keeps after an import is its own.
+bool can_be_of_imports(Cause cause);
+// The stack of the import that made a site's memory (imported_frame): the one that mapped or allocated it, or, where no
+// call did, as the data of a library, the one that made most of it resident. Empty: no import did.
+StackId importing_stack(const StackTable& stacks, const SiteView& site);
+
 std::int64_t sum_growth(const std::vector<const SiteView*>& sites);
 
 }  // namespace whyrss

@@ -47,7 +47,7 @@ bool lived_until_end(const View& view, const ProcessAccount& process) {
 // Files in memory that no process maps, all together, with the line that made most of them.
 template <typename UnmappedOf>
 Holder unmapped_holder(const View& view, UnmappedOf unmapped_of) {
-  Holder holder{.cause = Cause::shared_memory, .line = "mapped by no process", .process_count = 1};
+  Holder holder{.cause = Cause::shared_memory, .line = "mapped by no process", .process_count = 1, .unmapped = true};
   std::vector<UnmappedMemory::File> files;
   for (const ProcessView& process : view.processes) {
     if (!lived_until_end(view, *process.account)) continue;
@@ -66,19 +66,43 @@ Holder unmapped_holder(const View& view, UnmappedOf unmapped_of) {
   return holder;
 }
 
+// `bytes` more, of a process.
+void add_process(Holder& holder, const ProcessView& process, std::int64_t bytes) {
+  ++holder.process_count;
+  if (bytes <= holder.pid_bytes) return;
+  holder.pid = process.account->pid;
+  holder.pid_bytes = bytes;
+}
+
+// Takes the sites that imports made out of a cause; returns what they have.
+std::int64_t take_imports(const StackTable& stacks, Cause cause, std::vector<SiteView>& sites) {
+  if (!can_be_of_imports(cause)) return 0;
+  std::int64_t bytes = 0;
+  std::erase_if(sites, [&](const SiteView& site) {
+    if (importing_stack(stacks, site) == kEmptyStack) return false;
+    bytes += site.growth;
+    return true;
+  });
+  return bytes;
+}
+
 template <typename BytesOf, typename UnmappedOf>
 std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmapped_of) {
   std::map<std::pair<Cause, std::string>, Holder> sums;
+  Holder imports{.cause = Cause::heap_live, .imports = true};
   for (const ProcessView& process : view.processes) {
     if (!lived_until_end(view, *process.account)) continue;
+    std::int64_t imported = 0;
     for (const CauseView& cause : process.causes) {
       if (!can_hold(cause.cause)) continue;
       std::vector<SiteView> sites = cause.sites;
       for (SiteView& site : sites) {
         site.growth = bytes_of(site);
-        // Our library and buffer are the same pages in each.
-        if (cause.cause == Cause::whyrss) site.growth = std::min(site.growth, site.exclusive);
+        // Our library and buffer are the same pages in each, and so is what libraries relocated before a fork.
+        const bool inherited = cause.cause == Cause::file_cow && process.account->born_by_fork;
+        if (inherited || cause.cause == Cause::whyrss) site.growth = std::min(site.growth, site.exclusive);
       }
+      imported += take_imports(view.recording->stacks, cause.cause, sites);
       for (const LineGrowth& line : growth_by_line(view.recording->stacks, pointers(sites))) {
         Holder& holder = sums[{cause.cause, line.line}];
         holder.cause = cause.cause;
@@ -86,15 +110,15 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmap
         const bool once = cause.cause == Cause::shared_memory;
         holder.bytes = once ? std::max(holder.bytes, line.bytes) : holder.bytes + line.bytes;
         if (!once) holder.variance += line.variance;
-        ++holder.process_count;
-        if (line.bytes <= holder.pid_bytes) continue;
-        holder.pid = process.account->pid;
-        holder.pid_bytes = line.bytes;
+        add_process(holder, process, line.bytes);
       }
     }
+    imports.bytes += imported;
+    if (imported > 0) add_process(imports, process, imported);
   }
   std::vector<Holder> result;
   if (Holder unmapped = unmapped_holder(view, unmapped_of); unmapped.bytes > 0) result.push_back(std::move(unmapped));
+  if (imports.bytes > 0) result.push_back(std::move(imports));
   for (auto& [key, holder] : sums) {
     if (holder.bytes <= 0) continue;
     if (!is_significant(holder.bytes, holder.variance)) holder.line.clear();
@@ -120,10 +144,22 @@ std::vector<Holder> holders_by_growth(const View& view) {
 
 std::string holder_text(const Holder& holder) {
   std::string text = fmt::format("{}{} {}", size_text(holder.bytes), error_text(holder.bytes, holder.variance),
-                                 info(holder.cause).title);
+                                 holder.imports ? "by imports" : info(holder.cause).title);
   if (!holder.line.empty()) text += fmt::format(" ({})", holder.line);
   if (holder.process_count > 1) text += fmt::format(" in {} processes", holder.process_count);
   return text;
+}
+
+const Holder* main_holder(const std::vector<Holder>& holders, std::int64_t least_bytes) {
+  auto found = std::ranges::find(holders, false, &Holder::imports);
+  if (found == holders.end() || found->bytes < least_bytes) found = holders.begin();
+  return found == holders.end() || found->bytes < least_bytes ? nullptr : &*found;
+}
+
+std::string main_holder_text(const std::vector<Holder>& holders, const Holder& main) {
+  const auto imports = std::ranges::find(holders, true, &Holder::imports);
+  const bool more = imports != holders.end() && !main.imports && imports->bytes > main.bytes;
+  return holder_text(main) + (more ? ", beside " + holder_text(*imports) : "");
 }
 
 nlohmann::ordered_json holder_evidence(const std::vector<Holder>& holders) {
@@ -132,6 +168,7 @@ nlohmann::ordered_json holder_evidence(const std::vector<Holder>& holders) {
     if (list.size() >= kEvidenceEntries) break;
     list.push_back({{"cause", info(holder.cause).slug},
                     {"line", holder.line},
+                    {"imports", holder.imports},
                     {"bytes", holder.bytes},
                     {"pid", holder.pid},
                     {"processes", holder.process_count}});

@@ -75,6 +75,12 @@ std::string touched_where(const LineGrowth& line, const char* verb) {
   return fmt::format(", {}{} at {}", most, verb, line.other_line);
 }
 
+bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
+  constexpr std::int64_t kLeastPart = 10;
+  const LineGrowth* top = top_named(lines);
+  return top != nullptr && !mostly_unseen(lines, whole) && kLeastPart * top->bytes >= whole;
+}
+
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb) {
   const LineGrowth* top = top_named(lines);
@@ -87,6 +93,7 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   const std::string size = size_text(top->bytes) + error;
   if (is_nearly_all(top->bytes, whole))
     return fmt::format(" ({} {}{}{})", placed, top->line, error.empty() ? "" : ": " + size, touched);
+  if (!names_line(lines, whole)) return fmt::format(" (no line has more than {} of it)", size_text(top->bytes));
   if (2 * top->bytes <= whole) return fmt::format(" ({} of it {} {})", size, placed, top->line);
   return fmt::format(" (most {} {}: {}{})", placed, top->line, size, touched);
 }

@@ -275,7 +275,7 @@ function Legend({ model, scope, cursor, timeline }: { model: Model; scope: numbe
       {kinds.has("kill") && <span><i class="key kill" />kill</span>}
       {kinds.has("mark") && <span><i class="key mark" />mark</span>}
       {step > 0 && <span>areas and PSS: the most in each {secondsText(step)}</span>}
-      <span><i class="key stripes" />estimate, or not looked at</span>
+      <span><i class="key stripes" />estimate, or not known</span>
       {teardown && teardown.to - teardown.from > axisEnd(model) / 500 && <span title="what is freed while it ends is in no figure of the whole recording"><i class="key shade" />teardown, left out</span>}
       {brokenOff(model, scope) !== null && <span><i class="key shade" />not recorded</span>}
     </p>

@@ -184,6 +184,56 @@ TEST(Ingest, AFileInMemoryThatWasMappedBrieflyIsSharedMemory) {
   EXPECT_EQ(causes_with(trace::MappedFile::disk), std::pair(std::int64_t{0}, kBytes));
 }
 
+// Sizes in pages of what is estimated for a poll between two walks, by mapping; "?" is of unknown cause.
+std::map<std::string, std::int64_t> between_walks(const std::vector<TestVma>& vmas, const trace::Poll& poll) {
+  TestRecording recording;
+  ByteVector points;
+  append(points, &poll, sizeof poll);
+  std::vector<TestVma> walked{heap(10)};
+  walked.insert(walked.end(), vmas.begin(), vmas.end());
+  recording.add(100, {segment(1, 0, attach(kSecond, 100, 1, trace::Born::exec))},
+                {{FrameKind::walk, walk(2 * kSecond, walked)},
+                 {FrameKind::polls, points},
+                 {FrameKind::walk, walk(5 * kSecond, {heap(10)})}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  EXPECT_TRUE(account.ok());
+  std::map<std::string, std::int64_t> pages;
+  for (const Account& moment : account->processes.at(0).accounts)
+    for (const Slice& slice : moment.slices)
+      if (moment.estimated_from_s)
+        pages[slice.site.cause == Cause::not_looked_at ? "?" : slice.site.mapping] += slice.bytes / 4096;
+  return pages;
+}
+
+// Which of two files is not known, how much of both is.
+TEST(Ingest, PagesOfFilesThatTheKernelTookBackAreGone) {
+  constexpr std::uint32_t kCached = PageBits::present | PageBits::file;
+  const auto file = [](std::uint64_t start, const char* path, std::uint32_t pages) {
+    return TestVma{.start = start, .path = path, .backing = trace::Backing::file, .runs = {{kCached, pages}}};
+  };
+  constexpr std::uint64_t kFarther = kMapped + (1ULL << 30);
+  const auto pages = between_walks({file(kMapped, "/data/a", 6000), file(kFarther, "/data/b", 4000)},
+                                   {3 * kSecond, 10 + 5000, 5000, 0, 0});
+  EXPECT_EQ(pages.at("/data/a"), 3000);
+  EXPECT_EQ(pages.at("/data/b"), 2000);
+  EXPECT_FALSE(pages.contains("?"));
+}
+
+// Each part of private memory still has what is left if all that went was its own.
+TEST(Ingest, OfPrivateMemoryThatWentNoPartIsSaidToBeMoreThanIsCertain) {
+  const auto mapping = [](std::uint64_t start, const char* name, std::uint32_t pages) {
+    return TestVma{.start = start, .path = name, .backing = trace::Backing::anonymous, .runs = {{kOwn, pages}}};
+  };
+  constexpr std::uint64_t kFarther = kMapped + (1ULL << 30);
+  const auto pages = between_walks({mapping(kMapped, "[anon: a]", 6000), mapping(kFarther, "[anon: b]", 4000)},
+                                   {3 * kSecond, 10 + 7000, 0, 0, 0});
+  // glibc may have given back the end of its heap: ten.
+  EXPECT_EQ(pages.at("[anon: a]"), 3010);
+  EXPECT_EQ(pages.at("[anon: b]"), 1010);
+  EXPECT_EQ(pages.at("?"), 2990);
+}
+
 TEST(Ingest, ExecForgetsAndOneWithoutUsIsUntraced) {
   TestRecording recording;
   recording.add(100,

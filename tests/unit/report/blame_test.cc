@@ -46,6 +46,7 @@ TEST(PythonPath, WhoseCodeItIs) {
   EXPECT_EQ(python_origin("<frozen os>"), PythonOrigin::frozen);
   EXPECT_EQ(python_origin("<attrs generated init a.B>"), PythonOrigin::generated);
   EXPECT_EQ(python_origin("<stdin>"), PythonOrigin::user);
+  EXPECT_EQ(python_origin("<dynamic-code>"), PythonOrigin::user) << "of cloudpickle";
   EXPECT_EQ(python_origin("<ipython-input-3-0123>"), PythonOrigin::user);
   EXPECT_EQ(top_package(in_site("numpy/core/x.py")), in_site("numpy/"));
   EXPECT_EQ(top_package(in_site("six.py")), in_site("six.py"));

@@ -108,7 +108,7 @@ TEST(Github, ProcessesAlikeHaveOneAnnotation) {
     recording.processes.push_back(keeping(recording.stacks, 50 + i, "/checkout/src/job.py", 10, 200 + i));
   const std::string text = github(recording);
   EXPECT_EQ(count(text, "::notice "), 1U) << text;
-  EXPECT_NE(text.find("%0AThe same holds for 4 more processes like it: pid 51 (RSS +201 MiB), pid 52"),
+  EXPECT_NE(text.find("%0AThe same holds for 4 more processes like it: pid 53 (RSS +203 MiB), pid 52"),
             std::string::npos)
       << text;
   EXPECT_EQ(text.find("more verdict"), std::string::npos) << text;

@@ -82,6 +82,36 @@ TEST(GrowthParts, TheTableOfAModuleOfTheProgramIsItsOwn) {
             "heap-growth info: 60 MiB live Python objects (kept at tables.py:3 in f)\n");
 }
 
+// No call of the program maps the data of a library: who touched it is known.
+TEST(GrowthParts, TheDataOfALibraryIsOfWhatTouchedIt) {
+  Job job;
+  const std::string library = "/usr/lib/libcublasLt.so.13";
+  RecordingAccount recording = job.recording({{Cause::anonymous, 97, kEmptyStack, library},
+                                              {Cause::file_cow, 22, kEmptyStack, library},
+                                              {Cause::heap_live, 100, job.kept}});
+  const auto touched_by = [&](StackId stack) {
+    RecordingAccount touched = recording;
+    for (Slice& slice : touched.processes.front().accounts.front().slices.open())
+      if (slice.site.stack == kEmptyStack) slice.touched = {{stack, slice.bytes - kMiB}};
+    return headlines(touched);
+  };
+  EXPECT_EQ(touched_by(job.torch),
+            "heap-growth info: 100 MiB live Python objects (kept at job.py:10 in f)\n"
+            "imports ok: 119 MiB by imports of torch\n");
+  EXPECT_EQ(touched_by(job.kept).find("by imports"), std::string::npos) << touched_by(job.kept);
+  EXPECT_EQ(headlines(recording).find("by imports"), std::string::npos);
+}
+
+TEST(GrowthParts, APackageHasOneNameWhicheverOfItsModulesWasImported) {
+  Job job;
+  const StackId utils = stack_of(
+      job.stacks, {{"/usr/lib/python3/dist-packages/celery/utils/__init__.py", 7}, {kImporter, 200}, {kNumpy, 3}});
+  const StackId app = stack_of(
+      job.stacks, {{"/usr/lib/python3/dist-packages/celery/app.py", 7}, {kImporter, 200}, {"/home/u/job.py", 4}});
+  EXPECT_EQ(headlines(job.recording({{Cause::heap_live, 30, utils}, {Cause::heap_live, 40, app}})),
+            "imports ok: 70 MiB by imports of celery\n");
+}
+
 TEST(GrowthParts, TheHeadLineAddsUp) {
   Job job;
   const RecordingAccount recording = job.recording({{Cause::heap_live, 531, job.kept},

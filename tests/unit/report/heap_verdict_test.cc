@@ -155,7 +155,7 @@ TEST(HeapRetained, PymallocKeepsItsOwnPart) {
   recording.processes[0].accounts[0].pymalloc.retained = 49 * kMiB;
   recording.processes[0].accounts[0].slices.open()[0].site.stack = lines.built;
   const Verdict verdict = verdicts_of(recording).front();
-  EXPECT_NE(verdict.headline.find("kept by CPython's pymalloc (arenas that grew in build (prog)): not"),
+  EXPECT_NE(verdict.headline.find("kept by CPython's pymalloc (arenas mapped in build (prog)): not"),
             std::string::npos);
   EXPECT_EQ(verdict.advice.find("malloc_trim"), std::string::npos);  // it would not help
 }
@@ -174,7 +174,7 @@ TEST(HeapGrowth, ObjectsThatNobodySampledStandUnderTheLineThatMadeTheirArenasGro
   pymalloc = {.live = 58 * kMiB, .slack = 0, .retained = 0, .live_by_arena = 58 * kMiB};
   recording.processes.push_back(process);
   EXPECT_EQ(headlines(recording),
-            "heap-growth info: 60 MiB live Python objects (most in arenas that grew at a.py:3 in temporary: 50 MiB)\n");
+            "heap-growth info: 60 MiB live Python objects (most in arenas mapped at a.py:3 in temporary: 50 MiB)\n");
   const Verdict verdict = verdicts_of(recording).front();
   EXPECT_NE(verdict.why.find("need not be the line whose objects are in them"), std::string::npos) << verdict.why;
   EXPECT_NE(verdict.advice.find("--python-objects off"), std::string::npos) << verdict.advice;
@@ -260,7 +260,7 @@ TEST(HeapFragmented, ObjectsInArenasAreNamedInExactModeOnly) {
   recording.processes[0].accounts[0].pymalloc.slack = 58 * kMiB;
   EXPECT_EQ(headlines(recording),
             "heap-fragmented warning: 60 MiB free, but pinned by live blocks on the same pages (in arenas "
-            "that grew in keep (prog))\n");
+            "mapped in keep (prog))\n");
   EXPECT_NE(verdicts_of(recording).front().advice.find("--mode exact"), std::string::npos);
   recording.info.mode = "exact";
   EXPECT_NE(headlines(recording).find("5.0 MiB allocated in keep (prog) pin 60 MiB"), std::string::npos);
@@ -314,6 +314,19 @@ TEST(HeapGrowth, ALineWithinItsErrorIsNoHeadline) {
   EXPECT_EQ(grown(), "20 MiB live heap (no line is more than twice its error)");
   set_error(recording, lines.built, 0.5 * kMiB);
   EXPECT_EQ(grown(), "20 MiB live heap (most allocated in build (prog): 12 MiB ± 6 %)");
+}
+
+TEST(HeapGrowth, ALineWithLittleOfItIsNoHeadline) {
+  RecordingAccount recording = literal::quiet();
+  std::vector<literal::Part> parts;
+  for (int line = 1; line <= 20; ++line)
+    parts.push_back({Cause::heap_live, line == 7 ? 5 : 4, literal::python_stack(recording.stacks, "a.py", line, "f")});
+  recording.processes[0].accounts = {literal::walk(1, {}), literal::walk(9, parts)};
+  recording.processes[0].ended_s = 9;
+  recording.info.duration_s = 9;
+  const Verdict verdict = find_verdicts(build_view(recording, whole_life(recording))).front();
+  EXPECT_TRUE(verdict.headline.starts_with("81 MiB live Python objects (no line has more than 5.0 MiB of it)"))
+      << verdict.headline;
 }
 
 TEST(HeapText, LinesBearTheirErrors) {

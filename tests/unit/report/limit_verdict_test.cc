@@ -167,7 +167,7 @@ TEST(LimitVerdict, BeganAndTookAllAtOnce) {
   recording.processes[0].ended_s = 0.07;
   recording.info.oom_kills = oom_kills({{1'060'000'000, kKilled}}, 1'000'000'000);
   EXPECT_EQ(verdicts_of(recording).front().headline,
-            "killed by the kernel at the memory limit of 128 MiB; 70 MiB of it was not looked at");
+            "killed by the kernel at the memory limit of 128 MiB; 70 MiB of it came after the last snapshot");
 }
 
 // Next to nothing of the limit did not fill it.
@@ -344,6 +344,55 @@ TEST(LimitVerdict, HeldByThoseWhoLived) {
   EXPECT_EQ(verdicts_of(recording).front().evidence["held_by"][0]["bytes"], 118 * kMiB);
   recording.processes.back().ended_s = 19.9;
   EXPECT_EQ(verdicts_of(recording).front().evidence["held_by"][0]["bytes"], 127 * kMiB);
+}
+
+// Imports are one figure, whatever their causes and lines: what else holds most is named.
+TEST(LimitVerdict, ImportsStandBesideWhatElseHoldsMost) {
+  RecordingAccount recording = killed_at_limit();
+  StackTable& stacks = recording.stacks;
+  const auto frame = [&](const char* file) {
+    return stacks.intern(Frame{.kind = FrameKind::python, .function = "f", .file = file, .line = 3});
+  };
+  const StackId imported = stacks.intern(std::vector{frame("/usr/lib/python3/dist-packages/torch/__init__.py"),
+                                                     frame("<frozen importlib._bootstrap>"), frame("/home/u/keep.py")});
+  const StackId kept = recording.processes.front().accounts.front().slices[0].site.stack;
+  const auto headline_with = [&](std::int64_t kept_mib) {
+    recording.processes.front().accounts.back() = literal::walk(
+        10, {{Cause::heap_live, 40, imported}, {Cause::file_cow, 30, imported}, {Cause::heap_live, kept_mib, kept}});
+    return verdicts_of(recording).front().headline;
+  };
+  EXPECT_TRUE(
+      headline_with(48).ends_with("held most by 48 MiB live heap (keep.py:7 in fill), beside 70 MiB by imports"))
+      << headline_with(48);
+  EXPECT_TRUE(headline_with(71).ends_with("held most by 71 MiB live heap (keep.py:7 in fill)")) << headline_with(71);
+  EXPECT_TRUE(headline_with(2).ends_with("held most by 70 MiB by imports")) << headline_with(2);
+}
+
+// The log's clock and that of the readings differ: of those around the kill the fullest is from before it.
+TEST(LimitVerdict, TheReadingBeforeAKillIsTheFullestAroundIt) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.cgroup->readings = {reading(10, 119, 2, 3, 5), reading(19.6, 90, 37, 0, 6),
+                                     reading(20.1, 40, 20, 0, 6)};
+  const auto before = [&] { return verdicts_of(recording).front().evidence["before"]["time_s"].get<double>(); };
+  EXPECT_EQ(before(), 19.6);
+  recording.info.cgroup->readings[1].time_s = 18;
+  EXPECT_EQ(before(), 20.1) << "too early to be from the time of the kill";
+}
+
+// Files in memory are read less often than the group, which says how much it has of them.
+TEST(LimitVerdict, SharedMemoryOfTheGroupThatNoProcessMaps) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.capabilities["unmapped_shmem"] = "yes";
+  ProcessAccount& process = recording.processes.front();
+  process.accounts.back() = literal::walk(10, {{Cause::heap_live, 50, process.accounts[0].slices[0].site.stack},
+                                               {Cause::shared_memory, 8, kEmptyStack, "/dev/shm/mapped"}});
+  process.unmapped = {{.time_s = 12, .bytes = 20 * kMiB}};
+  recording.info.cgroup->readings = {reading(0, 1, 0, 0, 0), reading(19.6, 52, 70, 0, 5)};
+  EXPECT_TRUE(verdicts_of(recording).front().headline.ends_with("held most by 50 MiB live heap (keep.py:7 in fill)"));
+  recording.info.cgroup->made_by_record = true;  // else the shared memory may be of others
+  EXPECT_TRUE(
+      verdicts_of(recording).front().headline.ends_with("held most by 62 MiB shared memory (mapped by no process)"))
+      << verdicts_of(recording).front().headline;
 }
 
 TEST(LimitVerdict, ALineWithinItsErrorOfZeroIsNotNamed) {

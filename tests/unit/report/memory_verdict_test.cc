@@ -338,9 +338,10 @@ TEST(HugePages, ZerosBesideWhatIsUsedAreReported) {
   const auto verdicts = verdicts_of(with_huge_pages(lines, 64, 60), "huge-page-padding");
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].bytes, 60 * kMiB);
-  EXPECT_EQ(verdicts[0].headline,
-            "60 MiB of 64 MiB are zeros on huge pages of which little is used (made at a.py:3 in load): resident only "
-            "for the pages' size");
+  EXPECT_EQ(
+      verdicts[0].headline,
+      "60 MiB of 64 MiB are unused parts of 2 MiB pages (made at a.py:3 in load): zeros, resident only for the size of "
+      "those pages");
 }
 
 TEST(HugePages, SilentWhereTheyAreFull) {
@@ -401,6 +402,18 @@ TEST(Imports, AfterAForkTheRemedyIsToImportBefore) {
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_NE(verdicts[0].headline.find("(tables, imported at job.py:4"), std::string::npos);
   EXPECT_NE(verdicts[0].advice.find("before the workers are forked"), std::string::npos);
+}
+
+TEST(Imports, WorkersOfJoblibHaveNoStartMethod) {
+  StackTable stacks;
+  const StackId stack = import_stack(stacks, {kTorch, kImporter, kMain, kSpawn});
+  RecordingAccount recording = with_workers(stacks, 2, {{Cause::heap_live, 20, stack}}, false);
+  for (ProcessAccount& process : recording.processes)
+    process.command = {"python3", "-m", "joblib.externals.loky.backend.popen_loky_posix"};
+  const auto verdicts = verdicts_of(recording, "per-process-import");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_NE(verdicts[0].advice.find("joblib.parallel_config"), std::string::npos);
+  EXPECT_EQ(verdicts[0].advice.find("forkserver"), std::string::npos);
 }
 
 TEST(Imports, SilentForOneWorkerForSharedOnesAndForWork) {

@@ -117,9 +117,9 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   for (std::size_t at = text.find("file cache of"); at != std::string::npos; at = text.find("file cache of", at + 1))
     ++headlines;
   EXPECT_EQ(headlines, 2U) << text;
-  EXPECT_NE(text.find("python3 reader.py --rank=50 (pid 50)"), std::string::npos) << text;
+  EXPECT_NE(text.find("python3 reader.py --rank=60 (pid 60)"), std::string::npos) << text;
   EXPECT_NE(text.find("python3 other.py --rank=70 (pid 70)"), std::string::npos) << text;
-  EXPECT_NE(text.find("The same holds for 10 more processes like it: pid 51 (RSS +101 MiB), pid 52"), std::string::npos)
+  EXPECT_NE(text.find("The same holds for 10 more processes like it: pid 59 (RSS +109 MiB), pid 58"), std::string::npos)
       << text;
   EXPECT_NE(text.find("and 2 more\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
@@ -140,6 +140,51 @@ TEST(ShortText, WhetherALineIsNamedWithItsSizeMakesNoOtherKind) {
   ASSERT_EQ(sections.size(), 2U);
   EXPECT_EQ(sections[0].alike.size(), 2U);
   EXPECT_TRUE(sections[1].alike.empty());
+}
+
+// Of one worker a sentence more is said, which stands with it, and of another one something else.
+TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  for (int i = 0; i < 4; ++i) recording.processes.push_back(reader(50 + i, 100 + i));
+  const View view = build_view(recording, whole_life(recording));
+  std::vector<Verdict> verdicts;
+  const auto say = [&](int pid, const char* id, const char* headline) {
+    verdicts.push_back({.id = id, .pid = pid, .headline = headline});
+  };
+  for (const int pid : {52, 50, 51, 53})
+    say(pid, "heap-growth", pid == 53 ? "8.1 MiB live heap (kept at b.py:3)" : "8.1 MiB live heap (kept at a.py:9)");
+  say(52, "shared-memory-unmapped", "9.0 MiB in 12 files, the largest /dev/shm/torch_52_1");
+  say(50, "shared-memory-unmapped", "9.1 MiB in 13 files, the largest /dev/shm/torch_50_7");
+  say(50, "heap-retained", "8.0 MiB freed");
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  ASSERT_EQ(sections.size(), 2U);
+  EXPECT_EQ(sections[0].process->account->pid, 50);
+  EXPECT_EQ(
+      alike_text(sections[0]),
+      "The same holds for 2 more processes like it: pid 52 (RSS +102 MiB, but for the 3rd sentence), pid 51 (+101 "
+      "MiB, but for the 2nd and the 3rd sentence)");
+  EXPECT_EQ(sections[1].process->account->pid, 53);
+}
+
+// Not in the order in which they began. What imports and libraries cost is no reason for a block.
+TEST(ShortText, TheProcessWithTheAnswerStandsFirst) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  for (int i = 0; i < 3; ++i) recording.processes.push_back(reader(50 + i, 100 + i));
+  const View view = build_view(recording, whole_life(recording));
+  const std::vector<Verdict> verdicts{{.id = "heap-growth", .pid = 51, .headline = "90 MiB live heap"},
+                                      {.id = "imports", .pid = 52, .headline = "60 MiB by imports"},
+                                      {.id = "library-code", .pid = 50, .headline = "50 MiB code"},
+                                      {.id = "rss-double-counted", .headline = "RSS summed"}};
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  ASSERT_EQ(sections.size(), 2U);
+  EXPECT_EQ(sections[0].process->account->pid, 51);
+  EXPECT_EQ(sections[1].process->account->pid, 50) << "the main process";
+  const std::string text = render_short(view, verdicts, {});
+  EXPECT_EQ(text.find("by imports"), std::string::npos) << text;
+  EXPECT_NE(text.find("RSS summed"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 more process (python3): "), std::string::npos) << text;
 }
 
 TEST(ShortText, ShellIsNotTheStoryWhenNothingGrew) {
@@ -315,7 +360,7 @@ TEST(FullText, TopLines) {
 
 TEST(FullText, Interval) {
   const std::string text = full_text(literal::quickstart(), {6, 9.81});
-  EXPECT_EQ(text.substr(0, text.find('\n')), "python quickstart.py (pid 4711)   RSS +1.0 MiB in 3.8 s");
+  EXPECT_EQ(text.substr(0, text.find('\n')), "python quickstart.py (pid 4711)   RSS +1.0 MiB in 3.8 s from 6.0 s on");
   EXPECT_NE(text.find("\nMemory by process and cause, MiB, from 6.000 s to 9.810 s\n"), std::string::npos);
   EXPECT_NE(text.find("live heap          130.0    -3.0    130.0             -3.0\n"), std::string::npos);
 }
