@@ -8,12 +8,15 @@ import pytest
 
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
 from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, ITEM_BYTES, ITEMS, LARGE_BYTES, PART_BYTES,
-                              PARTS, RECORDS, SMALL_BLOCKS, SMALL_BYTES, TEXT_LENGTH, TEXTS, WRITTEN_BYTES)
+                              PARTS, RECORDS, SMALL_BLOCKS, SMALL_BYTES, WRITTEN_BYTES)
 from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of, main_of,
                        process_of)
 from interpreters import CASES, DEBIAN, version_of
 
 WORK = "fork_events_work.py"
+# Of the 10 MB of texts. In one of some 300 runs the child wrote to 575 of 2,500 pages without a copy, as its parent had other ones
+# by then: its own frames, its faults and write tracking agree. A bound on that would be one on the kernel.
+COPIED_TEXTS = 4 * MIB
 LITTLE = 1 * MIB  # what a process copies and allocates by the way, in one phase
 EXACT = 0.01      # of what is counted in pages
 
@@ -210,16 +213,17 @@ def test_which_containers_of_texts_are_copied(run):
     if not has_module(DEBIAN, "numpy"):
         pytest.skip(f"{DEBIAN} has no numpy")
     found = run("texts")
-    objects = TEXTS * ((TEXT_LENGTH + 49 + 15) // 16 * 16)
+    copying = set()
     for container in ("list", "numpy object", "numpy U", "numpy S", "packed"):
         (said,) = found.of(step=container)
         worker = told(found, container, said["pid"])
         truth = copied_truth(said)
         assert_copied(worker, truth, 32 * PAGE)
-        assert truth >= 0.95 * objects if container in ("list", "numpy object") else truth <= 0.5 * MIB, (container, truth)
+        if truth >= COPIED_TEXTS:
+            copying.add(said["pid"])
+    assert copying == {found.of(step=container)[0]["pid"] for container in ("list", "numpy object")}
     (verdict,) = verdicts(found.report, "fork-cow-refcount")
-    assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == {
-        found.of(step=container)[0]["pid"] for container in ("list", "numpy object")}
+    assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == copying
     name, line = line_of(WORK, "builds texts")
     assert f"{name}:{line}" in verdict["headline"]
 
