@@ -172,6 +172,21 @@ def test_how_it_ended_is_known_without_a_word_of_record(whyrss, job):
     assert whyrss.report(job.recording)["recording"]["exit"]["signal"] == "SIGTERM"
 
 
+def test_a_program_that_ends_before_record_says_that_it_runs(whyrss, recording):
+    """As on a busy machine, or with a record that is stopped: the collector waits for no word of it."""
+    if not shutil.which("strace"):
+        pytest.skip("strace is not installed")
+    delay_s = 2 * PATIENCE_S
+    slowed = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=sendto", "-e",
+              f"inject=sendto:delay_enter={int(delay_s * 1e6)}:when=1"]
+    with subprocess.Popen([*slowed, whyrss.program, "record", "-q", "-o", recording, "--", "sh", "-c", "exit 3"]) as strace:
+        try:
+            whyrss.wait_until_complete(recording)
+        finally:
+            strace.kill()  # record goes on at once
+    assert whyrss.report(recording)["recording"]["exit"]["code"] == 3
+
+
 def test_report_while_the_collector_closes_the_recording(whyrss, job):
     """It may read the manifest before and ask whether the collector lives after, or the other way round."""
     if not shutil.which("strace"):
@@ -211,9 +226,12 @@ def test_collector_killed(whyrss, job, events):
     job.kill(job.collector())
     job.tell(f"busy {events // 10}")
     after = job.fork()
-    report = whyrss.report(job.recording)
-    assert not report["recording"]["complete"]
-    assert {before, after} <= {process["pid"] for process in report["processes"]}
+
+    def pids():
+        report = whyrss.report(job.recording)
+        assert not report["recording"]["complete"]
+        return {process["pid"] for process in report["processes"]}
+    wait_until(lambda: {before, after} <= pids(), "the child says that it was forked, a moment after its number is known")
     assert job.tell("busy 10") == "done"
     job.record.stdin.close()
     for pid in job.children:

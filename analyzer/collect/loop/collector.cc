@@ -277,7 +277,10 @@ Collector::Followed* Collector::follow(ProcessKey key, pid_t pid, Followed* pare
     } else if (pid == setup_.target) {
       walk_process(stored, WalkTrigger::start);
     }
-    if (pid == setup_.target) stored.process->write_cgroup(false);
+    if (pid == setup_.target) {
+      started_ = true;  // record has yet to say so, and may be stopped before
+      stored.process->write_cgroup(false);
+    }
   }
   return &stored;
 }
