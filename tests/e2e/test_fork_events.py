@@ -14,8 +14,8 @@ from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied
 from interpreters import CASES, DEBIAN, version_of
 
 WORK = "fork_events_work.py"
-# Of the 10 MB of texts. In one of some 300 runs the child wrote to 575 of 2,500 pages without a copy, as its parent had other ones
-# by then: its own frames, its faults and write tracking agree. A bound on that would be one on the kernel.
+# Of the 10 MB of texts. Once the child wrote to 575 of 2,500 pages without a copy, as its parent had other ones by then: its own
+# frames, its faults and write tracking agree. A bound on that would be one on the kernel.
 COPIED_TEXTS = 4 * MIB
 LITTLE = 1 * MIB  # what a process copies and allocates by the way, in one phase
 EXACT = 0.01      # of what is counted in pages

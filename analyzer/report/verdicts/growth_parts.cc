@@ -132,16 +132,20 @@ std::string growth_parts_text(const StackTable& stacks, const ProcessView& proce
     std::int64_t steps;
   };
   std::vector<Shown> shown;
-  std::int64_t left = unit.shown;
+  std::int64_t left = unit.shown, left_bytes = growth;
   for (const GrowthPart& part : growth_parts(stacks, process)) {
     const bool is_small = std::abs(static_cast<double>(part.bytes)) < kShownShare * static_cast<double>(growth);
     if (is_small || part.name == kOther || unit.rounded(part.bytes) == 0) continue;
     shown.push_back({part.name, unit.rounded(part.bytes)});
     left -= shown.back().steps;
+    left_bytes -= part.bytes;
   }
-  // What is left is either small parts, or the rounding of those that are shown.
-  if (!shown.empty() && std::abs(left) <= static_cast<std::int64_t>(shown.size()))
-    std::ranges::max_element(shown, {}, &Shown::steps)->steps += std::exchange(left, 0);
+  // What is left beside small parts is the rounding of those that are shown.
+  const std::int64_t rounding = left - unit.rounded(left_bytes);
+  if (!shown.empty()) {
+    std::ranges::max_element(shown, {}, &Shown::steps)->steps += rounding;
+    left -= rounding;
+  }
   if (left != 0) shown.push_back({kOther, left});
   std::string text;
   for (const Shown& part : shown)

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -82,16 +81,12 @@ class ImportMemo {
   std::unordered_map<StackId, std::optional<Import>> imports_;
 };
 
-constexpr std::array kMadeByImports{Cause::file_cow, Cause::heap_live, Cause::heap_slack, Cause::heap_retained,
-                                    Cause::anonymous};
-
-// What a process has to itself of what imports made.
+// What a process has to itself of what imports made, also of what the allocator keeps after them.
 std::map<Import, std::int64_t> imports_of(const StackTable& stacks, const ProcessView& process, ImportMemo& import_at) {
   std::map<Import, std::int64_t> imports;
-  for (const Cause cause : kMadeByImports) {
-    const CauseView* found = process.find(cause);
-    if (found == nullptr) continue;
-    for (const SiteView& site : found->sites)
+  for (const CauseView& cause : process.causes) {
+    if (!can_be_of_imports(cause.cause) && cause.cause != Cause::heap_retained) continue;
+    for (const SiteView& site : cause.sites)
       if (site.exclusive > 0)
         if (const auto& import = import_at[site.stack == kEmptyStack ? importing_stack(stacks, site) : site.stack])
           imports[*import] += site.exclusive;

@@ -7,6 +7,7 @@
 
 #include "report/verdicts/lazy_free_rule.h"
 #include "report/view/build_view.h"
+#include "report/view/series.h"
 #include "report/wording/format.h"
 
 namespace whyrss {
@@ -28,8 +29,8 @@ const CgroupReading* fullest_before(const CgroupAccount& group, double end_s) {
   return found;
 }
 
-// Files in memory are read less often than the group says what it has of them: all of it that no process maps is in
-// such files.
+// What a group has of shared memory and no process maps is in files that no process maps: these are read less often
+// than the group.
 void raise_unmapped(std::int64_t group_bytes, std::vector<Holder>& held) {
   std::int64_t mapped_bytes = 0;
   for (const Holder& holder : held)
@@ -57,9 +58,10 @@ LastMinute last_minute(const View& view, double end_s, double seen_s) {
     minute.lazy_free_bytes =
         std::min(lazy_free_at(*view.recording, minute.before->time_s), minute.before->anon_bytes.value_or(0));
   if (group.made_by_record && minute.before != nullptr && minute.before->shmem_bytes) {
-    const auto first = std::ranges::lower_bound(group.readings, minute.from_s, {}, &CgroupReading::time_s);
     raise_unmapped(*minute.before->shmem_bytes, minute.held);
-    raise_unmapped(*minute.before->shmem_bytes - first->shmem_bytes.value_or(0), minute.grown);
+    const CgroupReading* first = last_at(group.readings, minute.from_s);
+    const std::int64_t first_bytes = first == nullptr ? 0 : first->shmem_bytes.value_or(0);
+    raise_unmapped(*minute.before->shmem_bytes - first_bytes, minute.grown);
   }
   return minute;
 }

@@ -244,6 +244,5 @@ def headline_growth(run, truth):
     """The RSS of the first line of the text."""
     found = re.search(r"RSS ([+-]?[\d.]+) ([KMG]?i?B) in", run.head)
     units = {"B": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
-    doubt = doubt_of(run.main()) if "not known" in run.head else 0  # it must say so itself
-    told = Told(round(float(found.group(1)) * units[found.group(2)]), doubt) if found else ABSENT
+    told = Told(round(float(found.group(1)) * units[found.group(2)]), 0) if found else ABSENT
     return Size("headline RSS", truth, told)

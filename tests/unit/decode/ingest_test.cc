@@ -206,15 +206,17 @@ std::map<std::string, std::int64_t> between_walks(const std::vector<TestVma>& vm
   return pages;
 }
 
+// 6000 pages, and 4000 far behind them.
+std::vector<TestVma> two_mappings(trace::Backing backing, std::uint32_t bits, const char* first, const char* second) {
+  return {{.start = kMapped, .path = first, .backing = backing, .runs = {{bits, 6000}}},
+          {.start = kMapped + (1ULL << 30), .path = second, .backing = backing, .runs = {{bits, 4000}}}};
+}
+
 // Which of two files is not known, how much of both is.
 TEST(Ingest, PagesOfFilesThatTheKernelTookBackAreGone) {
-  constexpr std::uint32_t kCached = PageBits::present | PageBits::file;
-  const auto file = [](std::uint64_t start, const char* path, std::uint32_t pages) {
-    return TestVma{.start = start, .path = path, .backing = trace::Backing::file, .runs = {{kCached, pages}}};
-  };
-  constexpr std::uint64_t kFarther = kMapped + (1ULL << 30);
-  const auto pages = between_walks({file(kMapped, "/data/a", 6000), file(kFarther, "/data/b", 4000)},
-                                   {3 * kSecond, 10 + 5000, 5000, 0, 0});
+  const auto pages =
+      between_walks(two_mappings(trace::Backing::file, PageBits::present | PageBits::file, "/data/a", "/data/b"),
+                    {3 * kSecond, 10 + 5000, 5000, 0, 0});
   EXPECT_EQ(pages.at("/data/a"), 3000);
   EXPECT_EQ(pages.at("/data/b"), 2000);
   EXPECT_FALSE(pages.contains("?"));
@@ -222,11 +224,7 @@ TEST(Ingest, PagesOfFilesThatTheKernelTookBackAreGone) {
 
 // Each part of private memory still has what is left if all that went was its own.
 TEST(Ingest, OfPrivateMemoryThatWentNoPartIsSaidToBeMoreThanIsCertain) {
-  const auto mapping = [](std::uint64_t start, const char* name, std::uint32_t pages) {
-    return TestVma{.start = start, .path = name, .backing = trace::Backing::anonymous, .runs = {{kOwn, pages}}};
-  };
-  constexpr std::uint64_t kFarther = kMapped + (1ULL << 30);
-  const auto pages = between_walks({mapping(kMapped, "[anon: a]", 6000), mapping(kFarther, "[anon: b]", 4000)},
+  const auto pages = between_walks(two_mappings(trace::Backing::anonymous, kOwn, "[anon: a]", "[anon: b]"),
                                    {3 * kSecond, 10 + 7000, 0, 0, 0});
   // glibc may have given back the end of its heap: ten.
   EXPECT_EQ(pages.at("[anon: a]"), 3010);

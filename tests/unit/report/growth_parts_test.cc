@@ -147,6 +147,18 @@ TEST(GrowthParts, WhatIsSmallIsSummed) {
   EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()), " = 900 live + 15 other");
 }
 
+// Small parts are no rounding: no other part grows by them.
+TEST(GrowthParts, NoPartIsLargerThanItIs) {
+  Job job;
+  const RecordingAccount recording = job.recording({{Cause::heap_retained, 12, job.kept},
+                                                    {Cause::file_cache, 10, kEmptyStack, "/usr/lib/libc.so.6"},
+                                                    {Cause::heap_live, 8, job.torch},
+                                                    {Cause::whyrss, 3, kEmptyStack, "[anon: whyrss]"}});
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()),
+            " = 12 freed but kept + 10 library code + 8 imports + 3 other");
+}
+
 TEST(GrowthParts, WhatFellHasItsSign) {
   Job job;
   RecordingAccount recording = job.recording({{Cause::heap_live, 10, job.kept}, {Cause::anonymous, 50, job.kept}});

@@ -379,6 +379,15 @@ TEST(LimitVerdict, TheReadingBeforeAKillIsTheFullestAroundIt) {
   EXPECT_EQ(before(), 20.1) << "too early to be from the time of the kill";
 }
 
+// Nothing was read of the group in the minute before.
+TEST(LimitVerdict, ReadingsOfAGroupThatAreOld) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.cgroup->made_by_record = true;
+  recording.info.cgroup->readings = {reading(10, 60, 58, 0, 5)};
+  recording.processes.front().ended_s = recording.info.duration_s = 100;
+  EXPECT_EQ(verdicts_of(recording).front().evidence["before"]["time_s"], 10.0);
+}
+
 // Files in memory are read less often than the group, which says how much it has of them.
 TEST(LimitVerdict, SharedMemoryOfTheGroupThatNoProcessMaps) {
   RecordingAccount recording = killed_at_limit();
