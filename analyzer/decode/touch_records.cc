@@ -52,20 +52,22 @@ void count_touch(const EventRecord& record, TouchFigures& touch) {
   touch.off_reason = armed ? "" : why;
 }
 
-void take_touch(const EventRecord& record, ImageTables& image, StackTable& stacks, AddressSpace& space) {
+void take_touch(const EventRecord& record, ImageTables& image, ThreadStarts& threads, StackTable& stacks,
+                AddressSpace& space) {
   ByteReader reader(record.bytes);
   if (record.kind == trace::RecordKind::touch) {
     trace::TouchRecord sample{};
     if (!reader.take(sample)) return;
     TouchSample fault = fault_of(record, sample);
     const bool by_collector = (sample.weight_faults & trace::TouchRecord::kCollecting) != 0;
-    fault.stack = image.resolve(sample.stack_id).id;
+    fault.stack = threads.in_thread(image.resolve(sample.stack_id).id, sample.tid);
     if (by_collector) fault.stack = under_collector(stacks, fault.stack);
     space.touch(fault);
   } else if (record.kind == trace::RecordKind::kernel_faults) {
     trace::KernelFaultsRecord call{};
     if (!reader.take(call)) return;
-    space.touch_by_kernel(call.address, call.size_bytes, call.faults, image.resolve(call.stack_id).id, record.time_ns,
+    space.touch_by_kernel(call.address, call.size_bytes, call.faults,
+                          threads.in_thread(image.resolve(call.stack_id).id, call.tid), record.time_ns,
                           std::max(call.weight_calls, 1U));
   }
 }

@@ -83,6 +83,7 @@ class StackTable {
     std::vector<std::uint32_t> stacks;   // by StackId
     std::vector<std::uint8_t> frames;    // by FrameId
     std::vector<std::uint32_t> imports;  // by StackId
+    std::vector<std::uint8_t> starters;  // by StackId
   };
   [[nodiscard]] BlameMemo& blame_memo() const { return blame_memo_; }
 

@@ -22,7 +22,7 @@ Replay::Replay(ReplaySettings settings, StackTable& stacks) : settings_(std::mov
 Replay::~Replay() = default;
 
 void Replay::add(ProcessInput& input, ProcessAccount& account, const KernelEnd& end) {
-  auto process = std::make_unique<Process>();
+  auto process = std::make_unique<Process>(stacks_);
   process->input = &input;
   process->account = &account;
   for (const RawFrame& frame : input.pages.frames) {
@@ -340,7 +340,8 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   // Threads of the program before are gone, whatever the clocks say.
   if (process.merge && !by_fork) process.merge->skip_before_lease(record.lease);
   process.image = &image;
-  process.stacks = StackCache(&image);
+  process.stacks.clear();
+  process.threads.clear();
   process.attached = true;
   process.walked.reset();
   process.walked_ns = 0;
@@ -440,7 +441,7 @@ void Replay::on_record(Process& process, const EventRecord& record) {
     case RecordKind::kernel_faults:
     case RecordKind::touch_state:
       count_touch(record, process.account->touch);
-      if (process.image != nullptr) take_touch(record, *process.image, stacks_, process.space);
+      if (process.image != nullptr) take_touch(record, *process.image, process.threads, stacks_, process.space);
       break;
     case RecordKind::allocator_stats:
       take_allocator_stats(record, seconds_since(settings_.origin_ns, record.time_ns),
@@ -450,7 +451,7 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       if (trace::SharedFileRecord made{}; process.image != nullptr && read_record(record, made))
         if (const auto file = shared_files_.find({made.device_major, made.device_minor, made.inode});
             file != shared_files_.end() && file->second == kEmptyStack)
-          file->second = process.image->resolve(made.stack_id).id;
+          file->second = process.threads.in_thread(process.image->resolve(made.stack_id).id, made.tid);
       break;
     case RecordKind::exec:
       on_exec(process, record);

@@ -9,17 +9,26 @@ namespace {
 // Before the first attach record there is no image whose blocks they could be.
 class ImageSink final : public BlockMerge::Sink {
  public:
-  ImageSink(SmallBlocks& small, StackCache& stacks, AddressSpace& space, bool has_image)
-      : small_(&small), stacks_(&stacks), space_(&space), has_image_(has_image) {}
+  ImageSink(SmallBlocks& small, std::map<StackId, StackCache>& stacks, ThreadStarts& threads, AddressSpace& space,
+            ImageTables* image)
+      : small_(&small), stacks_(&stacks), threads_(&threads), space_(&space), image_(image) {}
   void apply(std::span<const BlockEvent> events, std::uint32_t tid) override {
-    if (has_image_) small_->apply(events, tid, *stacks_, *space_);
+    if (image_ == nullptr) return;
+    if (of_thread_ == nullptr || tid != tid_) {  // no thread starts while blocks are played
+      const StackId starter = threads_->starter_of(tid_ = tid);
+      of_thread_ = &stacks_->try_emplace(starter, *image_, *threads_, starter).first->second;
+    }
+    small_->apply(events, tid, *of_thread_, *space_);
   }
 
  private:
   SmallBlocks* small_;
-  StackCache* stacks_;
+  std::map<StackId, StackCache>* stacks_;
+  ThreadStarts* threads_;
   AddressSpace* space_;
-  bool has_image_;
+  ImageTables* image_;
+  std::uint32_t tid_ = 0;
+  StackCache* of_thread_ = nullptr;
 };
 
 }  // namespace
@@ -38,7 +47,7 @@ bool Replay::Process::shows_inherited_blocks() const {
 }
 
 void Replay::play_blocks(Process& process, std::uint64_t limit_ticks) {
-  ImageSink sink(process.small, process.stacks, process.space, process.image != nullptr);
+  ImageSink sink(process.small, process.stacks, process.threads, process.space, process.image);
   process.merge->advance(limit_ticks, process.next_record, sink);
 }
 
@@ -54,7 +63,8 @@ void Replay::finish(Process& process) {
   }
   process.small.begin(0);
   process.records.release();
-  process.stacks = StackCache();
+  process.stacks.clear();
+  process.threads.clear();
   process.walked.reset();
   process.early.reset();
   process.ahead.reset();

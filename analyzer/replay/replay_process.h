@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ inline bool is_end_of_script(const EventRecord& record) {
 }
 
 struct Replay::Process {
+  explicit Process(StackTable& table) : threads(table) {}
+
   ProcessInput* input = nullptr;
   ProcessAccount* account = nullptr;
   RecordList records;
@@ -49,7 +52,8 @@ struct Replay::Process {
   SmallBlocks small;
   FilePages file_pages;
   std::optional<BlockMerge> merge;  // exact mode
-  StackCache stacks;
+  ThreadStarts threads;
+  std::map<StackId, StackCache> stacks;         // by who started their threads
   std::unique_ptr<AddressSpace> fork_snapshot;  // the parent's picture when it forked this child
   std::unique_ptr<LiveSet> fork_small;          // and its small blocks
   std::uint64_t attach_ns = std::numeric_limits<std::uint64_t>::max();

@@ -106,7 +106,7 @@ void Replay::on_block_record(Process& process, const EventRecord& record) {
   if (!read_record(record, block)) return;
   AddressSpace& space = process.space;
   if (record.kind == RecordKind::allocate) {
-    const StackId stack = process.image->resolve(block.stack_id).id;
+    const StackId stack = process.threads.in_thread(process.image->resolve(block.stack_id).id, block.tid);
     if (block.sampled_bytes > 0 && process.small.allocate(block, stack)) return;
     process.small.forget(block.address, block.size_bytes);
     space.touched().begin_block(block.address, block.size_bytes, record.time_ns);
@@ -165,7 +165,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       trace::MapRecord map{};
       if (!read_record(record, map)) return;
       const ResolvedStack stack = process.image->resolve(map.stack_id);
-      const MappingInfo info{owner_of(map.origin, stack.from_allocator), stack.id};
+      const MappingInfo info{owner_of(map.origin, stack.from_allocator), process.threads.in_thread(stack.id, map.tid)};
       const bool anonymous = (map.flags & MAP_ANONYMOUS) != 0 && (map.flags & MAP_SHARED) == 0;
       if (!space.gives_back(map.address, map.size_bytes) ||
           next_walk_shows(process, map.address, map.size_bytes, anonymous))
@@ -233,7 +233,9 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
     case RecordKind::thread: {
       trace::ThreadRecord thread{};
       if (!read_record(record, thread)) return;
-      space.start_thread(thread.stack_pointer, thread.thread_pointer, process.image->resolve(thread.stack_id).id);
+      const StackId starter = process.image->resolve(thread.stack_id).id;
+      process.threads.start(thread.tid, starter);
+      space.start_thread(thread.stack_pointer, thread.thread_pointer, starter);
       return;
     }
     default:

@@ -31,7 +31,7 @@ double weight_of(double distances) {
 }  // namespace
 
 StackId StackCache::look_up(std::uint32_t id) {
-  const StackId stack = image_ == nullptr ? kEmptyStack : image_->resolve_once(id);
+  const StackId stack = image_ == nullptr ? kEmptyStack : threads_->with(image_->resolve_once(id), starter_);
   if (id >= kMostCachedStacks) return stack;  // no shim counts so far
   if (id >= known_.size()) known_.resize(std::max<std::size_t>(id + 1, known_.size() * 2), kUnknown);
   return known_[id] = stack;

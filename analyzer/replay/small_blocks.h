@@ -9,15 +9,18 @@
 #include "attribute/address_space.h"
 #include "attribute/live_set.h"
 #include "decode/image_tables.h"
+#include "model/thread_starts.h"
 #include "recording/run_decoder.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss {
 
-// Stack ids of one image, each resolved once.
+// Stack ids of one image in threads that one stack started (kEmptyStack: all others), each resolved once.
 class StackCache {
  public:
-  explicit StackCache(ImageTables* image = nullptr) : image_(image) {}
+  StackCache() = default;  // every stack is empty
+  StackCache(ImageTables& image, ThreadStarts& threads, StackId starter)
+      : image_(&image), threads_(&threads), starter_(starter) {}
   StackId operator[](std::uint32_t id) {
     StackId stack = kEmptyStack;
     return find(id, stack) ? stack : look_up(id);
@@ -33,7 +36,9 @@ class StackCache {
   static constexpr StackId kUnknown{0xffffffff};
   StackId look_up(std::uint32_t id);
 
-  ImageTables* image_;
+  ImageTables* image_ = nullptr;
+  ThreadStarts* threads_ = nullptr;
+  StackId starter_ = kEmptyStack;
   std::vector<StackId> known_;
 };
 

@@ -135,6 +135,23 @@ def test_the_line_of_the_job_that_keeps(whyrss, recording, tmp_path, name, sourc
     assert re.search(rf"\((most )?kept at job_{name}\.py:{line_of(source, '# keeps')} in {function}[:)]", told), told
 
 
+# Nothing of this file is on the stacks of the threads that do the work.
+THREAD_POOL = """
+import concurrent.futures, json
+text = json.dumps([{"name": "row %d" % i, "values": [i, i + 0.5]} for i in range(40_000)])
+with concurrent.futures.ThreadPoolExecutor(2) as executor:
+    kept = list(executor.map(json.loads, [text] * 3))  # keeps
+"""
+
+
+@pytest.mark.parametrize("mode", ["sampled", "exact"])
+def test_a_pool_of_threads_has_the_line_that_started_it(whyrss, recording, tmp_path, mode):
+    script = tmp_path / "pool.py"
+    script.write_text(THREAD_POOL)
+    said = heap_headline(whyrss, recording, [PYTHON, script], "--mode", mode)
+    assert re.search(rf"\((most )?kept at pool\.py:{line_of(THREAD_POOL, '# keeps')} in <module>, by a thread started there[:)]", said), said
+
+
 @pytest.mark.parametrize("way", ["script", "module"])
 @pytest.mark.parametrize("folder", ["lib/python3/dist-packages", "venv/lib/python3.11/site-packages"])
 def test_a_program_that_was_installed(whyrss, recording, tmp_path, folder, way):

@@ -127,13 +127,20 @@ inline ByteVector python_at(std::uint64_t time_ns, std::uint64_t start, std::uin
 }
 
 inline ByteVector block(trace::RecordKind kind, std::uint64_t time_ns, std::uint64_t address, std::uint64_t size,
-                        std::uint32_t stack_id) {
+                        std::uint32_t stack_id, std::uint32_t tid = 1) {
   trace::BlockRecord fixed{};
   fixed.address = address;
   fixed.size_bytes = size;
   fixed.stack_id = stack_id;
-  fixed.tid = 1;
+  fixed.tid = tid;
   return record(kind, time_ns, fixed);
+}
+
+inline ByteVector thread_started(std::uint64_t time_ns, std::uint32_t tid, std::uint32_t stack_id) {
+  trace::ThreadRecord fixed{};
+  fixed.tid = tid;
+  fixed.stack_id = stack_id;
+  return record(trace::RecordKind::thread, time_ns, fixed);
 }
 
 inline ByteVector map(std::uint64_t time_ns, std::uint64_t address, std::uint64_t size, std::uint32_t stack_id,

@@ -118,11 +118,39 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
   return out;
 }
 
+// Helpers that Python's and torch's multiprocessing start, which end a moment after the job.
+bool is_tracker(const ProcessAccount& process) {
+  return std::ranges::any_of(process.command, [](const std::string& word) {
+    return word.find("resource_tracker") != std::string::npos || word.find("forkserver") != std::string::npos ||
+           word.ends_with("torch_shm_manager");
+  });
+}
+
+// ": python serve.py (pid 12), sh (pid 13) and 4 more", the processes of the job that run yet.
+std::string running_text(const RecordingAccount& recording) {
+  constexpr std::size_t kMostRunning = 3;
+  std::string text;
+  std::size_t count = 0;
+  for (const ProcessAccount& process : recording.processes) {
+    if (process.ended_s || is_tracker(process) || ++count > kMostRunning) continue;
+    text += fmt::format("{}{} (pid {})", count == 1 ? ": " : ", ", command_text(process.command), process.pid);
+  }
+  return text + (count > kMostRunning ? fmt::format(" and {} more", count - kMostRunning) : "");
+}
+
 std::string incomplete_line(const View& view, const TextStyle& style) {
   const RecordingInfo& recording = view.recording->info;
-  const bool goes_without_saying = (view.in_notebook || view.is_live) && recording.incomplete_why == kStillRunning;
-  if (recording.complete || goes_without_saying) return "";
-  return wrapped("incomplete: " + printable(recording.incomplete_why), "", "  ", prose_columns(style));
+  if (recording.complete) return "";
+  std::string why = printable(recording.incomplete_why);
+  if (recording.incomplete_why == kStillRunning) {
+    const std::string running = running_text(*view.recording);
+    const bool tracked = std::ranges::any_of(view.recording->processes, [](const ProcessAccount& process) {
+      return !process.ended_s && is_tracker(process);
+    });
+    if (view.in_notebook || view.is_live || (running.empty() && tracked)) return "";
+    why += running;
+  }
+  return wrapped("incomplete: " + why, "", "  ", prose_columns(style));
 }
 
 // The parts of the evidence.

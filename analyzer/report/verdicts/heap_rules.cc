@@ -209,9 +209,24 @@ bool grew_evenly_until(const View& view, const ProcessView& process, double to_s
 
 }  // namespace
 
+std::optional<double> heap_held_until(const View& view, const ProcessView& process) {
+  if (const auto from_s = freed_on_leaving_from(process); from_s && grew_evenly_until(view, process, *from_s))
+    return from_s;
+  const std::vector<Account>& accounts = process.account->accounts;
+  if (!process.account->has_left || process.interval.to_s < end_of_work(*view.recording, *process.account))
+    return std::nullopt;
+  const auto end = std::ranges::upper_bound(accounts, process.interval.to_s, {}, &Account::time_s);
+  if (end - accounts.begin() < 2) return std::nullopt;
+  const Account &last = *std::prev(end), &before = *std::prev(end, 2);
+  const std::int64_t freed = bytes_of(before, Cause::heap_live) - bytes_of(last, Cause::heap_live);
+  const bool is_late = process.interval.to_s - before.time_s <= kLeavingS && before.time_s > process.interval.from_s;
+  const bool was_most = 2 * freed >= bytes_of(last, Cause::heap_retained);  // else more was freed before
+  return is_late && was_most && is_worth_naming(freed, process) ? std::optional(before.time_s) : std::nullopt;
+}
+
 void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    if (const auto until_s = freed_on_leaving_from(process); until_s && grew_evenly_until(view, process, *until_s)) {
+    if (const auto until_s = heap_held_until(view, process)) {
       const std::size_t first = verdicts.size();
       heap_growth(view_until(view, process, *until_s), verdicts);
       for (std::size_t i = first; i < verdicts.size(); ++i)
@@ -285,12 +300,12 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     if (cause->estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
     const auto live_until_s = freed_on_leaving_from(process);
-    const bool was_leak = live_until_s && grew_evenly_until(view, process, *live_until_s);
-    if (was_leak) verdict.severity = Severity::info;
+    const bool was_live = heap_held_until(view, process).has_value();
+    if (was_live) verdict.severity = Severity::info;
     verdict.headline =
         fmt::format("{}{} freed{}, but kept by {}{}{}", cause->estimate ? "about " : "", size_text(growth),
-                    was_leak ? " as it ended" : "", names_of(holders, process), kept_where(lines, growth, verb),
-                    was_leak ? "" : ": not a leak, and not reclaimable by the kernel");
+                    was_live ? " as it ended" : "", names_of(holders, process), kept_where(lines, growth, verb),
+                    was_live ? "" : ": not a leak, and not reclaimable by the kernel");
     verdict.why = fmt::format(
         "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
         "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
@@ -311,7 +326,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
         verdict.advice += fmt::format("{}.", next_steps(view).other_allocators);
     }
     if (holders.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
-    if (was_leak) verdict.advice = "Nothing to do about this: it was live as long as the program worked.";
+    if (was_live) verdict.advice = "Nothing to do about this: it was live as long as the program worked.";
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["allocator"] = process.account->allocator;
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;

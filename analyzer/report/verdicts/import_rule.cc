@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "model/python_path.h"
+#include "model/thread_starts.h"
 #include "report/verdicts/growth_parts.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
@@ -47,6 +48,7 @@ std::optional<Import> import_of(const StackTable& stacks, StackId stack) {
   const Frame* inner = nullptr;  // the last frame seen that is neither
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
+    if (is_thread_frame(frame)) break;
     if (frame.kind != FrameKind::python) continue;
     if (is_of_workers(frame)) {
       in_worker = true;

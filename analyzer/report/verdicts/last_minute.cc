@@ -78,7 +78,8 @@ std::string held_sentence(const LastMinute& minute) {
 
 std::string grown_sentence(const LastMinute& minute) {
   if (minute.grown.empty()) return "";
-  std::string text = fmt::format(" In its last {}", seconds_text(minute.to_s - minute.from_s));
+  std::string text = fmt::format(" In {} {}", minute.from_s > 0 ? "its last" : "all of its",
+                                 seconds_text(minute.to_s - minute.from_s));
   text += minute.trend.bytes_per_s > 0
               ? fmt::format(" the group grew by {}/s: ", size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)))
               : std::string(" grew most: ");

@@ -193,6 +193,7 @@ Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t g
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
+    const bool is_held = heap_held_until(view, process).has_value();  // heap-growth says until when
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
     for (const CauseView& cause : process.causes) {
@@ -205,7 +206,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       // Of lazy_free nobody held any, and under a limit it would not have been there.
       const bool reported =
           cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
-      if (!large || reported) continue;
+      if (!large || reported || (is_held && cause.cause == Cause::heap_live)) continue;
       if (cause.cause == Cause::not_looked_at) {
         verdicts.push_back(unseen_peak(view, process, left));
         continue;
@@ -225,8 +226,12 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",
             size_text(left));
-      verdict.advice = fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
-                                   names_line(lines, gone) ? "make this line hold less" : "hold less");
+      verdict.advice = cause.cause == Cause::file_cache
+                           ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
+                       : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack
+                           ? "It was free already: see what had been allocated there before."
+                           : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
+                                         names_line(lines, gone) ? "make this line hold less" : "hold less");
       if (received) {
         verdict.why += kReceivedWhy;
         verdict.advice = fmt::format("If the peak is the trouble: {}", kReceivedAdvice);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "model/python_path.h"
+#include "model/thread_starts.h"
 #include "report/view/native_code.h"
 
 namespace whyrss {
@@ -107,6 +108,7 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
   const Frame* inner = nullptr;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
+    if (is_thread_frame(frame)) continue;
     if (frame.kind == FrameKind::native) {
       const auto code =
           static_cast<NativeCode>(kind_once(stacks, id, [&] { return native_code(frame, stacks[frame.module].path); }));
@@ -127,6 +129,7 @@ std::optional<FrameId> find_imported(const StackTable& stacks, StackId stack) {
   std::optional<FrameId> module, inner;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
+    if (is_thread_frame(frame)) break;
     if (frame.kind != FrameKind::python || frame.file.empty()) continue;
     if (is_importer(frame)) {
       module = inner ? inner : id;
@@ -163,6 +166,22 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().stacks, find_blamed);
 }
 
+bool blames_starter(const StackTable& stacks, StackId stack) {
+  constexpr std::uint8_t kUnknown = 0, kNo = 1, kYes = 2;
+  std::vector<std::uint8_t>& known = stacks.blame_memo().starters;
+  if (known.size() < stacks.stack_count()) known.resize(stacks.stack_count(), kUnknown);
+  std::uint8_t& answer = known.at(static_cast<std::size_t>(stack));
+  if (answer == kUnknown) {
+    const Frame* blamed = blamed_frame(stacks, stack);
+    answer = kNo;
+    for (const FrameId id : stacks[stack]) {
+      if (&stacks[id] == blamed) break;
+      if (is_thread_frame(stacks[id])) answer = kYes;
+    }
+  }
+  return answer == kYes;
+}
+
 const Frame* imported_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().imports, find_imported);
 }
@@ -190,6 +209,7 @@ bool is_received(const StackTable& stacks, StackId stack) {
   }};
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
+    if (is_thread_frame(frame)) return false;
     if (frame.kind != FrameKind::python) continue;
     if (frame.file.starts_with("<frozen ")) return false;  // an import, by an object or by the main module
     if (!is_in_python_library(frame.file)) continue;
@@ -206,6 +226,7 @@ bool is_python_object(const StackTable& stacks, StackId stack) {
   bool by_interpreter = false;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
+    if (is_thread_frame(frame)) break;
     if (frame.kind == FrameKind::python) return true;
     const std::string& module = stacks[frame.module].path;
     const bool interpreter = is_python_interpreter(module);

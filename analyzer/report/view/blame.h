@@ -14,6 +14,9 @@ namespace whyrss {
 // stack is known.
 const Frame* blamed_frame(const StackTable& stacks, StackId stack);
 
+// Whether that frame is of the code that started the stack's thread (model/thread_starts.h).
+bool blames_starter(const StackTable& stacks, StackId stack);
+
 // "file.py:41 in load", "function (library.so)"; "library.so+0x1a2b" of an address without a name, as addr2line takes
 // it; "" for null.
 std::string code_line(const StackTable& stacks, const Frame* frame);

@@ -19,6 +19,13 @@ void largest_first(std::vector<T>& entries) {
   std::stable_sort(entries.begin(), entries.end(), [](const T& a, const T& b) { return a.bytes > b.bytes; });
 }
 
+// "a/model.py:3 in f", of a file beside which another one has its name.
+std::string with_folder(const LineGrowth& growth) {
+  const std::size_t slash = growth.file.rfind('/');
+  if (slash == std::string::npos || slash == 0) return growth.line;
+  return base_name(growth.file.substr(0, slash)) + "/" + growth.line;
+}
+
 // What a stack is called; many stacks are blamed on one frame.
 class LineNames {
  public:
@@ -60,7 +67,10 @@ class LineSums {
 
   std::vector<LineGrowth> take() {
     std::vector<LineGrowth> lines;
+    std::map<std::string, int> files;  // of one name
+    for (const auto& [key, sum] : sums_) ++files[key.first];
     for (auto& [key, sum] : sums_) {
+      if (files[key.first] > 1) sum.growth.line = with_folder(sum.growth);
       for (const auto& [line, bytes] : sum.others)
         if (bytes > sum.growth.bytes - bytes && line != sum.growth.line) {
           sum.growth.other_line = line;
@@ -91,6 +101,7 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     LineGrowth& entry = sums.entry(names[site->stack]);
     entry.bytes += site->growth;
     entry.variance += site->variance;
+    if (blames_starter(stacks, site->stack)) entry.thread_bytes += site->growth;
     for (const AdviceView& advice : site->advised()) sums.goes_with(names[advice.stack].line, advice.growth);
     if (!site->advised().empty()) continue;
     for (const TouchView& touch : site->touched()) sums.goes_with(names[touch.stack].line, touch.growth);

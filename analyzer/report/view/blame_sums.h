@@ -10,11 +10,12 @@
 namespace whyrss {
 
 struct LineGrowth {
-  std::string line;  // as code_line; "" where nobody was seen
+  std::string line;  // as code_line, with the folder where another file has its name; "" where no call is known
   std::string file;  // full path of the line's file, "" if not known
   int number = 0;
   std::int64_t bytes = 0;
-  double variance = 0;  // of `bytes`
+  double variance = 0;            // of `bytes`
+  std::int64_t thread_bytes = 0;  // of `bytes`: of threads that the line started, in code that is not the program's
   // The line of the other kind that most of it goes with, if one does and it is not the same: for the line that mapped
   // or allocated the memory the one that touched it, and the other way round; of lazy_free the one that gave it up.
   std::string other_line{};

@@ -81,21 +81,43 @@ bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
   return top != nullptr && !mostly_unseen(lines, whole) && kLeastPart * top->bytes >= whole;
 }
 
+namespace {
+
+// ", 41 MiB at a.py:4 in f" for up to two more lines that have a good part of it too.
+std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& top, std::int64_t whole) {
+  constexpr std::int64_t kGoodPart = 5;
+  constexpr std::size_t kMostOthers = 2;
+  std::string text;
+  std::size_t count = 0;
+  for (const LineGrowth& other : lines) {
+    if (&other == &top || other.line.empty() || kGoodPart * other.bytes < whole || count == kMostOthers) continue;
+    if (!is_significant(other.bytes, other.variance)) continue;
+    text += fmt::format(", {}{} {} {}", size_text(other.bytes), error_text(other.bytes, other.variance),
+                        other.number > 0 ? "at" : "in", other.line);
+    ++count;
+  }
+  return text;
+}
+
+}  // namespace
+
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb) {
   const LineGrowth* top = top_named(lines);
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
+  const std::string line = top->line + (2 * top->thread_bytes > top->bytes ? ", by a thread started there" : "");
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);
   const std::string size = size_text(top->bytes) + error;
   if (is_nearly_all(top->bytes, whole))
-    return fmt::format(" ({} {}{}{})", placed, top->line, error.empty() ? "" : ": " + size, touched);
+    return fmt::format(" ({} {}{}{})", placed, line, error.empty() ? "" : ": " + size, touched);
   if (!names_line(lines, whole)) return fmt::format(" (no line has more than {} of it)", size_text(top->bytes));
-  if (2 * top->bytes <= whole) return fmt::format(" ({} of it {} {})", size, placed, top->line);
-  return fmt::format(" (most {} {}: {}{})", placed, top->line, size, touched);
+  if (2 * top->bytes <= whole)
+    return fmt::format(" ({} of it {} {}{})", size, placed, line, others_text(lines, *top, whole));
+  return fmt::format(" (most {} {}: {}{})", placed, line, size, touched);
 }
 
 nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {

@@ -78,7 +78,7 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
     if (!is_new) return place->second;
     const std::string name = code_line(stacks, frame);
     for (std::size_t i = 0; i < series.lines.size() && frame != nullptr; ++i)
-      if (series.lines[i].line.line == name && series.lines[i].line.file == frame->file) place->second = i;
+      if (series.lines[i].line.line.ends_with(name) && series.lines[i].line.file == frame->file) place->second = i;
     return place->second;
   };
 

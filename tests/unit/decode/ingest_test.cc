@@ -14,6 +14,7 @@
 #include "decode/event_stream.h"
 #include "decode/page_walk_reader.h"
 #include "load/load.h"
+#include "model/thread_starts.h"
 #include "recording_builder.h"
 #include "shim/trace/pool.h"
 
@@ -91,6 +92,40 @@ TEST(Ingest, BlamesBlocksAndMappingsOnTheirLines) {
       EXPECT_EQ(account->stacks[slice.site.stack].size(), 2U);
     }
   }
+}
+
+// What a thread does in code of others stands under the line that started it. Threads have no lines of each other.
+TEST(Ingest, AThreadWithoutALineOfTheProgramIsOfTheLineThatStartedIt) {
+  TestRecording recording;
+  const auto lines =
+      joined({attach(kSecond, 100, 1, trace::Born::exec), module_at(kSecond, 0x5000, 0x6000, "/usr/lib/libpool.so"),
+              python_at(kSecond, 0x8000, 0x9000, 0x8100, 0x8200), code(kSecond, 1, "/home/u/job.py", "load", 17),
+              code(kSecond, 2, "/usr/lib/python3.11/threading.py", "run", 900), stack(kSecond, 1, {0x5101})});
+  const auto python = [](std::uint32_t id, std::uint32_t code_id) {
+    return stack(kSecond, id, {0x8150}, {{code_id, -1, trace::kNoNativeIndex, trace::PythonFrameFlags::entry, 0}});
+  };
+  const auto allocate = [](std::uint64_t number, std::uint32_t stack_id, std::uint32_t tid) {
+    return block(RecordKind::allocate, 2 * kSecond, kHeap + 4096 * number, 4096, stack_id, tid);
+  };
+  recording.add(100,
+                {segment(1, 0,
+                         joined({lines, python(2, 1), python(3, 2), thread_started(kSecond, 7, 2),
+                                 thread_started(kSecond, 8, 3), allocate(1, 1, 7), allocate(2, 1, 8), allocate(3, 1, 1),
+                                 allocate(4, 3, 7), allocate(5, 2, 7)}))},
+                {{FrameKind::walk, walk(3 * kSecond, {heap(6)})}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok()) << account.error();
+  const StackTable& stacks = account->stacks;
+  std::map<std::string, std::int64_t> by_thread, alone;
+  for (const Slice& slice : account->processes.at(0).accounts.at(0).slices) {
+    const bool has_starter =
+        std::ranges::any_of(stacks[slice.site.stack], [&](FrameId id) { return is_thread_frame(stacks[id]); });
+    const std::vector<FrameId> frames = stacks[slice.site.stack];
+    if (!frames.empty()) (has_starter ? by_thread : alone)[stacks[frames.back()].function] += slice.bytes;
+  }
+  EXPECT_EQ(by_thread, (std::map<std::string, std::int64_t>{{"load", 2 * 4096}}));
+  EXPECT_EQ(alone, (std::map<std::string, std::int64_t>{{"", 2 * 4096}, {"load", 4096}}));
 }
 
 TEST(Ingest, AFileThatWasDeletedIsTheSameFile) {

@@ -6,6 +6,7 @@
 #include "attribute/program_code.h"
 #include "literal_accounts.h"
 #include "model/python_path.h"
+#include "model/thread_starts.h"
 #include "report/view/native_code.h"
 
 namespace whyrss::blame_test {
@@ -118,6 +119,32 @@ std::string blamed_native(const std::vector<std::pair<std::string, std::string>>
 
 constexpr const char* kLibc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 constexpr const char* kStdlib = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+
+// The stack that started a thread says who is to blame, and nothing about what the thread did.
+TEST(Blame, TheLineThatStartedAThread) {
+  StackTable stacks;
+  const auto python = [&](const char* file, int line) {
+    return stacks.intern(Frame{.kind = FrameKind::python, .function = "f", .file = file, .line = line});
+  };
+  const FrameId library = python("/usr/lib/python3.11/json/decoder.py", 3), own = python("/home/u/job.py", 12);
+  const FrameId importer = python("<frozen importlib._bootstrap>", 1);
+  const FrameId native = stacks.intern(Frame{.function = "copy", .file = {}});
+  const auto in_thread = [&](const std::vector<FrameId>& frames, const std::vector<FrameId>& starter) {
+    return in_thread_of(stacks, stacks.intern(frames), stacks.intern(starter));
+  };
+  const StackId pool = in_thread({library}, {library, own});
+  EXPECT_EQ(blamed_line(stacks, pool), "job.py:12 in f");
+  EXPECT_TRUE(blames_starter(stacks, pool));
+  EXPECT_FALSE(blames_starter(stacks, stacks.intern({library, own})));
+  EXPECT_FALSE(blames_starter(stacks, kEmptyStack));
+  const StackId of_library = in_thread({native}, {library, importer, own});
+  EXPECT_TRUE(blames_starter(stacks, of_library));
+  EXPECT_FALSE(is_python_object(stacks, of_library)) << "no Python code asked for it";
+  EXPECT_EQ(imported_frame(stacks, of_library), nullptr) << "what a thread does after an import is no import";
+  const StackId imports = in_thread({library, importer}, {own});
+  ASSERT_NE(imported_frame(stacks, imports), nullptr);
+  EXPECT_EQ(imported_frame(stacks, imports)->line, 3);
+}
 
 TEST(Blame, AllocatorsAndStartAreNamedLast) {
   const std::string program = "/home/u/program";

@@ -96,6 +96,31 @@ TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
             std::string::npos);
 }
 
+// The locals of main() go when it returns, right before the last snapshot, whatever they were.
+TEST(HeapRetained, WhatMainHeldUntilItReturnedWasLive) {
+  const Lines lines;
+  const auto headlines_with = [&](const std::vector<Part>& at_end) {
+    RecordingAccount recording =
+        seen(lines, {{{Cause::heap_live, 10, lines.kept}},
+                     {{Cause::heap_live, 10, lines.kept}, {Cause::heap_live, 250, lines.built}},
+                     at_end});
+    recording.info.duration_s = 20.1;
+    ProcessAccount& process = recording.processes.front();
+    process.accounts[1].time_s = 19.9;
+    process.accounts[2].time_s = 20;
+    process.ended_s = 20.1;
+    process.has_left = true;
+    return headlines(recording);
+  };
+  const std::string live =
+      "heap-growth info: 260 MiB live heap (allocated in build (prog)), until it was freed after 19.9 s\n";
+  EXPECT_EQ(headlines_with({{Cause::heap_live, 10, lines.kept}, {Cause::heap_retained, 250, lines.built, "[heap]"}}),
+            live +
+                "heap-retained info: 250 MiB freed as it ended, but kept by glibc malloc (last allocated in build "
+                "(prog))\n");
+  EXPECT_EQ(headlines_with({{Cause::heap_live, 10, lines.kept}}), live);
+}
+
 TEST(HeapRetained, LiveMemoryIsGrowthAndNothingElse) {
   const Lines lines;
   EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 330, lines.built}, {Cause::heap_retained, 7}}})),

@@ -439,7 +439,17 @@ TEST(KeptWhere, ALineIsNamedAloneOnlyForNearlyAll) {
   EXPECT_EQ(headline(97, 3), "100 MiB anonymous mappings (mapped at a.py:3 in load)");
   EXPECT_EQ(headline(90, 10), "100 MiB anonymous mappings (most mapped at a.py:3 in load: 90 MiB)");
   EXPECT_EQ(headline(51, 49), "100 MiB anonymous mappings (most mapped at a.py:3 in load: 51 MiB)");
-  EXPECT_EQ(headline(50, 50), "100 MiB anonymous mappings (50 MiB of it mapped at a.py:3 in load)");
+  EXPECT_EQ(headline(50, 50),
+            "100 MiB anonymous mappings (50 MiB of it mapped at a.py:3 in load, 50 MiB at a.py:9 in fill)");
+}
+
+TEST(KeptWhere, FilesOfOneNameAreToldApartByTheirFolders) {
+  StackTable stacks;
+  const StackId first = literal::python_stack(stacks, "/home/u/a/model.py", 1, "make");
+  const StackId second = literal::python_stack(stacks, "/home/u/b/model.py", 1, "make");
+  const std::vector<Part> parts{{Cause::anonymous, 60, first}, {Cause::anonymous, 40, second}};
+  EXPECT_EQ(verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline,
+            "100 MiB anonymous mappings (most mapped at a/model.py:1 in make: 60 MiB)");
 }
 
 // A process of which these MiB of live heap were seen at equal distances.

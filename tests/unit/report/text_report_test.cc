@@ -212,6 +212,25 @@ incomplete: the collector was killed
 )");
 }
 
+// By name, where processes of the job run yet; helpers that end a moment after it are none.
+TEST(ShortText, SaysWhichProcessesRunYet) {
+  RecordingAccount recording = literal::quiet();
+  recording.info.complete = false;
+  recording.info.incomplete_why = "still running";
+  const auto says = [&](const std::string& line) { return short_text(recording).find(line) != std::string::npos; };
+  recording.processes.front().ended_s = 1;
+  EXPECT_TRUE(says("incomplete: still running\n"));
+  for (int pid = 78; pid < 83; ++pid)
+    recording.processes.push_back(literal::python_process(pid, {"/usr/bin/python3", "serve.py"}));
+  EXPECT_TRUE(
+      says("incomplete: still running: python3 serve.py (pid 78), python3 serve.py (pid 79), python3 serve.py\n"
+           "  (pid 80) and 2 more\n"))
+      << short_text(recording);
+  for (ProcessAccount& process : recording.processes)
+    process.command = {"python3", "-c", "from multiprocessing.resource_tracker import main;main(7)"};
+  EXPECT_FALSE(says("incomplete"));
+}
+
 TEST(Text, OfADamagedRecordingNobodyNeedsDoNothing) {
   RecordingAccount recording = literal::quiet();
   recording.info.complete = false;

@@ -1,0 +1,48 @@
+// What a thread does in code of others alone, as a pool of threads or a library in threads of its own does it: its
+// stacks go on, below a frame that stands for this, with the one that started the thread.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "model/stack_table.h"
+
+namespace whyrss {
+
+inline constexpr std::string_view kThreadFunction = "<thread started by>";
+
+inline bool is_thread_frame(const Frame& frame) {
+  return frame.kind == FrameKind::native && frame.function == kThreadFunction;
+}
+
+// `stack`, that frame, and `starter`.
+StackId in_thread_of(StackTable& stacks, StackId stack, StackId starter);
+
+// Of one program image.
+class ThreadStarts {
+ public:
+  // It outlives this.
+  explicit ThreadStarts(StackTable& stacks) : stacks_(&stacks) {}
+
+  // From here on `tid` is a thread that was started there.
+  void start(std::uint32_t tid, StackId starter);
+  // The stack that started a thread, if it has a line of the user's own files; else, or for the main thread, empty.
+  [[nodiscard]] StackId starter_of(std::uint32_t tid) const;
+  // The stack itself, if it has such a line, or else with `starter` below it.
+  [[nodiscard]] StackId with(StackId stack, StackId starter);
+  [[nodiscard]] StackId in_thread(StackId stack, std::uint32_t tid) { return with(stack, starter_of(tid)); }
+  // Another image has taken the place of this one.
+  void clear();
+
+ private:
+  [[nodiscard]] bool has_own_line(StackId stack) const;
+
+  StackTable* stacks_;
+  std::unordered_map<std::uint32_t, StackId> starters_;   // by tid
+  std::map<std::pair<StackId, StackId>, StackId> known_;  // by stack and starter
+};
+
+}  // namespace whyrss
