@@ -173,6 +173,9 @@ struct OomKill {
   std::string group;                                             // that cgroup, as the kernel names it
   std::int64_t anon_bytes = 0, file_bytes = 0, shmem_bytes = 0;  // resident in the process when it was killed
   std::string line;                                              // as it stands in the log
+  // Of that cgroup, with those below it: what it held then (anonymous, shared, file cache). Nothing: the log has none.
+  std::optional<CgroupReading> group_reading;
+  std::optional<std::int64_t> group_limit_bytes;
 };
 
 struct ProcessAccount {

@@ -27,6 +27,26 @@ std::int64_t kilobytes(std::string_view line, std::string_view name) {
   return value ? std::clamp<std::int64_t>(*value, 0, INT64_MAX / kKilo) * kKilo : 0;
 }
 
+// "rss 535711744", or many of them with escaped ends of lines between, as kernels before 6.4 have them.
+void read_figures(std::string_view text, OomLine& result) {
+  constexpr std::string_view kEnd = "\\x0a";
+  while (!text.empty()) {
+    const std::size_t at = text.find(kEnd);
+    std::string_view one = text.substr(0, at);
+    text = at == std::string_view::npos ? std::string_view() : text.substr(at + kEnd.size());
+    std::string_view name = take_until(one, ' ');
+    if (name.starts_with("total_")) name.remove_prefix(std::string_view("total_").size());
+    std::optional<std::int64_t>* figure = nullptr;
+    if (name == "anon" || name == "rss") figure = &result.group_anon_bytes;
+    if (name == "shmem") figure = &result.group_shmem_bytes;
+    if (name == "file" || name == "cache") figure = &result.group_cache_bytes;
+    const auto value = figure == nullptr ? std::nullopt : parse_number<std::int64_t>(one);
+    if (!value || *value < 0) continue;
+    *figure = *value;
+    result.kind = OomLine::Kind::figures;
+  }
+}
+
 }  // namespace
 
 OomLine parse_oom_line(std::string_view line) {
@@ -38,7 +58,15 @@ OomLine parse_oom_line(std::string_view line) {
     result.kind = result.pid > 0 ? OomLine::Kind::chosen : OomLine::Kind::none;
     return result;
   }
-  if (line.find("Killed process ") == std::string_view::npos) return result;
+  if (line.starts_with("memory: usage ")) {
+    result.limit_bytes = kilobytes(line, ", limit ");
+    result.kind = OomLine::Kind::usage;
+    return result;
+  }
+  if (line.find("Killed process ") == std::string_view::npos) {
+    read_figures(line, result);
+    return result;
+  }
   result.pid = pid_of(between(line, "Killed process ", ' '));
   result.at_limit = line.starts_with("Memory cgroup out of memory");
   result.anon_bytes = kilobytes(line, "anon-rss:");

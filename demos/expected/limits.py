@@ -23,7 +23,7 @@ def limited_scan(account):
 
 
 @scenario("limited-keep", "A job is killed at its limit of 128 MiB; what filled it?", "accumulate.py", needs=NEEDS,
-          options=("--memory-max", "128MiB"), status=-9)
+          options=("--memory-max", "128MiB"), statuses=(-9,))
 def limited_keep(account):
     account.says("oom-killed", account.main, "problem", at="keeps", text="memory limit of 128 MiB")
     account.expect(account.report["verdicts"][0]["id"] == "oom-killed", "the kill stands first")
@@ -34,7 +34,7 @@ def limited_keep(account):
 
 
 @scenario("limited-retained", "Nearly all was freed, and the next block gets the job killed: why?", "retained_then_block.py",
-          needs=NEEDS, options=("--memory-max", "180MiB"), status=-9)
+          needs=NEEDS, options=("--memory-max", "180MiB"), statuses=(-9,))
 def retained_killed(account):
     account.says("oom-killed", account.main, "problem", text="memory limit of 180 MiB")
     account.expect(account.report["recording"]["exit"]["oom_killed"], "exit.oom_killed")

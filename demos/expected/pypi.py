@@ -49,16 +49,18 @@ def dataloader_spawn(account):
 
 
 @scenario("pypi-prefetch", "DataLoader workers prefetch faster than the job reads, until the kernel kills it: what filled it?",
-          "pypi/prefetch.py", needs=(*NEEDS, "cgroup"), options=("--memory-max", "900MiB"), status=-9)
+          "pypi/prefetch.py", needs=(*NEEDS, "cgroup"), options=("--memory-max", "900MiB"), statuses=(-9, 1))
 def prefetch(account):
-    """The workers go on after the last figure that the main process prints."""
+    """Which process the kernel takes differs: with a worker of its the main process ends by an exception."""
     verdict = account.report["verdicts"][0]
     account.expect(verdict["id"] == "oom-killed", f"first comes oom-killed: {verdict['headline']}")
     held = verdict["evidence"]["held_by"][0]
     account.expect(held["line"].startswith("mapped by no process") or held["imports"], f"held most by {held}")
     account.expect("(mapped by no process" in verdict["headline"], "the headline names the shared memory")
     shared = sum(entry["bytes"] for entry in verdict["evidence"]["held_by"] if entry["line"].startswith("mapped by no"))
-    account.expect_close(shared, max(sizes(account, "shared")), 0.25, "shared memory at the kill")
+    # By the kernel's log it is that of the kill; without it that of 0.1 s before, and two workers make 350 MiB/s.
+    logged = account.report["recording"]["capabilities"]["kernel_log"]
+    account.expect_close(shared, max(sizes(account, "shared")), 0.1 if logged else 0.25, "shared memory at the kill")
 
 
 @scenario("pypi-grid-search", "GridSearchCV with two processes: where does each keep the data?", "pypi/grid_search.py", needs=NEEDS)

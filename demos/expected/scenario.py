@@ -34,7 +34,7 @@ class Scenario:
     needs: tuple = ()   # "module:numpy", "library:libjemalloc.so.2", "program:gcc", "gpu:", "cgroup", "pypi"; a missing one skips it
     options: tuple = ()       # of whyrss record
     variables: tuple = ()     # ("NAME", "VALUE") pairs of the program's environment
-    status: int = 0           # that the program ends with; -9: by SIGKILL
+    statuses: tuple = (0,)    # that the program ends with one of; -9: by SIGKILL
 
 
 def scenario(name, mystery, *command, **more):

@@ -444,6 +444,7 @@ void Collector::tick(std::int64_t now_ns) {
   if (flush) next_flush_ns_ = now_ns + (in_container_ ? kContainerFlushNs : kFlushNs);
   if (counters) next_counters_ns_ = now_ns + kCountersNs;
   std::vector<ProcessKey> keys;
+  std::int64_t group_shmem_bytes = 0;
   for (const auto& [key, followed] : followed_) keys.push_back(key);
   for (const ProcessKey key : keys) {
     Followed& followed = followed_.at(key);
@@ -461,14 +462,14 @@ void Collector::tick(std::int64_t now_ns) {
     }
     if (followed.slot != trace::kNoSlot && followed.peaks.observe(process.poll_point()))
       setup_.pool.view().slots[followed.slot].stats_request.fetch_add(1, std::memory_order_relaxed);
-    process.poll_cgroup(now_ns);
+    group_shmem_bytes += process.poll_cgroup(now_ns);
     if (flush) process.flush_polls();
     if (counters && followed.slot != trace::kNoSlot) process.write_counters(setup_.pool.view().slots[followed.slot]);
     scan_children(followed, now_ns);
   }
   walk_near_limits(now_ns);
   read_plateaus(now_ns);
-  if (unmapped_.is_due(now_ns)) read_unmapped();
+  if (unmapped_.is_due(now_ns, group_shmem_bytes)) read_unmapped();
   if (counters) write_manifest();
   const bool moves = moved_ns_ != 0 && now_ns - moved_ns_ < kStillMovingNs;
   budget_.observe(now_ns, moves, busy_cores(now_ns));

@@ -19,7 +19,7 @@ constexpr std::int64_t kWordsNs = 20'000'000;
 constexpr std::int64_t kTargetEndNs = 200'000'000;
 constexpr std::int64_t kRemoveNs = 1'000'000'000;
 constexpr useconds_t kEndAgainUs = 2000;
-constexpr std::size_t kMostLines = 1000;
+constexpr std::size_t kMostLines = 10'000;
 
 }  // namespace
 
@@ -32,12 +32,21 @@ std::vector<KernelLine> Collector::oom_log_of(pid_t pid, bool was_killed) {
       if (oom_lines_.size() < kMostLines && parse_oom_line(line.text).kind != OomLine::Kind::none)
         oom_lines_.push_back(std::move(line));
     words.clear();
+    std::vector<KernelLine> of_group;  // what its cgroup held stands before the line that names the process
     bool chosen = false, killed = false;
     for (const KernelLine& line : oom_lines_) {
       const OomLine parsed = parse_oom_line(line.text);
-      if (parsed.pid != pid) continue;
-      (parsed.kind == OomLine::Kind::chosen ? chosen : killed) = true;
-      words.push_back(line);
+      if (parsed.kind == OomLine::Kind::usage) of_group.clear();
+      if (parsed.pid == 0) {
+        of_group.push_back(line);
+        continue;
+      }
+      if (parsed.pid == pid) {
+        (parsed.kind == OomLine::Kind::chosen ? chosen : killed) = true;
+        words.insert(words.end(), of_group.begin(), of_group.end());
+        words.push_back(line);
+      }
+      of_group.clear();
     }
     if (!was_killed || !chosen || killed || monotonic_ns() > deadline_ns) return words;
     usleep(kEndAgainUs);

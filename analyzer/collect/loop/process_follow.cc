@@ -42,6 +42,7 @@ constexpr std::int64_t kHandlesGapNs = 1'000'000'000;
 constexpr std::int64_t kHandlesGapCosts = 1000;  // of what a count took: a thousandth of a core at most
 // A reading of a memory cgroup is due after so long, or when its usage has moved by this part.
 constexpr std::int64_t kCgroupGapNs = 1'000'000'000;
+constexpr std::int64_t kFullCgroupGapNs = 50'000'000;
 constexpr std::int64_t kCgroupMovedPart = 50;
 
 // Not in the headers of Debian 12: PIDFD_GET_INFO with PIDFD_INFO_EXIT tells how a process ended also when its parent
@@ -65,6 +66,19 @@ std::int64_t monotonic_of(std::uint64_t start_ticks) {
   static const std::int64_t ticks_per_s = sysconf(_SC_CLK_TCK);
   const std::int64_t suspended_ns = clock_ns(CLOCK_BOOTTIME) - monotonic_ns();
   return static_cast<std::int64_t>(start_ticks) * (1'000'000'000 / ticks_per_s) - suspended_ns;
+}
+
+// Whether a memory cgroup may hold something else than `age_ns` before.
+bool has_moved(const CgroupMemory& cgroup, const CgroupFigures& before, std::int64_t age_ns) {
+  if (age_ns >= kCgroupGapNs) return true;
+  const auto usage_before = before.find("usage_bytes");
+  const auto usage = read_usage(cgroup);
+  if (!usage || usage_before == before.end()) return false;
+  const std::int64_t whole = cgroup.limit_bytes ? std::min(*cgroup.limit_bytes, *usage) : *usage;
+  if (std::abs(*usage - usage_before->second) >= whole / kCgroupMovedPart) return true;
+  // Usage stays at the limit while memory takes the place of file cache.
+  const bool full = cgroup.limit_bytes && *usage >= *cgroup.limit_bytes - *cgroup.limit_bytes / kCgroupMovedPart;
+  return full && age_ns >= kFullCgroupGapNs;
 }
 
 std::vector<std::string> command_of(const std::string& cmdline) {
@@ -430,17 +444,14 @@ void ProcessFollow::write_cgroup(bool after_end) {
   cgroup_figures_ = std::move(figures);
 }
 
-void ProcessFollow::poll_cgroup(std::int64_t now_ns) {
-  if (!cgroup_) return;
-  if (now_ns - cgroup_ns_ < kCgroupGapNs) {
-    const auto before = cgroup_figures_.find("usage_bytes");
-    const auto usage = read_usage(*cgroup_);
-    if (!usage || before == cgroup_figures_.end()) return;
-    const std::int64_t whole = cgroup_->limit_bytes ? std::min(*cgroup_->limit_bytes, *usage) : *usage;
-    if (std::abs(*usage - before->second) < whole / kCgroupMovedPart) return;
+std::int64_t ProcessFollow::poll_cgroup(std::int64_t now_ns) {
+  if (!cgroup_) return 0;
+  if (has_moved(*cgroup_, cgroup_figures_, now_ns - cgroup_ns_)) {
+    cgroup_ns_ = now_ns;
+    if (read_figures(*cgroup_) != cgroup_figures_) write_cgroup(false);
   }
-  cgroup_ns_ = now_ns;
-  if (read_figures(*cgroup_) != cgroup_figures_) write_cgroup(false);
+  const auto shmem = cgroup_figures_.find("shmem_bytes");
+  return shmem == cgroup_figures_.end() ? 0 : shmem->second;
 }
 
 bool ProcessFollow::is_near_limit(std::int64_t now_ns) {

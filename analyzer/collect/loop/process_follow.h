@@ -102,8 +102,9 @@ class ProcessFollow {
   void write_status(trace::WalkTrigger moment);
   // Its memory cgroup, from now on or, when it has ended, for the last time.
   void write_cgroup(bool after_end);
-  // The same as often as something moves in it, at most at every poll.
-  void poll_cgroup(std::int64_t now_ns);
+  // The same as often as something moves in it, at most at every poll. Returns what it has of shared memory; 0: it was
+  // handed to another process, or that is not known.
+  std::int64_t poll_cgroup(std::int64_t now_ns);
   [[nodiscard]] const std::optional<CgroupMemory>& cgroup() const { return cgroup_; }
   // So little is left to a memory limit that it will be met soon, if it goes on like this.
   [[nodiscard]] bool is_near_limit(std::int64_t now_ns);

@@ -15,6 +15,8 @@ namespace {
 constexpr std::int64_t kLeastBytes = 1024 * 1024;
 constexpr std::int64_t kLongestGapNs = 400'000'000;
 constexpr std::int64_t kCostsBetween = 400;
+constexpr std::int64_t kCostsBetweenGrown = 20;
+constexpr std::int64_t kGrownBytes = 16 << 20;
 constexpr std::size_t kMostPids = 4096;
 constexpr std::size_t kNamedFiles = 32;  // in the recording
 
@@ -95,6 +97,13 @@ void UnmappedReader::add_segments(const std::vector<Process>& living,
   }
 }
 
+bool UnmappedReader::is_due(std::int64_t now_ns, std::int64_t group_bytes) {
+  const bool grown = group_bytes - group_bytes_ >= kGrownBytes && now_ns >= next_grown_ns_;
+  if (now_ns < next_ns_ && !grown) return false;
+  group_bytes_ = group_bytes;
+  return true;
+}
+
 std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(std::vector<Process> living) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns();
   std::vector<std::pair<ProcessKey, Files>> changes;
@@ -125,7 +134,9 @@ std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(s
   }
   reported_ = std::move(now);
   gap_ns_ = changes.empty() ? std::min(2 * gap_ns_, kLongestGapNs) : kGapNs;
-  next_ns_ = monotonic_ns() + std::max(gap_ns_, kCostsBetween * (thread_cpu_ns() - begin_cpu_ns));
+  const std::int64_t now_ns = monotonic_ns(), cost_ns = thread_cpu_ns() - begin_cpu_ns;
+  next_ns_ = now_ns + std::max(gap_ns_, kCostsBetween * cost_ns);
+  next_grown_ns_ = now_ns + kCostsBetweenGrown * cost_ns;
   return changes;
 }
 

@@ -26,6 +26,7 @@ struct Death {
   double time_s = 0, seen_s = 0;
   bool at_limit = true;
   std::optional<std::int64_t> limit_bytes;
+  const CgroupReading* group = nullptr;  // at that moment; null: not known
 };
 
 Death death_of(const RecordingAccount& recording) {
@@ -42,6 +43,10 @@ Death death_of(const RecordingAccount& recording) {
     death.seen_s = victim != nullptr ? victim->ended_s.value_or(death.time_s) : death.time_s;
   }
   if (recording.info.cgroup && death.at_limit) death.limit_bytes = recording.info.cgroup->limit_bytes;
+  for (const OomKill& kill : recording.info.oom_kills)
+    if (death.group == nullptr && kill.group_reading && death.limit_bytes &&
+        kill.group_limit_bytes == death.limit_bytes)
+      death.group = &*kill.group_reading;
   return death;
 }
 
@@ -89,20 +94,29 @@ std::string who_text(const View& view, const Death& death) {
   return info.oom_kill_probable ? "probably killed by the kernel" : "killed by the kernel";
 }
 
-// By the kernel's log: how much of what the victim held nobody had seen. A job may fill its limit between two walks.
-std::int64_t unseen_bytes(const View& view, const Death& death) {
+// What no walk has, where that is much of what was held.
+std::int64_t much_unseen(std::int64_t held_bytes, std::int64_t walked_bytes) {
   constexpr double kLeastPart = 0.1;
+  const std::int64_t unseen = held_bytes - walked_bytes;
+  const bool much =
+      unseen >= kNamedGrowthBytes && static_cast<double>(unseen) >= kLeastPart * static_cast<double>(held_bytes);
+  return much ? unseen : 0;
+}
+
+// By the kernel's log: how much of what the victim held, or all of a group of the recording alone, came after the last
+// walks. A job may fill its limit between two of them.
+std::int64_t unseen_bytes(const View& view, const Death& death, const LastMinute& minute) {
+  std::int64_t unseen = 0;
   const auto process =
       std::ranges::find_if(view.processes, [&](const ProcessView& one) { return one.account->pid == death.pid; });
-  for (const OomKill& kill : view.recording->info.oom_kills) {
-    if (kill.pid != death.pid) continue;
-    const std::int64_t held = kill.anon_bytes + kill.shmem_bytes + kill.file_bytes;
-    const std::int64_t unseen = held - (process == view.processes.end() ? 0 : process->rss.last);
-    const bool much =
-        unseen >= kNamedGrowthBytes && static_cast<double>(unseen) >= kLeastPart * static_cast<double>(held);
-    return much ? unseen : 0;
-  }
-  return 0;
+  const auto& kills = view.recording->info.oom_kills;
+  if (const auto kill = std::ranges::find(kills, death.pid, &OomKill::pid); kill != kills.end())
+    unseen = much_unseen(kill->anon_bytes + kill->shmem_bytes + kill->file_bytes,
+                         process == view.processes.end() ? 0 : process->rss.last);
+  if (death.group == nullptr || !view.recording->info.cgroup->made_by_record) return unseen;
+  std::int64_t walked = 0;
+  for (const Holder& holder : minute.held) walked += holder.bytes;
+  return std::max(unseen, much_unseen(held_bytes(*death.group), walked));
 }
 
 nlohmann::ordered_json victims_json(const RecordingInfo& info) {
@@ -202,7 +216,7 @@ void oom_killed(const View& view, std::vector<Verdict>& verdicts) {
   }
   const Death death = death_of(*view.recording);
   if (is_about_before(view, death.time_s)) return;
-  const LastMinute minute = last_minute(view, death.time_s, death.seen_s);
+  const LastMinute minute = last_minute(view, death.time_s, death.seen_s, death.group);
   Verdict verdict{.id = "oom-killed", .severity = Severity::problem, .pid = death.pid};
   verdict.bytes = minute.before != nullptr ? held_bytes(*minute.before) : 0;
   verdict.headline = fmt::format("{} {}", who_text(view, death), place_text(death));
@@ -218,7 +232,7 @@ void oom_killed(const View& view, std::vector<Verdict>& verdicts) {
     constexpr std::int64_t kLeastPart = 10;  // less of the limit is no answer
     verdict.headline += held_text(minute, ",", death.limit_bytes, death.limit_bytes.value_or(0) / kLeastPart);
   }
-  const std::int64_t unseen = unseen_bytes(view, death);
+  const std::int64_t unseen = unseen_bytes(view, death, minute);
   if (unseen > 0) verdict.headline += fmt::format("; {} of it came after the last snapshot", size_text(unseen));
   verdict.why = kernel_sentence(info) + held_sentence(minute) + (unseen > 0 ? "" : grown_sentence(minute));
   if (info.cgroup && info.cgroup->kills_all) verdict.why += " The group is killed as a whole (memory.oom.group).";

@@ -8,6 +8,7 @@
 #include "report/verdicts/lazy_free_rule.h"
 #include "report/view/build_view.h"
 #include "report/view/series.h"
+#include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
 namespace whyrss {
@@ -35,15 +36,19 @@ void raise_unmapped(std::int64_t group_bytes, std::vector<Holder>& held) {
   std::int64_t mapped_bytes = 0;
   for (const Holder& holder : held)
     if (holder.cause == Cause::shared_memory && !holder.unmapped) mapped_bytes += holder.bytes;
-  const auto unmapped = std::ranges::find(held, true, &Holder::unmapped);
-  if (unmapped == held.end() || group_bytes - mapped_bytes <= unmapped->bytes) return;
-  unmapped->bytes = group_bytes - mapped_bytes;
+  const std::int64_t bytes = group_bytes - mapped_bytes;
+  auto unmapped = std::ranges::find(held, true, &Holder::unmapped);
+  if (unmapped == held.end() && bytes >= kNamedGrowthBytes)
+    unmapped = held.insert(held.end(),
+                           {.cause = Cause::shared_memory, .line = "in no snapshot of a process", .unmapped = true});
+  if (unmapped == held.end() || bytes <= unmapped->bytes) return;
+  unmapped->bytes = bytes;
   std::ranges::stable_sort(held, std::greater{}, &Holder::bytes);
 }
 
 }  // namespace
 
-LastMinute last_minute(const View& view, double end_s, double seen_s) {
+LastMinute last_minute(const View& view, double end_s, double seen_s, const CgroupReading* at_kill) {
   LastMinute minute;
   minute.from_s = std::max(0.0, end_s - kMinuteS);
   minute.to_s = std::max(0.0, std::clamp(seen_s, end_s, end_s + kApartS));
@@ -53,7 +58,7 @@ LastMinute last_minute(const View& view, double end_s, double seen_s) {
   if (!view.recording->info.cgroup) return minute;
   const CgroupAccount& group = *view.recording->info.cgroup;
   minute.trend = held_trend(group, end_s);
-  minute.before = fullest_before(group, end_s);
+  minute.before = at_kill != nullptr ? at_kill : fullest_before(group, end_s);
   if (minute.before != nullptr)
     minute.lazy_free_bytes =
         std::min(lazy_free_at(*view.recording, minute.before->time_s), minute.before->anon_bytes.value_or(0));

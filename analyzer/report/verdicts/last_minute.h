@@ -15,13 +15,14 @@ struct LastMinute {
   double from_s = 0, to_s = 0;
   std::vector<Holder> held, grown;
   HeldTrend trend;                        // of the memory cgroup
-  const CgroupReading* before = nullptr;  // the group's last or fullest reading before the end
+  const CgroupReading* before = nullptr;  // the group's last or fullest reading before the end, or that of the kernel
+                                          // as it killed
   std::int64_t lazy_free_bytes = 0;       // of its anonymous memory: given up with MADV_FREE
 };
 
 // The minute before `end_s`, or all of a shorter run. `seen_s`: when the end was noticed, up to which processes are
-// told.
-LastMinute last_minute(const View& view, double end_s, double seen_s);
+// told. `at_kill`: what the kernel's log says of the group at that moment; null: nothing.
+LastMinute last_minute(const View& view, double end_s, double seen_s, const CgroupReading* at_kill = nullptr);
 
 // Sentences, each with a blank before it; "" where nothing is known.
 std::string held_sentence(const LastMinute& minute);

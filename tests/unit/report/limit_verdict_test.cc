@@ -1,4 +1,5 @@
 // Verdicts on memory limits and kills: when they fire, and the nearest innocent case.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -102,6 +103,73 @@ TEST(OomLog, TwoLinesAreOneKill) {
   EXPECT_EQ(kills[0].group, "/job");
   EXPECT_EQ(kills[0].anon_bytes, 65280 * 1024);
   EXPECT_EQ(kills[0].line, kKilled);
+}
+
+// Of cgroup v1, as Linux 6.18 writes it: the group alone, then with those below it.
+std::vector<OomLogLine> group_lines_v1(std::int64_t limit_kib) {
+  std::vector<OomLogLine> lines;
+  for (const std::string& text :
+       {fmt::format("memory: usage 131072kB, limit {}kB, failcnt 83", limit_kib),
+        std::string("kmem: usage 1128kB, limit 9007199254740988kB, failcnt 0"),
+        std::string("Memory cgroup stats for /job:"), std::string("cache 4096"), std::string("rss 8192"),
+        std::string("rss_huge 0"), std::string("shmem 0"), std::string("hierarchical_memory_limit 134217728"),
+        std::string("total_cache 42991616"), std::string("total_rss 83886080"), std::string("total_shmem 41943040"),
+        std::string("[  pid  ]   uid  tgid total_vm      rss"), std::string(kChosen), std::string(kKilled)})
+    lines.push_back({20'000'000'000, text});
+  return lines;
+}
+
+TEST(OomLog, WhatTheGroupHeld) {
+  const auto kills = oom_kills(group_lines_v1(131072), 1'000'000'000);
+  ASSERT_EQ(kills.size(), 1U);
+  ASSERT_TRUE(kills[0].group_reading);
+  EXPECT_EQ(kills[0].group_limit_bytes, 128 * kMiB);
+  EXPECT_EQ(kills[0].group_reading->time_s, 19);
+  EXPECT_EQ(kills[0].group_reading->anon_bytes, 80 * kMiB);
+  EXPECT_EQ(kills[0].group_reading->shmem_bytes, 40 * kMiB);
+  EXPECT_EQ(kills[0].group_reading->file_bytes, kMiB);
+}
+
+// Linux 5.10 writes the figures as one record, which may be cut off.
+TEST(OomLog, WhatTheGroupHeldInOneRecord) {
+  const auto held = [](const char* figures) {
+    return oom_kills({{1, "memory: usage 131072kB, limit 131072kB, failcnt 83"}, {1, figures}, {1, kChosen}}, 1).at(0);
+  };
+  const OomKill kill = held("anon 83886080\\x0afile 42991616\\x0akernel_stack 49152\\x0ashmem 41943040\\x0afile_ma");
+  ASSERT_TRUE(kill.group_reading);
+  EXPECT_EQ(kill.group_reading->anon_bytes, 80 * kMiB);
+  EXPECT_EQ(kill.group_reading->shmem_bytes, 40 * kMiB);
+  for (const char* figures : {"anon 83886080\\x0afile 4299161", "anon -5\\x0ashmem 4", "shmem 4\\x0aanon", ""})
+    EXPECT_FALSE(held(figures).group_reading) << figures;
+}
+
+TEST(OomLog, FiguresOfAnotherKill) {
+  std::vector<OomLogLine> lines = group_lines_v1(131072);
+  lines.push_back(
+      {21'000'000'000,
+       "oom-kill:constraint=CONSTRAINT_MEMCG,oom_memcg=/other,task_memcg=/other,task=python3,pid=11,uid=0"});
+  const auto kills = oom_kills(lines, 1'000'000'000);
+  ASSERT_EQ(kills.size(), 2U);
+  EXPECT_FALSE(kills[1].group_reading);
+}
+
+// The last reading is of a moment before: shared memory, which no walk has, took the place of file cache since.
+TEST(LimitVerdict, WhatTheGroupHeldAtTheKill) {
+  RecordingAccount recording = killed_at_limit();
+  recording.info.cgroup->made_by_record = true;
+  recording.info.cgroup->readings.back() = reading(18.9, 78, 2, 47, 5);
+  recording.processes[0].accounts = {literal::walk(18.9, {{Cause::heap_live, 24}})};
+  recording.info.oom_kills = oom_kills(group_lines_v1(131072), 1'000'000'000);
+  const Verdict verdict = verdicts_of(recording).front();
+  EXPECT_EQ(verdict.bytes, 120 * kMiB);
+  EXPECT_NE(verdict.headline.find("held most by 40 MiB shared memory (in no snapshot of a process); 56 MiB of it came "
+                                  "after the last snapshot"),
+            std::string::npos)
+      << verdict.headline;
+  EXPECT_NE(verdict.why.find("80 MiB anonymous memory, 40 MiB shared memory, 1.0 MiB file cache"), std::string::npos)
+      << verdict.why;
+  recording.info.oom_kills = oom_kills(group_lines_v1(262144), 1'000'000'000);  // of a group around it
+  EXPECT_EQ(verdicts_of(recording).front().bytes, 80 * kMiB);
 }
 
 TEST(LimitVerdict, OomKilled) {
