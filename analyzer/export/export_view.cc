@@ -125,8 +125,8 @@ std::vector<std::string> missing_remarks(const View& view) {
   else if (unseen == std::ssize(view.processes))
     remarks.emplace_back("no process was ever looked at: the export is empty");
   else if (unseen > 0)
-    remarks.push_back(fmt::format("of {} of {} processes nothing is in it: they were never looked at", unseen,
-                                  view.processes.size()));
+    remarks.push_back(
+        fmt::format("of {} of {} processes nothing is in it: they were in no snapshot", unseen, view.processes.size()));
   const RecordingInfo& info = view.recording->info;
   if (!info.complete) remarks.push_back(fmt::format("the recording is incomplete: {}", printable(info.incomplete_why)));
   if (info.lost_events > 0)

@@ -16,8 +16,12 @@ StackId in_thread_of(StackTable& stacks, StackId stack, StackId starter) {
   return stacks.intern(frames);
 }
 
+void ThreadStarts::create(std::uint32_t tid, std::uint32_t creator_tid) { creators_[tid] = creator_tid; }
+
 void ThreadStarts::start(std::uint32_t tid, StackId starter) {
+  const auto creator = creators_.extract(tid);
   starters_.erase(tid);  // of one that has ended
+  if (!creator.empty()) starter = in_thread(starter, creator.mapped());
   if (has_own_line(starter)) starters_.emplace(tid, starter);
 }
 
@@ -34,6 +38,7 @@ StackId ThreadStarts::with(StackId stack, StackId starter) {
 }
 
 void ThreadStarts::clear() {
+  creators_.clear();
   starters_.clear();
   known_.clear();
 }

@@ -27,9 +27,12 @@ class ThreadStarts {
   // It outlives this.
   explicit ThreadStarts(StackTable& stacks) : stacks_(&stacks) {}
 
+  // The next thread with that number is started by this one.
+  void create(std::uint32_t tid, std::uint32_t creator_tid);
   // From here on `tid` is a thread that was started there.
   void start(std::uint32_t tid, StackId starter);
-  // The stack that started a thread, if it has a line of the user's own files; else, or for the main thread, empty.
+  // The stack that started a thread, with that which started the thread it is of and so on, up to one that has a line
+  // of the user's own files. Where none has, or for the main thread, empty.
   [[nodiscard]] StackId starter_of(std::uint32_t tid) const;
   // The stack itself, if it has such a line, or else with `starter` below it.
   [[nodiscard]] StackId with(StackId stack, StackId starter);
@@ -41,8 +44,9 @@ class ThreadStarts {
   [[nodiscard]] bool has_own_line(StackId stack) const;
 
   StackTable* stacks_;
-  std::unordered_map<std::uint32_t, StackId> starters_;   // by tid
-  std::map<std::pair<StackId, StackId>, StackId> known_;  // by stack and starter
+  std::unordered_map<std::uint32_t, std::uint32_t> creators_;  // of threads that are to start, by tid
+  std::unordered_map<std::uint32_t, StackId> starters_;        // by tid
+  std::map<std::pair<StackId, StackId>, StackId> known_;       // by stack and starter
 };
 
 }  // namespace whyrss

@@ -230,6 +230,11 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       space.touched().keep_inherited(space.inheritance().ranges(), process.attached_ns);
       return;
     }
+    case RecordKind::thread_creator: {
+      if (trace::ThreadCreatorRecord thread{}; read_record(record, thread))
+        process.threads.create(thread.tid, thread.creator_tid);
+      return;
+    }
     case RecordKind::thread: {
       trace::ThreadRecord thread{};
       if (!read_record(record, thread)) return;

@@ -21,7 +21,7 @@ struct Start {
   std::atomic<bool> taken;
   StartRoutine routine;
   void* argument;
-  std::uint32_t stack_id;
+  ThreadCreation creation;
 };
 constinit std::array<Start, 256> g_starts{};
 
@@ -33,17 +33,17 @@ Start* take_start() noexcept {
 }
 
 // The record, apart from the wrapper so that nothing of it stays on the thread's stack.
-[[gnu::noinline]] void announce_thread(std::uint32_t stack_id) noexcept {
-  observe_thread_start(stack_id, __builtin_frame_address(0));
+[[gnu::noinline]] void announce_thread(ThreadCreation creation) noexcept {
+  observe_thread_start(creation, __builtin_frame_address(0));
 }
 
 void* run_thread(void* wrapped) {
   auto* start = static_cast<Start*>(wrapped);
   const StartRoutine routine = start->routine;
   void* argument = start->argument;
-  const std::uint32_t stack_id = start->stack_id;
+  const ThreadCreation creation = start->creation;
   start->taken.store(false, std::memory_order_release);
-  announce_thread(stack_id);
+  announce_thread(creation);
   return routine(argument);
 }
 
@@ -59,12 +59,12 @@ WHYRSS_ENTRY int pthread_create(pthread_t* thread, const pthread_attr_t* attribu
     resolve_libc_again();
     watch_thread_ends();
   }
-  const std::uint32_t stack_id = observe_thread_creation(caller_here());
+  const ThreadCreation creation = observe_thread_creation(caller_here());
   Start* start = take_start();
   if (start == nullptr) return real.pthread_create(thread, attributes, routine, argument);
   start->routine = routine;
   start->argument = argument;
-  start->stack_id = stack_id;
+  start->creation = creation;
   const int error = real.pthread_create(thread, attributes, run_thread, start);
   if (error != 0) start->taken.store(false, std::memory_order_release);
   return error;

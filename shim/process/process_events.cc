@@ -70,18 +70,21 @@ void observe_exec_failed(std::string_view program) noexcept {
   touch_after_failed_exec(event.thread());
 }
 
-std::uint32_t observe_thread_creation(const Caller& caller) noexcept {
+ThreadCreation observe_thread_creation(const Caller& caller) noexcept {
   Observation event;
-  return event ? event.stack(caller) : trace::kNoStack;
+  if (!event) return {};
+  return {.stack_id = event.stack(caller), .tid = event.thread().writer.tid};
 }
 
-void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept {
+void observe_thread_start(ThreadCreation creation, const void* stack_pointer) noexcept {
   Observation event;
   if (!event) return;
+  emit(event.thread(), trace::RecordKind::thread_creator,
+       trace::ThreadCreatorRecord{.header = {}, .tid = event.thread().writer.tid, .creator_tid = creation.tid});
   emit(event.thread(), trace::RecordKind::thread,
        trace::ThreadRecord{.header = {},
                            .tid = event.thread().writer.tid,
-                           .stack_id = creation_stack_id,
+                           .stack_id = creation.stack_id,
                            .stack_pointer = number_of(stack_pointer),
                            .thread_pointer = number_of(__builtin_thread_pointer())});
 }

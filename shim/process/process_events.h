@@ -16,8 +16,13 @@ void observe_ended_child(std::uint32_t pid, long max_rss_kib) noexcept;
 // About to replace the image; everything written so far is handed over.
 void observe_exec(std::string_view program) noexcept;
 void observe_exec_failed(std::string_view program) noexcept;
-// The stack id of the pthread_create call, and the new thread's record.
-std::uint32_t observe_thread_creation(const Caller& caller) noexcept;
-void observe_thread_start(std::uint32_t creation_stack_id, const void* stack_pointer) noexcept;
+// Of a pthread_create call.
+struct ThreadCreation {
+  std::uint32_t stack_id = trace::kNoStack;
+  std::uint32_t tid = 0;  // who calls; 0: not known
+};
+ThreadCreation observe_thread_creation(const Caller& caller) noexcept;
+// In the new thread: its records.
+void observe_thread_start(ThreadCreation creation, const void* stack_pointer) noexcept;
 
 }  // namespace whyrss::shim

@@ -78,6 +78,7 @@ enum class RecordKind : std::uint16_t {
   no_uffd_handoff = 33,   // TextRecord, empty: this process could not hand over its memory (write_tracking.h)
   ended_child = 34,       // ProcessRecord: a child that ended was waited for; status = its ru_maxrss in KiB
   shared_file = 35,       // SharedFileRecord: a file in memory that this process made or mapped
+  thread_creator = 36,    // ThreadCreatorRecord: which thread called pthread_create; before its `thread`
 };
 
 struct RecordHeader {
@@ -315,6 +316,11 @@ struct ThreadRecord {
   std::uint64_t thread_pointer;  // the TCB, in the same mapping above the stack
 };
 
+struct ThreadCreatorRecord {
+  RecordHeader header;
+  std::uint32_t tid, creator_tid;
+};
+
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
 // The text of the mark between the two walks around malloc_trim(0) (WHYRSS_OPTS at_end=trim).
 inline constexpr std::string_view kTrimMark = "malloc_trim(0)";
@@ -357,6 +363,7 @@ static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(P
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
 static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40 && sizeof(KernelFaultsRecord) == 48);
 static_assert(sizeof(TablesRecord) == 40 && sizeof(ClockRecord) == 24 && sizeof(SharedFileRecord) == 40);
+static_assert(sizeof(ThreadCreatorRecord) == 24);
 static_assert(sizeof(CompactAllocate) == 24 && sizeof(CompactRelease) == 16);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
 static_assert(std::has_unique_object_representations_v<MapRecord>);

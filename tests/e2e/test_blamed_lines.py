@@ -6,6 +6,8 @@ import subprocess
 
 import pytest
 
+from figure_off import assert_near
+
 PYTHON = "/usr/bin/python3"
 
 DATACLASS = """
@@ -150,6 +152,62 @@ def test_a_pool_of_threads_has_the_line_that_started_it(whyrss, recording, tmp_p
     script.write_text(THREAD_POOL)
     said = heap_headline(whyrss, recording, [PYTHON, script], "--mode", mode)
     assert re.search(rf"\((most )?kept at pool\.py:{line_of(THREAD_POOL, '# keeps')} in <module>, by a thread started there[:)]", said), said
+
+
+# In a thread that a thread of the library starts, for each client.
+MANAGER = """
+import multiprocessing, time
+def fill(shared):
+    for number in range(24):
+        shared[number] = bytes(1 << 20)
+if __name__ == "__main__":
+    manager = multiprocessing.Manager()  # keeps
+    shared = manager.dict()
+    worker = multiprocessing.Process(target=fill, args=(shared,))
+    worker.start()
+    worker.join()
+    time.sleep(0.5)
+"""
+
+
+def test_what_a_manager_keeps_has_the_line_that_made_it(whyrss, recording, tmp_path):
+    script = tmp_path / "shared.py"
+    script.write_text(MANAGER)
+    whyrss.record(recording, [PYTHON, script])
+    said = [verdict["headline"] for verdict in whyrss.finished_report(recording)["verdicts"]]
+    where = rf"received at shared\.py:{line_of(MANAGER, '# keeps')} in <module>, by a thread started there"
+    assert any(re.search(where, line) for line in said), said
+
+
+RESULTS = """
+import concurrent.futures, sys
+def work(number):
+    return ["%d %d" % (number, i) + "x" * 1000 for i in range(1000)]
+if __name__ == "__main__":
+    kept = []
+    with concurrent.futures.ProcessPoolExecutor(2) as executor:
+        futures = [executor.submit(work, number) for number in range(40)]  # keeps
+        if sys.argv[1] == "keep":
+            kept = [future.result() for future in futures]
+        while sys.argv[1] == "drop" and futures:
+            len(futures.pop(0).result())
+"""
+
+
+def test_results_of_workers_are_taken_one_by_one(whyrss, recording, tmp_path):
+    """With the advice taken."""
+    script = tmp_path / "results.py"
+    script.write_text(RESULTS)
+    kept = {}
+    for way in ("keep", "drop"):
+        whyrss.record(recording, [PYTHON, script, way], "-f")
+        report = whyrss.finished_report(recording)
+        kept[way] = report
+    verdict = kept["keep"]["verdicts"][0]
+    assert verdict["id"] == "heap-growth" and verdict["evidence"]["received"], verdict["headline"]
+    assert "as the results of their tasks" in verdict["why"] and "as it comes and drop it" in verdict["advice"]
+    assert_near(verdict["bytes"], 40_000 * 1072, 0.1 * 40_000 * 1072)  # of malloc, with their headers
+    assert kept["drop"]["processes"][0]["rss"]["peak"] <= kept["keep"]["processes"][0]["rss"]["peak"] - 20e6
 
 
 @pytest.mark.parametrize("way", ["script", "module"])

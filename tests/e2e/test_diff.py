@@ -144,7 +144,7 @@ def test_incomplete_and_unseen(pair, tmp_path):
     for pages in empty.glob("*/pages.zst"):
         pages.unlink()
     text = pair.diff(empty, pair.b).stdout
-    assert re.search("process(es)? of A (was|were) never looked at", text)
+    assert re.search("process(es)? of A (was|were) in no snapshot", text)
     assert pair.json(empty, pair.b)["rss"]["a"] == 0
 
 

@@ -255,7 +255,7 @@ def test_a_recording_of_which_nothing_is_known(pair, tmp_path, opened):
     assert "not known → " in totals and "0 B" not in totals
     assert page.run("document.querySelector('#by-cause, #where') === null")
     doubts = page.run("document.querySelector('[data-testid=doubts]').textContent")
-    assert re.search("process(es)? of A (was|were) never looked at", doubts)
+    assert re.search("process(es)? of A (was|were) in no snapshot", doubts)
     page = opened(page_of(pair, empty, empty, name="nothing.html"))
     assert figures(page, "[data-testid=totals]") == {}
 

@@ -46,7 +46,7 @@ while True:
 # Reads a file through mmap that is not in the page cache.
 SCAN = r"""
 import mmap, os, sys
-path, mib = sys.argv[1], int(sys.argv[2])
+path, mib, rounds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 with open(path, "wb") as file:
     for _ in range(mib):
         file.write(os.urandom(1 << 20))
@@ -56,7 +56,7 @@ with open(path, "wb") as file:
 with open(path, "rb") as file:
     data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 total = 0
-for _ in range(2):
+for _ in range(rounds):
     for at in range(0, len(data), 4096):
         total += data[at]
 print("read", flush=True)
@@ -240,7 +240,7 @@ def disk_folder():
 
 
 def test_file_cache_is_taken_back(whyrss, recording, start, disk_folder):
-    status, output, errors = start("64MiB", SCAN, disk_folder / "cold.bin", 160).end()
+    status, output, errors = start("64MiB", SCAN, disk_folder / "cold.bin", 160, 2).end()
     assert (status, output) == (0, "read\n"), errors
     report = whyrss.finished_report(recording)
     group = report["family"]["cgroup"]
@@ -255,8 +255,20 @@ def test_file_cache_is_taken_back(whyrss, recording, start, disk_folder):
     taken = group["reclaimed"] or group["reclaimed_at_least"]
     assert verdict["bytes"] == taken
     assert re.search(r"took back (at least )?\d+ MiB", verdict["headline"])
-    assert not verdicts(report, "oom-killed") and not verdicts(report, "near-limit")
+    for name in ("oom-killed", "near-limit", "limit-rereading"):
+        assert not verdicts(report, name)
     assert report["processes"][0]["rss"]["peak"] < 128 * MIB
+
+
+def test_files_that_do_not_fit_are_read_again_and_again(whyrss, recording, start, disk_folder):
+    rounds, size = 6, 120 * MIB
+    status, _, errors = start("64MiB", SCAN, disk_folder / "cold.bin", size // MIB, rounds).end()
+    assert status == 0, errors
+    verdict = whyrss.finished_report(recording)["verdicts"][0]
+    assert (verdict["id"], verdict["severity"]) == ("limit-rereading", "warning")
+    # In each round but the first what does not fit came back at least. A page may go before it is read, once in a round.
+    assert (rounds - 1) * (size - 64 * MIB) <= verdict["evidence"]["refaulted_bytes"] <= 2 * rounds * size
+    assert f"{verdict['bytes'] // (64 * MIB)} times the memory limit of 64 MiB" in verdict["headline"]
 
 
 def test_a_limit_that_is_never_reached(whyrss, recording, start):

@@ -136,6 +136,13 @@ inline ByteVector block(trace::RecordKind kind, std::uint64_t time_ns, std::uint
   return record(kind, time_ns, fixed);
 }
 
+inline ByteVector thread_created(std::uint64_t time_ns, std::uint32_t tid, std::uint32_t creator_tid) {
+  trace::ThreadCreatorRecord fixed{};
+  fixed.tid = tid;
+  fixed.creator_tid = creator_tid;
+  return record(trace::RecordKind::thread_creator, time_ns, fixed);
+}
+
 inline ByteVector thread_started(std::uint64_t time_ns, std::uint32_t tid, std::uint32_t stack_id) {
   trace::ThreadRecord fixed{};
   fixed.tid = tid;

@@ -96,7 +96,7 @@ std::vector<std::string> diff_doubts(const Diff& diff) {
     if (info.lost_events > 0) lines.push_back(fmt::format("{} lost {}", name, counted(info.lost_events, "event")));
     const auto unseen = std::ranges::count_if(view->processes, [](const ProcessView& one) { return !one.walked; });
     if (unseen > 0)
-      lines.push_back(fmt::format("{} of {} of {} {} never looked at", unseen,
+      lines.push_back(fmt::format("{} of {} of {} {} in no snapshot", unseen,
                                   counted(view->processes.size(), "process"), name, unseen == 1 ? "was" : "were"));
   }
   if (diff.a->recording->info.mode != diff.b->recording->info.mode)

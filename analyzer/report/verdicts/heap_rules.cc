@@ -14,6 +14,7 @@
 #include "report/view/build_view.h"
 #include "report/view/line_text.h"
 #include "report/view/memory_figures.h"
+#include "report/view/series.h"
 #include "report/view/trend.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
@@ -207,30 +208,58 @@ bool grew_evenly_until(const View& view, const ProcessView& process, double to_s
   return trend.kind == Trend::Kind::growing && trend.evenly;
 }
 
+// The moment from which RSS fell without a pause until `end_s`.
+double fell_from(const ProcessAccount& account, double end_s) {
+  constexpr double kStepS = 0.05;
+  constexpr std::int64_t kLeastPart = 100;  // of RSS, in a step
+  const auto rss_at = [&](double time_s) {
+    const RssPoint* poll = last_at(account.polls, time_s);
+    return poll == nullptr ? 0 : poll->rss_bytes;
+  };
+  double from_s = end_s;
+  for (std::int64_t rss = rss_at(end_s);; from_s -= kStepS) {
+    const std::int64_t before = rss_at(from_s - kStepS);
+    if (before <= rss + rss / kLeastPart) return from_s;
+    rss = before;
+  }
+}
+
 }  // namespace
 
-std::optional<double> heap_held_until(const View& view, const ProcessView& process) {
+std::optional<HeldHeap> heap_held_until(const View& view, const ProcessView& process) {
+  const auto held_at = [&](double time_s) {
+    const View then = view_until(view, process, time_s);
+    return HeldHeap{.until_s = time_s, .live_bytes = last_bytes(then.processes.front(), Cause::heap_live)};
+  };
   if (const auto from_s = freed_on_leaving_from(process); from_s && grew_evenly_until(view, process, *from_s))
-    return from_s;
+    return held_at(*from_s);
   const std::vector<Account>& accounts = process.account->accounts;
   if (!process.account->has_left || process.interval.to_s < end_of_work(*view.recording, *process.account))
     return std::nullopt;
   const auto end = std::ranges::upper_bound(accounts, process.interval.to_s, {}, &Account::time_s);
   if (end - accounts.begin() < 2) return std::nullopt;
   const Account &last = *std::prev(end), &before = *std::prev(end, 2);
-  const std::int64_t freed = bytes_of(before, Cause::heap_live) - bytes_of(last, Cause::heap_live);
-  const bool is_late = process.interval.to_s - before.time_s <= kLeavingS && before.time_s > process.interval.from_s;
+  HeldHeap held;
+  if (process.interval.to_s - before.time_s <= kLeavingS && before.time_s > process.interval.from_s)
+    held = {.until_s = before.time_s, .live_bytes = bytes_of(before, Cause::heap_live)};
+  // That walk may have come while it was freeing, or long before.
+  const double full_s = fell_from(*process.account, last.time_s);
+  if (full_s < last.time_s && full_s > process.interval.from_s)
+    if (const HeldHeap full = held_at(full_s); full.live_bytes > held.live_bytes) held = full;
+  const std::int64_t freed = held.live_bytes - bytes_of(last, Cause::heap_live);
   const bool was_most = 2 * freed >= bytes_of(last, Cause::heap_retained);  // else more was freed before
-  return is_late && was_most && is_worth_naming(freed, process) ? std::optional(before.time_s) : std::nullopt;
+  return was_most && is_worth_naming(freed, process) ? std::optional(held) : std::nullopt;
 }
 
 void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    if (const auto until_s = heap_held_until(view, process)) {
+    if (const auto held = heap_held_until(view, process)) {
       const std::size_t first = verdicts.size();
-      heap_growth(view_until(view, process, *until_s), verdicts);
-      for (std::size_t i = first; i < verdicts.size(); ++i)
-        verdicts[i].headline += fmt::format(", until it was freed after {}", seconds_text(*until_s));
+      heap_growth(view_until(view, process, held->until_s), verdicts);
+      for (std::size_t i = first; i < verdicts.size(); ++i) {
+        verdicts[i].headline += fmt::format(", until it was freed after {}", seconds_text(held->until_s));
+        verdicts[i].evidence["until_s"] = held->until_s;
+      }
       continue;
     }
     const CauseView* cause = process.find(Cause::heap_live);
@@ -246,15 +275,15 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     const bool objects = is_nearly_all(object_growth, growth);
     const bool some_objects = !objects && is_worth_naming(object_growth, process);
     const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.live);
-    const bool received = mostly_received(stacks, own.sites, growth);
+    const ReceivedText* const received = mostly_received(stacks, own.sites, growth);
     const std::vector<LineGrowth> lines = lines_of(view, own);
     Verdict verdict{.id = "heap-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
     verdict.headline = fmt::format("{} {}{}", size_text(growth), objects ? "live Python objects" : "live heap",
                                    kept_where(lines, growth,
-                                              received   ? "received"
-                                              : by_arena ? "in arenas mapped"
-                                              : objects  ? "kept"
-                                                         : "allocated"));
+                                              received != nullptr ? "received"
+                                              : by_arena          ? "in arenas mapped"
+                                              : objects           ? "kept"
+                                                                  : "allocated"));
     if (top_named(lines) == nullptr) verdict.headline += no_line_text(lines);
     verdict.headline += trend_text(trend, lines);
     const bool at_end = process.interval.to_s >= end_of_work(*view.recording, *process.account);
@@ -271,13 +300,13 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     if (by_arena) verdict.advice += fmt::format(" {}", next_steps(view).object_lines);
     verdict.bytes_per_s = trend.bytes_per_s;
     if (trend.leak_like) verdict.severity = Severity::warning;
-    if (received) {
-      verdict.why += kReceivedWhy;
-      verdict.advice = kReceivedAdvice;
+    if (received != nullptr) {
+      verdict.why += received->why;
+      verdict.advice = received->advice;
     }
     verdict.evidence["growth_bytes"] = cause->rss.growth();
     verdict.evidence["import_bytes"] = cause->rss.growth() - growth;
-    verdict.evidence["received"] = received;
+    verdict.evidence["received"] = received != nullptr;
     verdict.evidence["lines_by_arena"] = by_arena;
     verdict.evidence["python_object_growth_bytes"] = object_growth;
     verdict.evidence["estimate"] = cause->estimate;

@@ -74,6 +74,41 @@ void limit_reclaimed(const View& view, std::vector<Verdict>& verdicts) {
   verdicts.push_back(std::move(verdict));
 }
 
+void limit_rereading(const View& view, std::vector<Verdict>& verdicts) {
+  constexpr std::int64_t kLeastTimes = 4;  // the limit; a pass over a file that is larger is no more than its size
+  const RecordingInfo& info = view.recording->info;
+  if (!info.cgroup || !info.cgroup->limit_bytes || view.recording->processes.empty()) return;
+  const std::int64_t limit = std::max<std::int64_t>(*info.cgroup->limit_bytes, 1);
+  const auto again = rereading(*info.cgroup);
+  if (!again || again->bytes < std::max(kLeastTimes * limit, kNamedGrowthBytes)) return;
+  Verdict verdict{.id = "limit-rereading", .severity = Severity::warning, .pid = main_pid(view), .bytes = again->bytes};
+  verdict.headline = fmt::format(
+      "{} of files were read again after the kernel had taken them back: {} times the memory limit of {}, from {} to "
+      "{}",
+      size_text(again->bytes), again->bytes / limit, size_text(limit), seconds_text(again->from_s),
+      seconds_text(again->to_s));
+  verdict.why =
+      "At its limit the kernel takes file cache first, also the pages of the program's own code: what is needed again "
+      "is read from the disk each time, and the program waits for it.";
+  if (again->bytes_per_s() > 0)
+    verdict.why += fmt::format(" It read {}/s.", size_text(static_cast<std::int64_t>(again->bytes_per_s())));
+  if (const auto [fullest, held] = most_held(view); fullest != nullptr) {
+    const View then = build_processes(*view.recording, {.from_s = 0, .to_s = fullest->time_s});
+    const std::vector<Holder> holders = holders_at_end(then);
+    verdict.why += fmt::format(" At {} {} were left for files{}{}.", seconds_text(fullest->time_s),
+                               size_text(std::max<std::int64_t>(limit - held, 0)),
+                               holders.empty() ? "" : "; most of the rest was ",
+                               holders.empty() ? "" : main_holder_text(holders, *main_holder(holders)));
+  }
+  verdict.advice = "Raise the limit, or hold less at a time, so that the files in use fit beside it.";
+  verdict.evidence["limit_bytes"] = limit;
+  verdict.evidence["refaulted_bytes"] = again->bytes;
+  verdict.evidence["from_s"] = again->from_s;
+  verdict.evidence["to_s"] = again->to_s;
+  verdict.evidence["bytes_per_s"] = again->bytes_per_s();
+  verdicts.push_back(std::move(verdict));
+}
+
 void near_limit(const View& view, std::vector<Verdict>& verdicts) {
   if (!has_limit(view)) return;
   const CgroupAccount& group = *view.recording->info.cgroup;

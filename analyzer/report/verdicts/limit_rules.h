@@ -9,6 +9,8 @@ namespace whyrss {
 
 // A limit that was reached, and held by taking file cache back.
 void limit_reclaimed(const View& view, std::vector<Verdict>& verdicts);
+// So little of the limit was left for files that they were read again and again.
+void limit_rereading(const View& view, std::vector<Verdict>& verdicts);
 // Nearly all of the limit was held by what cannot be taken back.
 void near_limit(const View& view, std::vector<Verdict>& verdicts);
 

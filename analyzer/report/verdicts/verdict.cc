@@ -123,7 +123,8 @@ Verdict quiet_verdict(const View& view) {
 enum class Place : std::uint8_t { trouble, grows, largest, remark };
 
 Place place_of(const Verdict& verdict) {
-  constexpr std::array kTroubles{"killed", "near-limit", "descriptor-growth"};  // of which the bytes are not the point
+  constexpr std::array kTroubles{"killed", "near-limit", "limit-rereading",
+                                 "descriptor-growth"};  // of which the bytes are not the point
   if (verdict.severity == Severity::problem || std::ranges::find(kTroubles, verdict.id) != kTroubles.end())
     return Place::trouble;
   if (is_remark(verdict)) return Place::remark;

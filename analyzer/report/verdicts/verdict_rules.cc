@@ -193,7 +193,7 @@ Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t g
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    const bool is_held = heap_held_until(view, process).has_value();  // heap-growth says until when
+    const std::optional<HeldHeap> held = heap_held_until(view, process);
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
     for (const CauseView& cause : process.causes) {
@@ -206,7 +206,9 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       // Of lazy_free nobody held any, and under a limit it would not have been there.
       const bool reported =
           cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
-      if (!large || reported || (is_held && cause.cause == Cause::heap_live)) continue;
+      // Of what was held nearly to the end heap-growth says until when.
+      const bool was_held = cause.cause == Cause::heap_live && held && dominates(held->live_bytes, cause.at_peak);
+      if (!large || reported || was_held) continue;
       if (cause.cause == Cause::not_looked_at) {
         verdicts.push_back(unseen_peak(view, process, left));
         continue;
@@ -214,12 +216,13 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       std::vector<SiteView> shrunk = cause.sites;
       for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(shrunk));
-      const bool received = cause.cause == Cause::heap_live && mostly_received(view.recording->stacks, shrunk, gone);
+      const ReceivedText* const received =
+          cause.cause == Cause::heap_live ? mostly_received(view.recording->stacks, shrunk, gone) : nullptr;
       Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
       verdict.headline =
           fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}", unseen >= gone / 20 ? "at least " : "",
                       size_text(gone), info(cause.cause).title, size_text(process.rss.peak),
-                      kept_where(lines, gone, received ? "received" : "made"));
+                      kept_where(lines, gone, received != nullptr ? "received" : "made"));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (!dominates(left, gone))
         verdict.why = fmt::format(
@@ -232,9 +235,9 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
                            ? "It was free already: see what had been allocated there before."
                            : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
                                          names_line(lines, gone) ? "make this line hold less" : "hold less");
-      if (received) {
-        verdict.why += kReceivedWhy;
-        verdict.advice = fmt::format("If the peak is the trouble: {}", kReceivedAdvice);
+      if (received != nullptr) {
+        verdict.why += received->why;
+        verdict.advice = fmt::format("If the peak is the trouble: {}", received->advice);
       }
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["at_peak_bytes"] = cause.at_peak;
@@ -262,6 +265,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"oom-killed", oom_killed},
       {"killed", killed_from_outside},
       {"near-limit", near_limit},
+      {"limit-rereading", limit_rereading},
       {"limit-reclaimed", limit_reclaimed},
       {"file-cache-growth", file_cache_growth},
       {"file-dirty-growth", file_dirty_growth},

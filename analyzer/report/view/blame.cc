@@ -198,7 +198,7 @@ std::string code_line(const StackTable& stacks, const Frame* frame) {
   return fmt::format("{} ({})", frame->function, module);
 }
 
-bool is_received(const StackTable& stacks, StackId stack) {
+Received received_as(const StackTable& stacks, StackId stack) {
   struct Receiver {
     std::string_view file, function;
   };
@@ -207,19 +207,34 @@ bool is_received(const StackTable& stacks, StackId stack) {
       {"/multiprocessing/queues.py", "get"},
       {"/multiprocessing/connection.py", "recv"},
   }};
+  // In threads of their own, below a receiver.
+  static constexpr std::array<Receiver, 3> kOfResults{{
+      {"/multiprocessing/pool.py", "_handle_results"},
+      {"/concurrent/futures/process.py", "wait_result_broken_or_wakeup"},
+      {"/loky/process_executor.py", "wait_result_broken_or_wakeup"},
+  }};
+  const auto is_of = [](const auto& receivers, const Frame& frame) {
+    const std::size_t dot = frame.function.find_last_of('.');  // of a method, from CPython 3.11 on
+    const std::string_view function = std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1);
+    return std::ranges::any_of(receivers, [&](const Receiver& receiver) {
+      return frame.file.ends_with(receiver.file) && function == receiver.function;
+    });
+  };
+  Received found = Received::no;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
-    if (is_thread_frame(frame)) return false;
+    if (is_thread_frame(frame)) return found;
     if (frame.kind != FrameKind::python) continue;
-    if (frame.file.starts_with("<frozen ")) return false;  // an import, by an object or by the main module
+    if (found != Received::no) {
+      if (is_of(kOfResults, frame)) return Received::result;
+      continue;
+    }
+    if (frame.file.starts_with("<frozen ")) return found;  // an import, by an object or by the main module
     if (!is_in_python_library(frame.file)) continue;
-    if (frame.file.ends_with("/multiprocessing/process.py")) return false;  // what the process does itself
-    const std::size_t dot = frame.function.find_last_of('.');               // of a method, from CPython 3.11 on
-    const std::string_view function = std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1);
-    for (const Receiver& receiver : kReceivers)
-      if (frame.file.ends_with(receiver.file) && function == receiver.function) return true;
+    if (frame.file.ends_with("/multiprocessing/process.py")) return found;  // what the process does itself
+    if (is_of(kReceivers, frame)) found = Received::item;
   }
-  return false;
+  return found;
 }
 
 bool is_python_object(const StackTable& stacks, StackId stack) {

@@ -30,8 +30,10 @@ inline std::string blamed_line(const StackTable& stacks, StackId stack) {
 // a library of their own.
 bool is_python_object(const StackTable& stacks, StackId stack);
 
-// Whether it holds objects that multiprocessing unpickled: arguments of a process or a task, items of a queue.
-bool is_received(const StackTable& stacks, StackId stack);
+// Whether it holds objects that multiprocessing unpickled: arguments of a process or a task, items of a queue; or the
+// results of tasks of a pool or an executor.
+enum class Received : std::uint8_t { no, item, result };
+Received received_as(const StackTable& stacks, StackId stack);
 
 // What imports modules: importlib's own code.
 bool is_importer(const Frame& frame);

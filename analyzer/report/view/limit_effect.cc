@@ -98,14 +98,33 @@ HeldTrend held_trend(const CgroupAccount& group, double until_s) {
   return {.seconds = seconds, .bytes_per_s = std::max(0.0, grown / seconds)};
 }
 
+double Rereading::bytes_per_s() const { return to_s > from_s ? static_cast<double>(bytes) / (to_s - from_s) : 0; }
+
+std::optional<Rereading> rereading(const CgroupAccount& group) {
+  constexpr std::int64_t kNearlyNone = 20;  // one in so many
+  std::vector<const CgroupReading*> counts;
+  for (const CgroupReading& reading : group.readings)
+    if (reading.refaulted_bytes) counts.push_back(&reading);
+  if (counts.empty()) return std::nullopt;
+  const std::int64_t first = *counts.front()->refaulted_bytes;
+  const std::int64_t bytes = std::max<std::int64_t>(*counts.back()->refaulted_bytes - first, 0);
+  Rereading result{.bytes = bytes, .from_s = counts.front()->time_s, .to_s = counts.back()->time_s};
+  for (const CgroupReading* reading : counts)
+    if (*reading->refaulted_bytes - first <= bytes / kNearlyNone) result.from_s = reading->time_s;
+  const auto end = std::ranges::find_if(counts, [&](const CgroupReading* reading) {
+    return *reading->refaulted_bytes - first >= bytes - bytes / kNearlyNone;
+  });
+  if (end != counts.end()) result.to_s = (*end)->time_s;
+  return result;
+}
+
 std::vector<std::string> limit_effect_lines(const RecordingInfo& recording) {
-  if (!recording.cgroup || (!recording.cgroup->limit_bytes && !recording.cgroup->peak_bytes)) return {};
+  // Without a limit the peak is that of whatever else ran in the group, and before.
+  if (!recording.cgroup || !recording.cgroup->limit_bytes) return {};
   const CgroupAccount& group = *recording.cgroup;
   const LimitEffect effect = limit_effect(group);
-  std::vector<std::string> lines{fmt::format("memory cgroup: limit {}, peak {}",
-                                             group.limit_bytes ? size_text(*group.limit_bytes) : "none",
+  std::vector<std::string> lines{fmt::format("memory cgroup: limit {}, peak {}", size_text(*group.limit_bytes),
                                              group.peak_bytes ? size_text(*group.peak_bytes) : "not known")};
-  if (!group.limit_bytes) return lines;
   if (const std::string hits = limit_hits_text(effect); !hits.empty()) lines.front() += "; " + hits;
   if (effect.fullest != nullptr)
     lines.push_back(fmt::format("in the group when it was fullest, at {}: {}", seconds_text(effect.fullest->time_s),

@@ -35,6 +35,15 @@ struct HeldTrend {
 };
 HeldTrend held_trend(const CgroupAccount& group, double until_s);
 
+// Of files: what was read again after the kernel had taken it back, and when nearly all of that was.
+struct Rereading {
+  std::int64_t bytes = 0;
+  double from_s = 0, to_s = 0;
+  [[nodiscard]] double bytes_per_s() const;  // 0: within one reading
+};
+// Nothing where the kernel does not count it.
+std::optional<Rereading> rereading(const CgroupAccount& group);
+
 // "the limit was hit 7 times, the kernel took back 140 MiB, no process was killed"; "" where it is not known.
 std::string limit_hits_text(const LimitEffect& effect);
 // "9.0 MiB anonymous memory, 119 MiB file cache"; "" where it is not known.

@@ -41,11 +41,24 @@ bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole) {
                      [&](const LineGrowth& line) { return line.line.empty() && line.bytes * 2 > whole; });
 }
 
-bool mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole) {
-  std::int64_t received = 0;
-  for (const SiteView& site : sites)
-    if (is_received(stacks, site.stack)) received += site.growth;
-  return received * 2 > whole;
+const ReceivedText* mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole) {
+  static constexpr ReceivedText kItems{
+      " Another process sent it pickled (an argument of a process or a task, an item of a queue), and this one "
+      "unpickled it: each receiver has a copy of its own.",
+      "Send an index instead of the data, or share the data: load it before the workers are forked, or keep it in "
+      "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle."};
+  static constexpr ReceivedText kResults{
+      " Workers sent it pickled, as the results of their tasks, and this process unpickled and keeps them.",
+      "Take each result as it comes and drop it (imap_unordered, as_completed), have the tasks return less, or have "
+      "them write large results to files."};
+  std::int64_t items = 0, results = 0;
+  for (const SiteView& site : sites) {
+    const Received received = received_as(stacks, site.stack);
+    if (received == Received::no) continue;
+    (received == Received::item ? items : results) += site.growth;
+  }
+  if ((items + results) * 2 <= whole) return nullptr;
+  return results > items ? &kResults : &kItems;
 }
 
 const char* touch_verb(Cause cause) {

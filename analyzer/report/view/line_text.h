@@ -39,14 +39,12 @@ bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole);
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb = nullptr);
 
-// Whether more than half of `whole` came pickled from another process (growths of sites of the heap).
-bool mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole);
-inline constexpr const char* kReceivedWhy =
-    " Another process sent it pickled (an argument of a process or a task, an item of a queue), and this one unpickled "
-    "it: each receiver has a copy of its own.";
-inline constexpr const char* kReceivedAdvice =
-    "Send an index instead of the data, or share the data: load it before the workers are forked, or keep it in "
-    "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle.";
+// What to say where more than half of `whole` came pickled from another process (growths of sites of the heap); null:
+// it did not.
+struct ReceivedText {
+  const char *why, *advice;
+};
+const ReceivedText* mostly_received(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole);
 
 // What made memory of a cause resident: read, written, touched ... Of lazy_free, what is to make it go.
 const char* touch_verb(Cause cause);

@@ -252,6 +252,8 @@ TEST(LimitEffect, NeverReached) {
   info.cgroup->readings = {reading(0, 5, 0, 3), reading(1, 9, 0, 3)};
   EXPECT_EQ(limit_effect_lines(info)[0], "memory cgroup: limit 128 MiB, peak 9.0 MiB; the limit was never reached");
   EXPECT_TRUE(limit_effect_lines(RecordingInfo{}).empty());
+  info.cgroup->limit_bytes.reset();
+  EXPECT_TRUE(limit_effect_lines(info).empty());
 }
 
 }  // namespace

@@ -129,7 +129,7 @@ TEST(ExportView, SaysWhatIsMissing) {
   RecordingAccount recording = literal::quickstart();
   EXPECT_TRUE(missing_remarks(whole(recording)).empty());
   recording.processes[1].accounts.clear();
-  EXPECT_EQ(missing_remarks(whole(recording)).at(0), "of 1 of 3 processes nothing is in it: they were never looked at");
+  EXPECT_EQ(missing_remarks(whole(recording)).at(0), "of 1 of 3 processes nothing is in it: they were in no snapshot");
   for (ProcessAccount& process : recording.processes) process.accounts.clear();
   recording.info.complete = false;
   recording.info.incomplete_why = "cut\nshort";

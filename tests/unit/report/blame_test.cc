@@ -230,6 +230,33 @@ TEST(Blame, NamesOfTheLanguage) {
   }
 }
 
+TEST(Received, ItemsAndResults) {
+  const std::string library = "/usr/lib/python3.11";
+  const auto received = [&](const std::vector<std::pair<std::string, std::string>>& calls) {
+    StackTable stacks;
+    std::vector<FrameId> frames;
+    for (const auto& [file, function] : calls)
+      frames.push_back(stacks.intern(Frame{.kind = FrameKind::python,
+                                           .function = function,
+                                           .file = file.starts_with('/') ? file : library + "/" + file,
+                                           .line = 3}));
+    return received_as(stacks, stacks.intern(frames));
+  };
+  const std::pair<std::string, std::string> recv{"multiprocessing/connection.py", "_ConnectionBase.recv"};
+  EXPECT_EQ(received({recv, {"/home/u/job.py", "f"}}), Received::item);
+  EXPECT_EQ(received({{"multiprocessing/queues.py", "Queue.get"}, {"multiprocessing/pool.py", "worker"}}),
+            Received::item);
+  EXPECT_EQ(received({recv, {"multiprocessing/pool.py", "Pool._handle_results"}}), Received::result);
+  EXPECT_EQ(received({recv, {"concurrent/futures/process.py", "_ExecutorManagerThread.wait_result_broken_or_wakeup"}}),
+            Received::result);
+  EXPECT_EQ(received({recv,
+                      {"/venv/lib/python3.12/site-packages/joblib/externals/loky/process_executor.py",
+                       "_ExecutorManagerThread.wait_result_broken_or_wakeup"}}),
+            Received::result);
+  EXPECT_EQ(received({{"/home/u/job.py", "f"}, {"multiprocessing/process.py", "BaseProcess.run"}, recv}), Received::no);
+  EXPECT_EQ(received({{"concurrent/futures/process.py", "wait_result_broken_or_wakeup"}}), Received::no);
+}
+
 TEST(BlamedNative, APoolOfTheProgramIsNotToBlame) {
   StackTable stacks;
   for (const char* pool :

@@ -96,6 +96,26 @@ TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
             std::string::npos);
 }
 
+// Freeing many small objects takes a while: a snapshot may come in the midst of it, and the one before long ago.
+TEST(HeapGrowth, HeldUntilRssBeganToFall) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_live, 240, lines.built}},
+                                            {{Cause::heap_live, 24, lines.built}},
+                                            {{Cause::heap_live, 1, lines.built}}});
+  recording.info.duration_s = 20;
+  ProcessAccount& process = recording.processes.front();
+  process.accounts[0].time_s = 2;
+  process.accounts[1].time_s = 19.9;
+  process.accounts[2].time_s = 20;
+  process.polls = {{2, 250 * kMiB}, {19.78, 250 * kMiB}};
+  for (int step = 1; step <= 10; ++step) process.polls.push_back({19.8 + 0.02 * step, (250 - 24 * step) * kMiB});
+  process.ended_s = 20;
+  process.has_left = true;
+  EXPECT_EQ(headlines(recording),
+            "heap-growth info: 240 MiB live heap (allocated in build (prog)), until it was freed after 19.8 s\n");
+  EXPECT_NEAR(verdicts_of(recording).front().evidence["until_s"].get<double>(), 19.8, 1e-9);
+}
+
 // The locals of main() go when it returns, right before the last snapshot, whatever they were.
 TEST(HeapRetained, WhatMainHeldUntilItReturnedWasLive) {
   const Lines lines;

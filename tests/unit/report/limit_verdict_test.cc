@@ -172,6 +172,34 @@ TEST(LimitVerdict, WhatTheGroupHeldAtTheKill) {
   EXPECT_EQ(verdicts_of(recording).front().bytes, 80 * kMiB);
 }
 
+// A limit of 128 MiB.
+TEST(LimitVerdict, FilesAreReadAgainAndAgain) {
+  RecordingAccount recording =
+      limited(118, {reading(0, 1, 0, 0, 0), reading(10, 119, 2, 3, 5), reading(14, 120, 2, 4, 9)});
+  auto& readings = recording.info.cgroup->readings;
+  const auto rereads = [&](std::int64_t first, std::int64_t second, std::int64_t third) {
+    readings[0].refaulted_bytes = first * kMiB;
+    readings[1].refaulted_bytes = second * kMiB;
+    readings[2].refaulted_bytes = third * kMiB;
+    return verdicts_of(recording);
+  };
+  EXPECT_EQ(find(rereads(7, 7, 7 + 511), "limit-rereading"), nullptr);
+  const auto verdicts = rereads(7, 8, 7 + 1024);
+  const Verdict* verdict = find(verdicts, "limit-rereading");
+  ASSERT_NE(verdict, nullptr);
+  EXPECT_EQ(
+      verdict->headline,
+      "1024 MiB of files were read again after the kernel had taken them back: 8 times the memory limit of 128 MiB, "
+      "from 10.0 s to 14.0 s");
+  EXPECT_NE(verdict->why.find("It read 256 MiB/s. At 14.0 s 6.0 MiB were left for files; most of the rest was 118 MiB "
+                              "live heap (keep.py:7 in fill)."),
+            std::string::npos)
+      << verdict->why;
+  EXPECT_EQ(verdict->bytes, 1024 * kMiB);
+  recording.info.oom_killed = true;  // it may end so
+  EXPECT_NE(find(rereads(7, 8, 7 + 1024), "limit-rereading"), nullptr);
+}
+
 TEST(LimitVerdict, OomKilled) {
   const RecordingAccount recording = killed_at_limit();
   const auto verdicts = verdicts_of(recording);

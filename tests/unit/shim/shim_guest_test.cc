@@ -215,6 +215,12 @@ TEST(Guest, ThreadsExitAndCancelAsAlways) {
     EXPECT_EQ(thread.tid, event.tid);
     EXPECT_LT(thread.stack_pointer, thread.thread_pointer);
   }
+  const std::vector<Event> creators = outcome.of(RecordKind::thread_creator);
+  EXPECT_EQ(creators.size(), 108U);
+  for (const Event& event : creators) {
+    EXPECT_EQ(event.as<trace::ThreadCreatorRecord>().tid, event.tid);
+    EXPECT_EQ(event.as<trace::ThreadCreatorRecord>().creator_tid, outcome.slots.at(0)->pid);
+  }
 }
 
 TEST(Guest, WaitForAnyChildIsUnchanged) {
