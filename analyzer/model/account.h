@@ -27,6 +27,7 @@ struct Account {
   double time_s = 0;
   std::int64_t rss_bytes = 0;  // pages that the walk counted
   bool skewed = false;
+  bool asked = false;  // the process or one of its family asked for the walk, and waited for it
   // When the last walk before it was made, if this is an estimate: its RSS is polled, and known from events since that
   // walk; what these do not explain is Cause::not_looked_at.
   std::optional<double> estimated_from_s{};
@@ -225,6 +226,7 @@ struct ProcessAccount {
 struct Phase {
   std::string name;
   double from_s = 0, to_s = 0;
+  int pid = 0;  // whose it is
 };
 
 struct Mark {

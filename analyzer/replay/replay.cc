@@ -417,8 +417,8 @@ void Replay::on_text(Process& process, const EventRecord& record) {
   const auto begun =
       std::find_if(open.rbegin(), open.rend(), [&](const auto& phase) { return phase.first == content; });
   if (begun == open.rend()) return;
-  phases_.push_back(
-      {content, seconds_since(settings_.origin_ns, begun->second), seconds_since(settings_.origin_ns, record.time_ns)});
+  phases_.push_back({content, seconds_since(settings_.origin_ns, begun->second),
+                     seconds_since(settings_.origin_ns, record.time_ns), process.account->pid});
   open.erase(std::next(begun).base());
 }
 

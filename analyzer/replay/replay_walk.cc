@@ -309,6 +309,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
   process.account->accounts.push_back(attribute(evidence));
+  process.account->accounts.back().asked = walk.trigger == trace::WalkTrigger::request;
   if (!pages->smaps_only && !pages->partial) keep_walk(process, std::move(evidence), walk);
 }
 

@@ -133,8 +133,8 @@ def heap_headline(whyrss, recording, command, *options, **more):
 def test_the_line_of_the_job_that_keeps(whyrss, recording, tmp_path, name, source, function):
     script = tmp_path / f"job_{name}.py"
     script.write_text(source)
-    told = heap_headline(whyrss, recording, [PYTHON, script], "--mode", "exact")
-    assert re.search(rf"\((most )?kept at job_{name}\.py:{line_of(source, '# keeps')} in {function}[:)]", told), told
+    said = heap_headline(whyrss, recording, [PYTHON, script], "--mode", "exact")
+    assert re.search(rf"\((most )?made at job_{name}\.py:{line_of(source, '# keeps')} in {function}[:)]", said), said
 
 
 # Nothing of this file is on the stacks of the threads that do the work.
@@ -151,7 +151,7 @@ def test_a_pool_of_threads_has_the_line_that_started_it(whyrss, recording, tmp_p
     script = tmp_path / "pool.py"
     script.write_text(THREAD_POOL)
     said = heap_headline(whyrss, recording, [PYTHON, script], "--mode", mode)
-    assert re.search(rf"\((most )?kept at pool\.py:{line_of(THREAD_POOL, '# keeps')} in <module>, by a thread started there[:)]", said), said
+    assert re.search(rf"\((most )?made at pool\.py:{line_of(THREAD_POOL, '# keeps')} in <module>, by a thread started there[:)]", said), said
 
 
 # In a thread that a thread of the library starts, for each client.
@@ -226,7 +226,7 @@ def test_a_program_that_was_installed(whyrss, recording, tmp_path, folder, way):
     script.chmod(0o755)
     command = [script] if way == "script" else [PYTHON, "-m", "installed_job"]
     told = heap_headline(whyrss, recording, ["env", f"PYTHONPATH={package.parent}", *command], "--mode", "exact")
-    assert f"kept at store.py:{line_of(STORE, '# keeps')} in keep" in told, told
+    assert f"made at store.py:{line_of(STORE, '# keeps')} in keep" in told, told
 
 
 def test_arenas_are_not_said_to_be_kept_by_who_made_them_grow(whyrss, recording, tmp_path):

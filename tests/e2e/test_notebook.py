@@ -114,7 +114,7 @@ def test_a_cell_has_its_name_and_its_lines(whyrss, installed, tmp_path):
         assert errors(messages) == [] and results(messages) == ["60000"]
         (text,), (markdown,) = texts(messages), texts(messages, "text/markdown")
         assert text.startswith("In[3]: RSS +") and "whyrss" not in streams(messages, "stderr")
-        assert re.search(r"live Python objects \(.*kept at In\[2\]:2 in keep", text), text
+        assert re.search(r"live Python objects \(.*made at In\[2\]:2 in keep", text), text
         assert not re.search(r"\d{6,}\.py", text)
         assert "In\\[2]:2 in keep" in markdown and "| ---: |" in markdown and "Processes" not in markdown
 
@@ -181,7 +181,7 @@ def test_workers_of_a_cell(installed):
                 "worker = subprocess.Popen([sys.executable, '-c', 'x = bytearray(60 << 20); print(1, flush=True); input()'],"
                 " stdin=subprocess.PIPE, stdout=subprocess.PIPE)\nworker.stdout.readline()\ntime.sleep(1)")
         (text,) = texts(run(cell))
-        assert re.search(r"6\d MiB live Python objects \(.*kept at <string>:1 in <module>", text), text
+        assert re.search(r"6\d MiB live Python objects \(.*made at <string>:1 in <module>", text), text
         run("worker.communicate()")
 
 

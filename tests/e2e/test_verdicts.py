@@ -56,6 +56,16 @@ def test_pages_written_through_a_mapping_are_dirty(runs):
     assert at("maps file") in found["headline"] and "data.bin" in found["headline"]
 
 
+def test_a_private_mapping_copies_what_is_written(runs):
+    """And one that is as the advice says, `written_file`, does not."""
+    report = runs("copied_file").until("work")
+    (found,) = [verdict for verdict in verdicts(report, "cause-growth") if verdict["evidence"]["cause"] == "file_cow"]
+    assert FILE_BYTES <= found["bytes"] <= FILE_BYTES + LITTLE
+    assert f"mapped at {at('maps copies')}" in found["headline"] and f"written at {at('writes copies')}" in found["headline"]
+    assert "map it so that writes go to the file" in found["advice"] and "ACCESS_WRITE" in found["advice"]
+    assert cause(file_report(runs("written_file"))["processes"][0], "file_cow")["growth"]["rss"] <= LITTLE
+
+
 @pytest.mark.parametrize("name", ["flushed_file", "fresh_file"])
 def test_clean_pages_and_those_that_others_wrote_are_no_dirty_ones(runs, name):
     report = file_report(runs(name))

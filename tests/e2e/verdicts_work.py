@@ -67,6 +67,16 @@ def written_file():
         say(LOG, dirty=[before, dirty_bytes(file_path())])
 
 
+def copied_file():
+    make_file(True)
+    with open(file_path(), "rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # maps copies
+    with whyrss.phase("work"):
+        for at in range(0, FILE_BYTES, PAGE):
+            data[at] = 1  # writes copies
+        look()
+
+
 def flushed_file():
     make_file(True)
     with open(file_path(), "r+b") as file:
@@ -277,7 +287,7 @@ def dropped_rows():
 
 
 SCENARIOS = {work.__name__: work for work in (
-    written_file, flushed_file, fresh_file, shared_memory, shared_anonymous, own_buffers, sparse_huge, full_huge,
+    written_file, copied_file, flushed_file, fresh_file, shared_memory, shared_anonymous, own_buffers, sparse_huge, full_huge,
     sparse_small, zeroed_huge, copied, shared_by_fork, full_cache, sawtooth, dropped_rows)}
 
 if __name__ == "__main__":

@@ -107,7 +107,7 @@ void write_snapshots(const RecordingAccount& recording, const Shown& shown, Html
   HtmlColumn& time = columns.float64("snapshot_time");
   HtmlColumn& walked = columns.float64("snapshot_looked");  // before it: an estimate since then
   HtmlColumn& rss = columns.whole("snapshot_rss");
-  HtmlColumn& flags = columns.whole("snapshot_flags");  // 1: page liveness was read; 2: skewed
+  HtmlColumn& flags = columns.whole("snapshot_flags");  // 1: page liveness was read; 2: skewed; 4: asked for
   for (std::size_t i = 0; i < shown.size(); ++i) {
     count.add(static_cast<std::int64_t>(shown[i].size()));
     rss.begin_run();
@@ -116,7 +116,7 @@ void write_snapshots(const RecordingAccount& recording, const Shown& shown, Html
       time.add_float(account.time_s);
       walked.add_float(account.estimated_from_s.value_or(account.time_s));
       rss.add_delta(account.rss_bytes);
-      flags.add((account.has_liveness ? 1 : 0) | (account.skewed ? 2 : 0));
+      flags.add((account.has_liveness ? 1 : 0) | (account.skewed ? 2 : 0) | (account.asked ? 4 : 0));
     }
   }
 }

@@ -320,7 +320,8 @@ void write_json(const View& view, const std::vector<Verdict>& verdicts, const Js
   report = Json::object();
   report["phases"] = Json::array();
   for (const Phase& phase : recording.phases)
-    report["phases"].push_back({{"name", phase.name}, {"from_s", phase.from_s}, {"to_s", phase.to_s}});
+    report["phases"].push_back(
+        {{"name", phase.name}, {"from_s", phase.from_s}, {"to_s", phase.to_s}, {"pid", phase.pid}});
   report["marks"] = Json::array();
   for (const Mark& mark : recording.marks) report["marks"].push_back({{"name", mark.name}, {"at_s", mark.at_s}});
   report["verdicts"] = Json::array();

@@ -92,8 +92,13 @@ struct PhaseGrowth {
 };
 
 PhaseGrowth growth_in(const ProcessTimes& times, const Phase& phase) {
-  const Interval interval{
-      .from_s = phase.from_s, .to_s = phase.to_s, .from_phase = true, .to_phase = true, .to_teardown = true};
+  const Interval interval{.from_s = phase.from_s,
+                          .to_s = phase.to_s,
+                          .from_phase = true,
+                          .to_phase = true,
+                          .from_pid = phase.pid,
+                          .to_pid = phase.pid,
+                          .to_teardown = true};
   const Interval of_all = interval_of_all(times.recording(), interval);
   PhaseGrowth growth{.phase = &phase, .peak = peak_rss_sum(times, of_all.from_s, of_all.to_s), .causes = {}};
   for (const ProcessView& process : build_processes(times, interval).processes) {

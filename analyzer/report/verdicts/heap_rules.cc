@@ -196,15 +196,21 @@ std::optional<Freed> freed_between(const ProcessView& process, std::int64_t kept
 }
 
 View view_until(const View& view, const ProcessView& process, double to_s) {
-  const Interval interval{.from_s = view.interval.from_s, .to_s = to_s, .from_phase = view.interval.from_phase};
+  const Interval interval{.from_s = view.interval.from_s,
+                          .to_s = to_s,
+                          .from_phase = view.interval.from_phase,
+                          .from_pid = view.interval.from_pid};
   return build_processes(*view.recording, interval, process.account->pid);
 }
 
-bool grew_evenly_until(const View& view, const ProcessView& process, double to_s) {
+Trend live_trend_until(const View& view, const ProcessView& process, double to_s) {
   const View before = view_until(view, process, to_s);
   const CauseView* cause = before.processes.front().find(Cause::heap_live);
-  if (cause == nullptr) return false;
-  const Trend trend = trend_of(view.recording->stacks, before.processes.front(), *cause);
+  return cause == nullptr ? Trend{} : trend_of(view.recording->stacks, before.processes.front(), *cause);
+}
+
+bool grew_evenly_until(const View& view, const ProcessView& process, double to_s) {
+  const Trend trend = live_trend_until(view, process, to_s);
   return trend.kind == Trend::Kind::growing && trend.evenly;
 }
 
@@ -226,39 +232,49 @@ double fell_from(const ProcessAccount& account, double end_s) {
 
 }  // namespace
 
-std::optional<HeldHeap> heap_held_until(const View& view, const ProcessView& process) {
-  const auto held_at = [&](double time_s) {
-    const View then = view_until(view, process, time_s);
-    return HeldHeap{.until_s = time_s, .live_bytes = last_bytes(then.processes.front(), Cause::heap_live)};
-  };
-  if (const auto from_s = freed_on_leaving_from(process); from_s && grew_evenly_until(view, process, *from_s))
-    return held_at(*from_s);
+std::optional<double> heap_held_until(const View& view, const ProcessView& process) {
+  const auto from_s = freed_on_leaving_from(process);
+  return from_s && grew_evenly_until(view, process, *from_s) ? from_s : std::nullopt;
+}
+
+std::optional<LateHeap> freed_late(const View& view, const ProcessView& process) {
   const std::vector<Account>& accounts = process.account->accounts;
   if (!process.account->has_left || process.interval.to_s < end_of_work(*view.recording, *process.account))
     return std::nullopt;
   const auto end = std::ranges::upper_bound(accounts, process.interval.to_s, {}, &Account::time_s);
   if (end - accounts.begin() < 2) return std::nullopt;
   const Account &last = *std::prev(end), &before = *std::prev(end, 2);
-  HeldHeap held;
+  LateHeap late;
   if (process.interval.to_s - before.time_s <= kLeavingS && before.time_s > process.interval.from_s)
-    held = {.until_s = before.time_s, .live_bytes = bytes_of(before, Cause::heap_live)};
+    late = {.until_s = before.time_s, .live_bytes = bytes_of(before, Cause::heap_live)};
   // That walk may have come while it was freeing, or long before.
   const double full_s = fell_from(*process.account, last.time_s);
-  if (full_s < last.time_s && full_s > process.interval.from_s)
-    if (const HeldHeap full = held_at(full_s); full.live_bytes > held.live_bytes) held = full;
-  const std::int64_t freed = held.live_bytes - bytes_of(last, Cause::heap_live);
+  if (full_s < last.time_s && full_s > process.interval.from_s) {
+    const View full = view_until(view, process, full_s);
+    if (const std::int64_t live = last_bytes(full.processes.front(), Cause::heap_live); live > late.live_bytes)
+      late = {.until_s = full_s, .live_bytes = live};
+  }
+  const std::int64_t freed = late.live_bytes - bytes_of(last, Cause::heap_live);
   const bool was_most = 2 * freed >= bytes_of(last, Cause::heap_retained);  // else more was freed before
-  return was_most && is_worth_naming(freed, process) ? std::optional(held) : std::nullopt;
+  if (!was_most || !is_worth_naming(freed, process)) return std::nullopt;
+  // What is made and freed in turn was not held until then.
+  if (live_trend_until(view, process, late.until_s).kind == Trend::Kind::waves) return std::nullopt;
+  return late;
+}
+
+std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late) {
+  return fmt::format(", live until {} before it ended",
+                     seconds_text(end_of_work(*view.recording, *process.account) - late.until_s));
 }
 
 void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    if (const auto held = heap_held_until(view, process)) {
+    if (const auto until_s = heap_held_until(view, process)) {
       const std::size_t first = verdicts.size();
-      heap_growth(view_until(view, process, held->until_s), verdicts);
+      heap_growth(view_until(view, process, *until_s), verdicts);
       for (std::size_t i = first; i < verdicts.size(); ++i) {
-        verdicts[i].headline += fmt::format(", until it was freed after {}", seconds_text(held->until_s));
-        verdicts[i].evidence["until_s"] = held->until_s;
+        verdicts[i].headline += fmt::format(", freed only as it ended, after {}", seconds_text(*until_s));
+        verdicts[i].evidence["until_s"] = *until_s;
       }
       continue;
     }
@@ -282,16 +298,16 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
                                    kept_where(lines, growth,
                                               received != nullptr ? "received"
                                               : by_arena          ? "in arenas mapped"
-                                              : objects           ? "kept"
+                                              : objects           ? "made"
                                                                   : "allocated"));
     if (top_named(lines) == nullptr) verdict.headline += no_line_text(lines);
     verdict.headline += trend_text(trend, lines);
     const bool at_end = process.interval.to_s >= end_of_work(*view.recording, *process.account);
-    verdict.why = fmt::format("The program allocated this{} and {} not freed it{}",
+    verdict.why = fmt::format("The program allocated this{} and {}{}",
                               objects        ? " for Python objects"
                               : some_objects ? fmt::format(" ({} of it for Python objects)", size_text(object_growth))
                                              : "",
-                              at_end ? "has" : "had",
+                              at_end ? "has not freed it" : "had not freed it by then",
                               by_arena || top_named(lines) == nullptr ? "." : "; the line is where it was asked for.");
     if (by_arena) verdict.why += kByArenaWhy;
     if ((objects || some_objects) && !by_arena && top_named(lines) != nullptr) verdict.why += kFreeListsWhy;
@@ -331,14 +347,20 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const auto live_until_s = freed_on_leaving_from(process);
     const bool was_live = heap_held_until(view, process).has_value();
     if (was_live) verdict.severity = Severity::info;
-    verdict.headline =
-        fmt::format("{}{} freed{}, but kept by {}{}{}", cause->estimate ? "about " : "", size_text(growth),
-                    was_live ? " as it ended" : "", names_of(holders, process), kept_where(lines, growth, verb),
-                    was_live ? "" : ": not a leak, and not reclaimable by the kernel");
+    const auto late = was_live ? std::nullopt : freed_late(view, process);
+    verdict.headline = fmt::format("{}{} freed{}, but kept by {}{}{}{}", cause->estimate ? "about " : "",
+                                   size_text(growth), was_live ? " as it ended" : "", names_of(holders, process),
+                                   kept_where(lines, growth, verb), late ? live_until_text(view, process, *late) : "",
+                                   was_live ? "" : ": not a leak, and not reclaimable by the kernel");
+    const CauseView* live = process.find(Cause::heap_live);
+    const bool with_imports =
+        live != nullptr &&
+        live->rss.last - without_imports(view.recording->stacks, *live).rss.last >= kNamedGrowthBytes;
     verdict.why = fmt::format(
-        "The program freed all blocks on these pages; {} of the heap is still live. The allocator keeps the pages for "
+        "The program freed all blocks on these pages; {} of the heap is still live{}. The allocator keeps the pages "
+        "for "
         "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
-        size_text(live_bytes));
+        size_text(live_bytes), with_imports ? ", what imports made among it" : "");
     if (live_until_s)
       verdict.why += fmt::format(
           " Most of it was freed within the last {}, by the program or by destructors that run when it ends; `whyrss "

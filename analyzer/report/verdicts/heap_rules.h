@@ -3,20 +3,26 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "report/verdicts/verdict.h"
 
 namespace whyrss {
 
-// The last moment before a process frees what it has held, where it does so as it ends: the locals of main() go when
-// that returns, and static variables after it, right before the last snapshot. Nothing: it held it to the end, or freed
-// it before another snapshot.
-struct HeldHeap {
+// Where a heap that grew evenly for long was freed as the process ended, by destructors of what main() and static
+// variables hold: the last moment before.
+std::optional<double> heap_held_until(const View& view, const ProcessView& process);
+
+// What a process frees right before its end, by its own doing or as main() returns (nothing tells them apart): the last
+// moment before, and what was live then. Nothing: no snapshot was that late, or it makes and frees memory in turn.
+struct LateHeap {
   double until_s = 0;
   std::int64_t live_bytes = 0;
 };
-std::optional<HeldHeap> heap_held_until(const View& view, const ProcessView& process);
+std::optional<LateHeap> freed_late(const View& view, const ProcessView& process);
+// ", live until 0.2 s before it ended"
+std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late);
 
 void heap_growth(const View& view, std::vector<Verdict>& verdicts);
 void heap_retained(const View& view, std::vector<Verdict>& verdicts);

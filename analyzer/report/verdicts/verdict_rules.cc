@@ -101,6 +101,17 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
                              ? "Close it (close(), del) as soon as it is done with, or map less at a time."
                              : "Unmap it as soon as it is done with (munmap, close), or map less at a time.";
       }
+      if (cause.cause == Cause::file_cow && top_named(lines) != nullptr) {
+        verdict.why =
+            "Each page that is written of a file that is mapped privately becomes a copy of the process's own, and "
+            "stays "
+            "until it is unmapped.";
+        verdict.advice = fmt::format(
+            "Write to less of it at a time, unmap it as soon as it is done with, or map it so that writes go to the "
+            "file "
+            "({}).",
+            process.account->python ? "numpy.memmap: mode=\"r+\"; mmap: ACCESS_WRITE" : "MAP_SHARED");
+      }
       if (cause.cause == Cause::fork_cow) {
         const std::int64_t left = left_to_copy(process);
         verdict.why += fmt::format(" At most {} are left to copy.", size_text(left));
@@ -193,7 +204,8 @@ Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t g
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    const std::optional<HeldHeap> held = heap_held_until(view, process);
+    const bool is_held = heap_held_until(view, process).has_value();  // heap-growth says until when
+    const std::optional<LateHeap> late = freed_late(view, process);
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
     for (const CauseView& cause : process.causes) {
@@ -206,9 +218,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       // Of lazy_free nobody held any, and under a limit it would not have been there.
       const bool reported =
           cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
-      // Of what was held nearly to the end heap-growth says until when.
-      const bool was_held = cause.cause == Cause::heap_live && held && dominates(held->live_bytes, cause.at_peak);
-      if (!large || reported || was_held) continue;
+      if (!large || reported || (is_held && cause.cause == Cause::heap_live)) continue;
       if (cause.cause == Cause::not_looked_at) {
         verdicts.push_back(unseen_peak(view, process, left));
         continue;
@@ -219,16 +229,29 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const ReceivedText* const received =
           cause.cause == Cause::heap_live ? mostly_received(view.recording->stacks, shrunk, gone) : nullptr;
       Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
-      verdict.headline =
-          fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}", unseen >= gone / 20 ? "at least " : "",
-                      size_text(gone), info(cause.cause).title, size_text(process.rss.peak),
-                      kept_where(lines, gone, received != nullptr ? "received" : "made"));
+      const char* const verb = received != nullptr ? "received" : "made";
+      if (process.at_peak && !process.at_peak->is_estimate() && !dominates(gone, gone_of_cause))
+        verdict.headline =
+            fmt::format("{} more at the peak (RSS {}) than at the end: {} less {}{}, while other memory grew",
+                        size_text(gone), size_text(process.rss.peak), size_text(gone_of_cause), info(cause.cause).title,
+                        kept_where(lines, gone_of_cause, verb));
+      else
+        verdict.headline = fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}",
+                                       unseen >= gone / 20 ? "at least " : "", size_text(gone), info(cause.cause).title,
+                                       size_text(process.rss.peak), kept_where(lines, gone, verb));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (!dominates(left, gone))
         verdict.why = fmt::format(
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",
             size_text(left));
+      if (cause.cause == Cause::heap_live && late && dominates(late->live_bytes, cause.at_peak)) {
+        verdict.headline += live_until_text(view, process, *late);
+        verdict.why =
+            "The memory was freed right before the end, by the program or as main() returned: whether it would be "
+            "freed "
+            "in a longer run is not known.";
+      }
       verdict.advice = cause.cause == Cause::file_cache
                            ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
                        : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack

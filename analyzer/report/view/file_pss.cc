@@ -49,6 +49,9 @@ std::int64_t FilePssBound::most(std::span<const FilePss> parts, double time_s) c
       most += static_cast<double>(part.pss_bytes);
       continue;
     }
+    // What came since that walk is in no mapping of it.
+    const RssPoint *then = last_at(part.process->polls, account->time_s), *now = last_at(part.process->polls, time_s);
+    if (then != nullptr) most += static_cast<double>(std::max<std::int64_t>(0, now->shared_bytes - then->shared_bytes));
     const OfFiles& files = *all.emplace_back(&files_of(*account));
     // How much of what it shares of files counts as its own.
     double weight = 0;

@@ -85,22 +85,24 @@ bool takes_snapshots(const ProcessAccount& process, double edge_s) {
   });
 }
 
-// The time of the walk nearest to the edge of a phase, if that came after it: the edge itself asked for it. What
-// the program asked for itself before the edge is what it wants to begin or to end with. One after `latest_s`, the
-// interval's end, shows what the interval did.
-double walk_at_edge(const ProcessAccount& process, double edge_s,
+// The time of the walk for which the process waited at the edge of its phase, of others of the nearest one, if that
+// came after the edge, which asked for it. What the program asked for itself before the edge is what it wants to begin
+// or to end with. One after `latest_s`, the interval's end, shows what the interval did.
+double walk_at_edge(const ProcessAccount& process, double edge_s, int pid,
                     double latest_s = std::numeric_limits<double>::infinity()) {
   if (process.born_s + kBornTickS > edge_s) return edge_s;  // by the edge it had nothing worth naming
   const auto after = std::ranges::upper_bound(process.accounts, edge_s, {}, &Account::time_s);
   if (after == process.accounts.end() || after->time_s > edge_s + kWalkNearEdgeS) return edge_s;
   if (after == process.accounts.begin()) return after->time_s;
-  const bool nearer = after->time_s <= latest_s && after->time_s - edge_s < edge_s - std::prev(after)->time_s;
-  return nearer && !takes_snapshots(process, edge_s) ? after->time_s : edge_s;
+  const bool waited = process.pid == pid && after->asked;
+  const bool nearer = after->time_s - edge_s < edge_s - std::prev(after)->time_s;
+  return (waited || nearer) && after->time_s <= latest_s && !takes_snapshots(process, edge_s) ? after->time_s : edge_s;
 }
 
 struct Edge {
   double time_s = 0;
   bool of_phase = false, of_teardown = false;
+  int pid = 0;  // of_phase: whose
 };
 
 double end_of(const RecordingAccount& recording, const ProcessAccount& process) {
@@ -126,19 +128,21 @@ Result<Edge> parse_time(const RecordingAccount& recording, const char* option, c
   constexpr std::size_t kShownColumns = 60;
   const std::string shown = shortened(printable(text), kShownColumns);
   const bool begin = std::string(option) == "--from";
-  std::optional<double> time_s;
+  std::optional<Edge> edge;
   for (const Phase* phase : all_named(recording.phases, text)) {
-    if (!time_s) time_s = begin ? phase->from_s : phase->to_s;
-    time_s = begin ? std::min(*time_s, phase->from_s) : std::max(*time_s, phase->to_s);
+    const double at_s = begin ? phase->from_s : phase->to_s;
+    if (!edge || (begin ? at_s < edge->time_s : at_s > edge->time_s))
+      edge = Edge{.time_s = at_s, .of_phase = true, .pid = phase->pid};
   }
-  if (time_s) return Edge{*time_s, true};
+  if (edge) return *edge;
+  std::optional<double> time_s;
   for (const Mark* mark : all_named(recording.marks, text))
     if (!time_s || !begin) time_s = mark->at_s;
-  if (time_s) return Edge{*time_s};
+  if (time_s) return Edge{.time_s = *time_s};
   if (text == kTeardown) {
     const auto begin_s = first_teardown(recording);
     if (!begin_s) return Error{fmt::format("{} {}: no process recorded the begin of an orderly end", option, shown)};
-    return Edge{begin ? *begin_s : whole_life(recording).to_s, false, true};
+    return Edge{.time_s = begin ? *begin_s : whole_life(recording).to_s, .of_teardown = true};
   }
   time_s = parse_seconds(text);
   if (!time_s)
@@ -147,7 +151,7 @@ Result<Edge> parse_time(const RecordingAccount& recording, const char* option, c
   if (*time_s < 0)
     return Error{
         fmt::format("{} {}: before the recording began (0 s; it lasts {:.3f} s)", option, shown, last_end(recording))};
-  return Edge{*time_s, false};
+  return Edge{.time_s = *time_s};
 }
 
 }  // namespace
@@ -187,8 +191,8 @@ std::optional<double> broken_off_s(const RecordingAccount& recording, const Proc
 }
 
 Interval interval_of(const ProcessAccount& process, Interval interval) {
-  if (interval.from_phase) interval.from_s = walk_at_edge(process, interval.from_s, interval.to_s);
-  if (interval.to_phase) interval.to_s = walk_at_edge(process, interval.to_s);
+  if (interval.from_phase) interval.from_s = walk_at_edge(process, interval.from_s, interval.from_pid, interval.to_s);
+  if (interval.to_phase) interval.to_s = walk_at_edge(process, interval.to_s, interval.to_pid);
   if (interval.from_teardown) interval.from_s = process.teardown_s.value_or(interval.to_s);
   if (interval.to_teardown && process.teardown_s) interval.to_s = std::min(interval.to_s, *process.teardown_s);
   interval.from_s = std::min(interval.from_s, interval.to_s);
@@ -198,8 +202,9 @@ Interval interval_of(const ProcessAccount& process, Interval interval) {
 Interval interval_of_all(const RecordingAccount& recording, Interval interval) {
   const Interval edges = interval;
   for (const ProcessAccount& process : recording.processes) {
-    if (edges.from_phase) interval.from_s = std::max(interval.from_s, walk_at_edge(process, edges.from_s, edges.to_s));
-    if (edges.to_phase) interval.to_s = std::max(interval.to_s, walk_at_edge(process, edges.to_s));
+    if (edges.from_phase)
+      interval.from_s = std::max(interval.from_s, walk_at_edge(process, edges.from_s, edges.from_pid, edges.to_s));
+    if (edges.to_phase) interval.to_s = std::max(interval.to_s, walk_at_edge(process, edges.to_s, edges.to_pid));
   }
   // Who was there at the edge counts: the walks of others may have come after it had left.
   for (const ProcessAccount& process : recording.processes)
@@ -216,6 +221,7 @@ Result<Interval> parse_interval(const RecordingAccount& recording, const std::st
     if (!edge) return Error{edge.error()};
     interval.from_s = std::max(0.0, edge->time_s);
     interval.from_phase = edge->of_phase;
+    interval.from_pid = edge->pid;
     interval.from_teardown = edge->of_teardown;
     if (edge->of_teardown || interval.from_s > interval.to_s) {  // else it would be empty
       interval.to_s = last_end(recording);
@@ -227,6 +233,7 @@ Result<Interval> parse_interval(const RecordingAccount& recording, const std::st
     if (!edge) return Error{edge.error()};
     interval.to_s = std::min(last_end(recording), edge->time_s);
     interval.to_phase = edge->of_phase;
+    interval.to_pid = edge->pid;
     interval.to_teardown = edge->of_phase || edge->of_teardown;
   }
   const double end_s = last_end(recording);

@@ -15,6 +15,7 @@ struct Interval {
   double to_s = 0;
   // The beginning or the end of a phase, which has asked for a walk of each process.
   bool from_phase = false, to_phase = false;
+  int from_pid = 0, to_pid = 0;  // whose phase that is: it waited for its walk
   // Of each process its own teardown, if that comes first.
   bool from_teardown = false, to_teardown = false;
 };

@@ -130,7 +130,7 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   if (!names_line(lines, whole)) return fmt::format(" (no line has more than {} of it)", size_text(top->bytes));
   if (2 * top->bytes <= whole)
     return fmt::format(" ({} of it {} {}{})", size, placed, line, others_text(lines, *top, whole));
-  return fmt::format(" (most {} {}: {}{})", placed, line, size, touched);
+  return fmt::format(" (most {} {}: {}{}{})", placed, line, size, touched, others_text(lines, *top, whole));
 }
 
 nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {

@@ -32,10 +32,11 @@ bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 // Whether kept_where() names a line: one has enough of `whole` to be worth it.
 bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole);
 
-// " (kept at a.py:3 in f)", with its figure where that has an error: " (kept at a.py:3 in f: 9.0 MiB ± 4 %)"; " (most
-// kept at a.py:3 in f: 9.0 MiB)" where others have more than next to nothing of it, " (3.0 MiB of it kept at a.py:3 in
-// f)" for less than half, " (no line has more than 3.0 MiB of it)", or "" where no call is known. With `other_verb`
-// also the line of the other kind, where one stands out: " (mapped at a.py:3 in f, read at a.py:9 in g)".
+// " (made at a.py:3 in f)", with its figure where that has an error: " (made at a.py:3 in f: 9.0 MiB ± 4 %)"; " (most
+// made at a.py:3 in f: 9.0 MiB)" where others have more than next to nothing of it, " (3.0 MiB of it made at a.py:3 in
+// f)" for less than half, each with up to two more lines that have a fifth too, " (no line has more than 3.0 MiB of
+// it)", or "" where no call is known. With `other_verb` also the line of the other kind, where one stands out: "
+// (mapped at a.py:3 in f, read at a.py:9 in g)".
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb = nullptr);
 

@@ -60,7 +60,7 @@ export interface Report {
     accounting: { at_peak: AccountedMoment | null };
     cgroup: { limit: number | null; usage_peak: number | null; readings?: CgroupReading[] };
   };
-  phases: { name: string; from_s: number; to_s: number }[];
+  phases: { name: string; from_s: number; to_s: number; pid?: number }[];
   marks: { name: string; at_s: number }[];
   verdicts: Verdict[];
 }

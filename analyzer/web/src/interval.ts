@@ -42,10 +42,13 @@ export function bounds(model: Model, selection: Selection): { from: number; to: 
   return { from: model.report.interval.from_s, to: model.report.interval.to_s };
 }
 
-// Of the snapshots around the edge of a phase the nearer one, if that came after it: the edge has asked for it. What
-// the program asked for itself before the edge is what it wants to begin or to end with. One after `latest`, the
-// interval's end, shows what the interval did.
-function lookedAt(model: Model, process: number, edge: number, latest = Infinity): number {
+const ASKED_FOR = 4; // of snapshotFlags
+
+// Of the snapshots around the edge of a phase (of the process with that pid) the one for which the process waited there,
+// of other processes the nearer one, if that came after the edge, which has asked for it. What the program asked for
+// itself before the edge is what it wants to begin or to end with. One after `latest`, the interval's end, shows what the
+// interval did.
+function lookedAt(model: Model, process: number, edge: number, pid: number | undefined, latest = Infinity): number {
   const info = model.processes[process];
   if (info.born_s + BORN_TICK_S > edge) return edge; // by the edge it had nothing worth naming
   const begin = model.snapshotStart[process], end = model.snapshotStart[process + 1];
@@ -53,16 +56,18 @@ function lookedAt(model: Model, process: number, edge: number, latest = Infinity
   const after = before < 0 ? begin : before + 1;
   if (after >= end || model.time[after] > edge + LOOK_NEAR_EDGE_S) return edge;
   if (before < 0) return model.time[after];
-  const nearer = model.time[after] <= latest && model.time[after] - edge < edge - model.time[before];
+  const waited = info.pid === pid && (model.snapshotFlags[after] & ASKED_FOR) !== 0;
+  const nearer = model.time[after] - edge < edge - model.time[before];
   const asked = info.asked_s.some((time) => time <= edge && time > edge - ASKED_BEFORE_S);
-  return nearer && !asked ? model.time[after] : edge;
+  return (waited || nearer) && model.time[after] <= latest && !asked ? model.time[after] : edge;
 }
 
 export function intervalOf(model: Model, process: number, selection: Selection): { from: number; to: number } {
   let { from, to } = bounds(model, selection);
   if (selection.kind === "phase") {
-    from = lookedAt(model, process, from, to);
-    to = lookedAt(model, process, to);
+    const pid = model.report.phases[selection.phase].pid;
+    from = lookedAt(model, process, from, pid, to);
+    to = lookedAt(model, process, to, pid);
   }
   const teardown = model.processes[process].teardown_s;
   if (selection.kind !== "range" && teardown !== null) to = Math.min(to, teardown);
@@ -73,10 +78,10 @@ export function intervalOf(model: Model, process: number, selection: Selection):
 export function boundsOfAll(model: Model, selection: Selection): { from: number; to: number } {
   let { from, to } = bounds(model, selection);
   if (selection.kind === "phase") {
-    const edges = { from, to };
+    const edges = { from, to }, pid = model.report.phases[selection.phase].pid;
     for (let process = 0; process < model.processes.length; process++) {
-      from = Math.max(from, lookedAt(model, process, edges.from, edges.to));
-      to = Math.max(to, lookedAt(model, process, edges.to));
+      from = Math.max(from, lookedAt(model, process, edges.from, pid, edges.to));
+      to = Math.max(to, lookedAt(model, process, edges.to, pid));
     }
   }
   return { from: Math.min(from, to), to };

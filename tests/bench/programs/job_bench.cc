@@ -66,7 +66,7 @@ ReducedProcess made_process(Random& random, std::size_t rank, std::size_t number
   for (std::size_t i = 0; i < kBuckets; ++i)
     process.rss_by_time.add(about(random, process.rss_last), random() % 10'000);
   process.verdicts.push_back({"heap-growth", Severity::info, process.rss_last,
-                              "20 MiB live Python objects (kept at module_1.py:41 in function_41)"});
+                              "20 MiB live Python objects (made at module_1.py:41 in function_41)"});
   return process;
 }
 

@@ -71,7 +71,7 @@ TEST(GrowthParts, WhatAnImportMadeIsNoLineOfTheProgram) {
                                {Cause::file_cache, 51, kEmptyStack, "/usr/lib/libtorch.so.2"},
                                {Cause::file_cache, 12, kEmptyStack, "/usr/lib/libc.so.6"},
                                {Cause::file_cache, 3, kEmptyStack, "/usr/bin/python3.11"}})),
-      "heap-growth info: 94 MiB live Python objects (kept at job.py:10 in f)\n"
+      "heap-growth info: 94 MiB live Python objects (made at job.py:10 in f)\n"
       "imports ok: 145 MiB by imports of torch\n"
       "library-code ok: 66 MiB code of 3 libraries, most of it libtorch.so.2 (51 MiB): reclaimable, not a leak\n");
 }
@@ -79,7 +79,7 @@ TEST(GrowthParts, WhatAnImportMadeIsNoLineOfTheProgram) {
 TEST(GrowthParts, TheTableOfAModuleOfTheProgramIsItsOwn) {
   Job job;
   EXPECT_EQ(headlines(job.recording({{Cause::heap_live, 60, job.table}})),
-            "heap-growth info: 60 MiB live Python objects (kept at tables.py:3 in f)\n");
+            "heap-growth info: 60 MiB live Python objects (made at tables.py:3 in f)\n");
 }
 
 // No call of the program maps the data of a library: who touched it is known.
@@ -96,7 +96,7 @@ TEST(GrowthParts, TheDataOfALibraryIsOfWhatTouchedIt) {
     return headlines(touched);
   };
   EXPECT_EQ(touched_by(job.torch),
-            "heap-growth info: 100 MiB live Python objects (kept at job.py:10 in f)\n"
+            "heap-growth info: 100 MiB live Python objects (made at job.py:10 in f)\n"
             "imports ok: 119 MiB by imports of torch\n");
   EXPECT_EQ(touched_by(job.kept).find("by imports"), std::string::npos) << touched_by(job.kept);
   EXPECT_EQ(headlines(recording).find("by imports"), std::string::npos);

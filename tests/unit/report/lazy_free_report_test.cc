@@ -61,7 +61,8 @@ TEST(LazyFreeReport, IsNoLeakAndNoCauseGrowth) {
   EXPECT_EQ(verdicts[0].id, "lazy-free-growth");
   EXPECT_EQ(verdicts[0].severity, Severity::ok);
   EXPECT_EQ(verdicts[0].headline,
-            "55 MiB given up with MADV_FREE (most called at cache.py:12 in clear: 40 MiB): reclaimable, not a leak");
+            "55 MiB given up with MADV_FREE (most called at cache.py:12 in clear: 40 MiB, 15 MiB at cache.py:9 in "
+            "drop): reclaimable, not a leak");
   EXPECT_EQ(verdicts[0].advice.find("jemalloc"), std::string::npos);
   EXPECT_EQ(verdicts[0].evidence["advised_by"][1]["growth_bytes"], 15 * kMiB);
   EXPECT_EQ(verdicts[0].evidence["lines"][0]["growth_bytes"], 55 * kMiB);

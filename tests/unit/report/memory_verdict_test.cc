@@ -438,7 +438,8 @@ TEST(KeptWhere, ALineIsNamedAloneOnlyForNearlyAll) {
   };
   EXPECT_EQ(headline(97, 3), "100 MiB anonymous mappings (mapped at a.py:3 in load)");
   EXPECT_EQ(headline(90, 10), "100 MiB anonymous mappings (most mapped at a.py:3 in load: 90 MiB)");
-  EXPECT_EQ(headline(51, 49), "100 MiB anonymous mappings (most mapped at a.py:3 in load: 51 MiB)");
+  EXPECT_EQ(headline(51, 49),
+            "100 MiB anonymous mappings (most mapped at a.py:3 in load: 51 MiB, 49 MiB at a.py:9 in fill)");
   EXPECT_EQ(headline(50, 50),
             "100 MiB anonymous mappings (50 MiB of it mapped at a.py:3 in load, 50 MiB at a.py:9 in fill)");
 }
@@ -449,7 +450,7 @@ TEST(KeptWhere, FilesOfOneNameAreToldApartByTheirFolders) {
   const StackId second = literal::python_stack(stacks, "/home/u/b/model.py", 1, "make");
   const std::vector<Part> parts{{Cause::anonymous, 60, first}, {Cause::anonymous, 40, second}};
   EXPECT_EQ(verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline,
-            "100 MiB anonymous mappings (most mapped at a/model.py:1 in make: 60 MiB)");
+            "100 MiB anonymous mappings (most mapped at a/model.py:1 in make: 60 MiB, 40 MiB at b/model.py:1 in make)");
 }
 
 // A process of which these MiB of live heap were seen at equal distances.
@@ -466,7 +467,7 @@ std::string heap_headline(const RecordingAccount& recording) {
   return verdicts.empty() ? "" : std::string(slug(verdicts[0].severity)) + ": " + verdicts[0].headline;
 }
 
-constexpr const char* kObjects = " live Python objects (kept at a.py:3 in load)";
+constexpr const char* kObjects = " live Python objects (made at a.py:3 in load)";
 
 TEST(Trends, ACacheThatIsFullIsNoLeak) {
   const Lines lines;
@@ -495,10 +496,17 @@ TEST(Trends, ASawtoothComesAndGoes) {
 // 428 MiB of a file were there at the peak, and 374 MiB of others came after it: RSS fell by 54.
 TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
   const Lines lines;
-  const RecordingAccount recording = recording_of(
+  RecordingAccount recording = recording_of(
       lines.stacks, 4,
       {process_of(10, {{1, {{Cause::file_cache, 428, lines.maps, "/a"}, {Cause::anonymous, 202, lines.maps}}},
                        {3, {{Cause::anonymous, 576, lines.maps}}}})});
+  const Verdict walked = verdicts_of(recording, "gone-since-peak").at(0);
+  EXPECT_EQ(walked.headline,
+            "54 MiB more at the peak (RSS 630 MiB) than at the end: 428 MiB less file cache (made at a.py:3 in load), "
+            "while other memory grew");
+  EXPECT_EQ(walked.bytes, 54 * kMiB);
+  // Of an estimate no more is certain than how RSS fell.
+  recording.processes[0].accounts[0].estimated_from_s = 0.5;
   EXPECT_EQ(verdicts_of(recording, "gone-since-peak").at(0).headline,
             "54 MiB file cache more at the peak (RSS 630 MiB) than at the end (made at a.py:3 in load)");
 }

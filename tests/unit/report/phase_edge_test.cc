@@ -31,5 +31,21 @@ TEST(PhaseEdge, AWalkAfterAShortPhaseIsNotItsBegin) {
   EXPECT_EQ(interval.to_s, 1.006);
 }
 
+// Walked 2 ms before the edge during a fast load, and 9 ms after it, when the process waited.
+TEST(PhaseEdge, TheWalkForWhichTheProcessWaitedIsItsEdge) {
+  ProcessAccount process = literal::python_process(7, {"python3"});
+  process.accounts.push_back(literal::walk(0.998, {{Cause::heap_live, 80}}));
+  process.accounts.push_back(literal::walk(1.009, {{Cause::heap_live, 84}}));
+  const auto begin_of = [&](int pid) {
+    return interval_of(process, {.from_s = 1, .to_s = 2, .from_phase = true, .from_pid = pid}).from_s;
+  };
+  EXPECT_EQ(begin_of(7), 1);  // that it was asked for is not known
+  process.accounts.back().asked = true;
+  EXPECT_EQ(begin_of(7), 1.009);
+  EXPECT_EQ(begin_of(8), 1);             // the phase of another one, for which this one did not wait
+  process.accounts.back().time_s = 1.3;  // too late: it had gone on
+  EXPECT_EQ(begin_of(7), 1);
+}
+
 }  // namespace
 }  // namespace whyrss::phase_edge_test

@@ -46,7 +46,7 @@ TEST(ShortText, Quickstart) {
            leak
   warning  2 workers copied 124 MiB each of what they inherited (fork COW; objects made at
            quickstart.py:24)
-  info     130 MiB live Python objects (kept at quickstart.py:24 in load)
+  info     130 MiB live Python objects (made at quickstart.py:24 in load)
 )");
 }
 
@@ -72,7 +72,7 @@ TEST(ShortText, HelpersAreOneLine) {
            leak
   warning  2 workers copied 124 MiB each of what they inherited (fork COW; objects made at
            quickstart.py:24)
-  info     130 MiB live Python objects (kept at quickstart.py:24 in load)
+  info     130 MiB live Python objects (made at quickstart.py:24 in load)
 3 more processes (git, sh): +3.0 MiB of their own together
 )");
 }
@@ -132,7 +132,7 @@ TEST(ShortText, WhetherALineIsNamedWithItsSizeMakesNoOtherKind) {
   const View view = build_view(recording, whole_life(recording));
   std::vector<Verdict> verdicts;
   for (const char* line :
-       {"kept at a.py:9", "kept at a.py:9: 8.0 MiB ± 1 %", "most kept at a.py:9: 7 MiB ± 12 %", "kept at a.py:10"})
+       {"made at a.py:9", "made at a.py:9: 8.0 MiB ± 1 %", "most made at a.py:9: 7 MiB ± 12 %", "made at a.py:10"})
     verdicts.push_back({.id = "heap-growth",
                         .pid = 50 + static_cast<int>(verdicts.size()),
                         .headline = fmt::format("8.1 MiB live Python objects ({})", line)});
@@ -153,7 +153,7 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
     verdicts.push_back({.id = id, .pid = pid, .headline = headline});
   };
   for (const int pid : {52, 50, 51, 53})
-    say(pid, "heap-growth", pid == 53 ? "8.1 MiB live heap (kept at b.py:3)" : "8.1 MiB live heap (kept at a.py:9)");
+    say(pid, "heap-growth", pid == 53 ? "8.1 MiB live heap (made at b.py:3)" : "8.1 MiB live heap (made at a.py:9)");
   say(52, "shared-memory-unmapped", "9.0 MiB in 12 files, the largest /dev/shm/torch_52_1");
   say(50, "shared-memory-unmapped", "9.1 MiB in 13 files, the largest /dev/shm/torch_50_7");
   say(50, "heap-retained", "8.0 MiB freed");

@@ -83,7 +83,7 @@ TEST(SlowGrowth, ALeakBesideALoadIsReportedWithItsLine) {
   const Lines lines;
   const Verdict verdict = heap_verdict(seen(lines, {.duration_s = 16, .load = loads(284), .leak = grows(0.7)}));
   EXPECT_EQ(verdict.headline,
-            "294 MiB live Python objects (kept at a.py:2 in load), still growing at the end by 717 KiB/s at a.py:5 in "
+            "294 MiB live Python objects (made at a.py:2 in load), still growing at the end by 717 KiB/s at a.py:5 in "
             "leak");
   EXPECT_EQ(verdict.severity, Severity::info);  // a data set may take as long
   EXPECT_EQ(verdict.evidence["trend"]["kind"], "growing");
@@ -98,10 +98,11 @@ TEST(SlowGrowth, ALeakBesideALoadIsReportedWithItsLine) {
 TEST(SlowGrowth, ForOverAMinuteItIsAWarning) {
   const Lines lines;
   EXPECT_EQ(reported(lines, {.duration_s = 74, .load = loads(284), .leak = grows(0.7)}),
-            "warning: 334 MiB live Python objects (most kept at a.py:2 in load: 284 MiB), still growing at the end by "
+            "warning: 334 MiB live Python objects (most made at a.py:2 in load: 284 MiB), still growing at the end by "
             "717 KiB/s at a.py:5 in leak");
   EXPECT_EQ(reported(lines, {.duration_s = 62, .load = loads(92), .leak = grows(1.3)}),
-            "warning: 170 MiB live Python objects (most kept at a.py:2 in load: 92 MiB), still growing at the end by "
+            "warning: 170 MiB live Python objects (most made at a.py:2 in load: 92 MiB, 78 MiB at a.py:5 in leak), "
+            "still growing at the end by "
             "1.3 MiB/s at a.py:5 in leak");
   // 5 MiB in a minute may be anything.
   EXPECT_TRUE(reported(lines, {.duration_s = 74, .load = loads(284), .leak = grows(0.07)}).starts_with("info: "));
@@ -115,7 +116,7 @@ TEST(SlowGrowth, OfOneBlockThatFillsEndsWithIt) {
                    }});
   const Verdict verdict = heap_verdict(filling);
   EXPECT_EQ(verdict.headline,
-            "144 MiB live Python objects (kept at a.py:5 in leak), still growing at the end by 2.0 MiB/s; "
+            "144 MiB live Python objects (made at a.py:5 in leak), still growing at the end by 2.0 MiB/s; "
             "56 MiB of what it asked for are not touched yet");
   EXPECT_EQ(verdict.severity, Severity::info);
   EXPECT_TRUE(contains(verdict.advice, "ends by itself once the 56 MiB")) << verdict.advice;
@@ -134,7 +135,7 @@ TEST(SlowGrowth, OfTheLineThatLoadedIsReportedWithoutASecondName) {
   const Lines lines;
   const Course both = [](double time_s) { return loads(284)(time_s) + grows(0.7)(time_s); };
   EXPECT_EQ(reported(lines, {.duration_s = 74, .load = both, .leak = nothing}),
-            "warning: 334 MiB live Python objects (kept at a.py:2 in load), still growing at the end by 717 KiB/s");
+            "warning: 334 MiB live Python objects (made at a.py:2 in load), still growing at the end by 717 KiB/s");
   // Samples that share out a known sum say nothing of how the sum moves.
   EXPECT_TRUE(contains(reported(lines, {.duration_s = 74, .load = both, .leak = nothing, .standard_error_mib = 20}),
                        "still growing at the end by 717 KiB/s"));
@@ -143,14 +144,14 @@ TEST(SlowGrowth, OfTheLineThatLoadedIsReportedWithoutASecondName) {
 TEST(SlowGrowth, InAShortProgramIsNeitherFlatNorGrowing) {
   const Lines lines;
   const Verdict verdict = heap_verdict(seen(lines, {.duration_s = 8, .load = loads(284), .leak = grows(0.7)}));
-  EXPECT_EQ(verdict.headline, "288 MiB live Python objects (kept at a.py:2 in load)");
+  EXPECT_EQ(verdict.headline, "288 MiB live Python objects (made at a.py:2 in load)");
   EXPECT_FALSE(contains(verdict.advice, "No leak"));
 }
 
 TEST(SlowGrowth, BesideMemoryOfAnotherCauseIsReportedToo) {
   const Lines lines;
   EXPECT_EQ(reported(lines, {.duration_s = 74, .load = nothing, .leak = grows(0.7), .other = loads(2000)}),
-            "warning: 50 MiB live Python objects (kept at a.py:5 in leak), still growing at the end by 717 KiB/s");
+            "warning: 50 MiB live Python objects (made at a.py:5 in leak), still growing at the end by 717 KiB/s");
   EXPECT_EQ(reported(lines, {.duration_s = 74, .load = nothing, .leak = loads(50), .other = loads(2000)}), "");
 }
 
@@ -158,10 +159,11 @@ TEST(SlowGrowth, BesideASawtoothIsReported) {
   const Lines lines;
   const Course saw = [](double time_s) { return 20 + 180 * std::fmod(time_s, 12.0) / 12; };
   EXPECT_EQ(reported(lines, {.duration_s = 70, .load = saw, .leak = grows(1)}),
-            "warning: 218 MiB live Python objects (most kept at a.py:2 in load: 150 MiB), comes and goes, but still "
+            "warning: 218 MiB live Python objects (most made at a.py:2 in load: 150 MiB, 68 MiB at a.py:5 in leak), "
+            "comes and goes, but still "
             "growing at the end by 1.0 MiB/s at a.py:5 in leak");
   EXPECT_EQ(reported(lines, {.duration_s = 70, .load = saw, .leak = nothing}),
-            "info: 150 MiB live Python objects (kept at a.py:2 in load), comes and goes");
+            "info: 150 MiB live Python objects (made at a.py:2 in load), comes and goes");
 }
 
 TEST(SlowGrowth, WhatTakesThePlaceOfOtherDataIsNoWarning) {
@@ -170,7 +172,8 @@ TEST(SlowGrowth, WhatTakesThePlaceOfOtherDataIsNoWarning) {
   const Verdict verdict = heap_verdict(seen(lines, {.duration_s = 70, .load = goes, .leak = grows(1)}));
   EXPECT_EQ(verdict.severity, Severity::info);
   EXPECT_EQ(verdict.headline,
-            "150 MiB live Python objects (most kept at a.py:2 in load: 82 MiB), flat since 2.0 s, but still growing at "
+            "150 MiB live Python objects (most made at a.py:2 in load: 82 MiB, 68 MiB at a.py:5 in leak), flat since "
+            "2.0 s, but still growing at "
             "the end by 1.0 MiB/s at a.py:5 in leak");
   EXPECT_FALSE(contains(verdict.advice, "No leak"));
 }
@@ -189,7 +192,7 @@ TEST(SlowGrowth, WhatFillsAndStopsIsFlat) {
   const Lines lines;
   const Course fills = [](double time_s) { return std::min(30.0, grows(1)(time_s)); };
   EXPECT_EQ(reported(lines, {.duration_s = 74, .load = loads(284), .leak = fills}),
-            "info: 314 MiB live Python objects (most kept at a.py:2 in load: 284 MiB), flat since 18.0 s");
+            "info: 314 MiB live Python objects (most made at a.py:2 in load: 284 MiB), flat since 18.0 s");
   const Course saturates = [](double time_s) { return 30 * (1 - std::exp(-time_s / 8)); };
   EXPECT_TRUE(contains(reported(lines, {.duration_s = 74, .load = loads(284), .leak = saturates}), "flat since"));
 }

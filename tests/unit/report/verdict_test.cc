@@ -37,7 +37,7 @@ TEST(Verdict, Quickstart) {
             "not a leak\n"
             "fork-cow-refcount warning: 2 workers copied 124 MiB each of what they inherited (fork COW; objects made "
             "at quickstart.py:24)\n"
-            "heap-growth info: 130 MiB live Python objects (kept at quickstart.py:24 in load)\n");
+            "heap-growth info: 130 MiB live Python objects (made at quickstart.py:24 in load)\n");
 }
 
 // 120 buffers of 3 MiB that 120 views keep, found at 1 s.
@@ -272,7 +272,7 @@ TEST(Verdict, SpreadOverLines) {
   const StackId a = literal::python_stack(stacks, "/home/u/a.py", 3, "f");
   const StackId b = literal::python_stack(stacks, "/home/u/a.py", 9, "g");
   EXPECT_EQ(headlines(holding(stacks, {{Cause::heap_live, 30, a}, {Cause::heap_live, 20, b}})),
-            "heap-growth info: 50 MiB live Python objects (most kept at a.py:3 in f: 30 MiB)\n");
+            "heap-growth info: 50 MiB live Python objects (most made at a.py:3 in f: 30 MiB, 20 MiB at a.py:9 in g)\n");
 }
 
 // What a poll alone saw at the peak, and what other causes have more of at the end, is not gone.
