@@ -146,7 +146,7 @@ std::optional<int> ask_to_run(const std::vector<std::string>& command, std::int6
   std::fflush(stdout);
   if (options.agreed) return std::nullopt;
   if (isatty(STDIN_FILENO) != 1)
-    return complain("prove: there is no terminal to ask on whether to " + what + " (--yes lets it run)", kUsage);
+    return complain("prove: there is no terminal to ask on whether to " + what + " (give --yes to let it run)", kUsage);
   fmt::print(stderr, "Run it? It does again all that it did when it was recorded. [y/N] ");
   std::string answer;
   for (int letter = std::getchar(); letter != EOF && letter != '\n'; letter = std::getchar())

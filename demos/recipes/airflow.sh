@@ -4,4 +4,4 @@ set -eu
 ( eval "$(whyrss env -o "$PWD/tasks.whyrss")"; exec python3 scheduler.py )
 whyrss report tasks.whyrss
 #> task transform: exit status 3
-#>   info     101 MiB live Python objects (kept at transform.py:7 in keep_rows.<locals>.<listcomp>)
+#>   info     101 MiB live Python objects (made at transform.py:7 in keep_rows.<locals>.<listcomp>)

@@ -14,5 +14,5 @@ END
 docker build -q -t train-with-whyrss image
 docker run --rm -v "$PWD/out:/out" train-with-whyrss python3 /app/train.py 60
 #> 60 batches
-#>   info     62 MiB live Python objects (kept at train.py:9 in load_batch)
+#>   info     62 MiB live Python objects (made at train.py:9 in load_batch)
 #> whyrss: next: whyrss report /out/job

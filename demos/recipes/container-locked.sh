@@ -7,4 +7,4 @@ eval "docker run --rm --user 1000:1000 --read-only --cap-drop ALL --security-opt
   $(whyrss env --for docker -o "$PWD/out/job-%h") ${IMAGE:=python:3.11-slim} python3 /app/train.py 60"
 whyrss report out/job-*
 #> 60 batches
-#>   info     62 MiB live Python objects (kept at train.py:9 in load_batch)
+#>   info     62 MiB live Python objects (made at train.py:9 in load_batch)

@@ -6,4 +6,4 @@ eval "docker run --rm --pid host -v '$PWD:/app:ro' $(whyrss env --for docker -o 
   python3 /app/train.py 60"
 whyrss report out/job-*
 #> 60 batches
-#>   info     62 MiB live Python objects (kept at train.py:9 in load_batch)
+#>   info     62 MiB live Python objects (made at train.py:9 in load_batch)

@@ -10,4 +10,4 @@ kill -TERM $!
 wait $! || echo "gunicorn ended with $?"
 whyrss report web.whyrss
 #> 400 answers
-#>   info     ... MiB live Python objects (kept at app.py:8 in answer)
+#>   info     ... MiB live Python objects (made at app.py:8 in answer)
