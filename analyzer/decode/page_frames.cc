@@ -274,7 +274,8 @@ class Reader {
 
   void read_ended(const json& object) {
     if (const auto time_ns = json_integer(object, "ended_ns")) out_.ended_ns = static_cast<std::uint64_t>(*time_ns);
-    out_.how_ended = json_text(object, "how");
+    if (const auto status = json_integer(object, "status"); status && *status >= 0 && *status <= UINT8_MAX)
+      out_.exit_status = static_cast<int>(*status);
     out_.account.end_signal = json_text(object, "signal");
     constexpr std::int64_t kKilo = 1024, kMostKilos = std::int64_t{1} << 50;
     if (const auto kilos = json_integer(object, "high_water_kilos"); kilos && *kilos > 0 && *kilos < kMostKilos)

@@ -25,7 +25,7 @@ struct SeenProgram {
 struct PageFrames {
   ProcessAccount account;  // born_s, ended_s: only if told
   std::optional<std::uint64_t> born_ns, ended_ns;
-  std::string how_ended;
+  std::optional<int> exit_status;  // none: killed, or not known
   std::optional<SeenProgram> program;
   std::int64_t dropped_records = 0;
   std::optional<CgroupAccount> cgroup;

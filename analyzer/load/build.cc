@@ -50,6 +50,14 @@ void add_write_faults(const Manifest& manifest, RecordingInfo& info) {
   }
 }
 
+// The collector stores the end of a process before it says in the manifest how the main one ended, and may be killed in
+// between.
+void take_end(const PageFrames& pages, const ProcessAccount& main, RecordingInfo& info) {
+  if (info.exit_code || info.exit_signal) return;
+  info.exit_code = pages.exit_status;
+  if (!main.end_signal.empty()) info.exit_signal = main.end_signal;
+}
+
 std::uint64_t lost_events(const ProcessInput& input, std::int64_t dropped_records) {
   const auto dropped = static_cast<std::uint64_t>(std::max<std::int64_t>(dropped_records, 0));
   return std::max(dropped, input.stream.lost_records()) + input.stream.damaged_records() +
@@ -171,6 +179,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
           fmt::format("{}/pages.zst: {} frames cannot be understood", input.directory, pages.damaged_frames));
     damage.insert(damage.end(), input.damage.begin(), input.damage.end());
     if (pages.ended_ns) account.ended_s = seconds_since(origin_ns, *pages.ended_ns);
+    if (account.pid == manifest.target_pid) take_end(pages, account, recording.info);
     if (pages.cgroup) merge_cgroup(std::move(*pages.cgroup), recording.info.cgroup);
     for (OomKill& kill : pages.oom_kills) recording.info.oom_kills.push_back(std::move(kill));
     dropped_records.push_back(std::max(pages.dropped_records, input.dropped_records));

@@ -125,9 +125,11 @@ bool is_running(std::uint32_t pid, std::uint64_t start_ticks) {
 
 // Of a recording that its collector did not close: whether the main process is gone without a word.
 bool ended_unseen(const Manifest& manifest, const Inputs& inputs, const RecordingAccount& recording) {
-  if (recording.processes.empty() || manifest.exit_code || manifest.exit_signal) return false;
+  constexpr double kTogetherS = 1;  // a collector that goes on for longer was not killed with it
+  if (recording.processes.empty() || recording.info.exit_code || recording.info.exit_signal) return false;
   const ProcessAccount& main = recording.processes.front();
-  if (main.pid != manifest.target_pid || main.ended_s || main.has_left) return false;
+  if (main.pid != manifest.target_pid || main.has_left) return false;
+  if (main.ended_s) return recording.info.duration_s - *main.ended_s < kTogetherS;
   return std::ranges::none_of(inputs, [&](const auto& one) {
     return std::cmp_equal(one->pid, main.pid) && is_running(one->pid, one->start_ticks);
   });

@@ -158,6 +158,7 @@ def test_with_the_collector_among_them(whyrss, recording, start, shared_group):
     assert json.loads((recording / "manifest.json").read_text())["collector"]["pid"] in members(group)
     before = whyrss.report(recording)
     assert not verdicts(before, "killed")  # it still runs
+    os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGSTOP)
     kill_all(group)
     record.wait(PATIENCE_S)
     report = whyrss.report(recording)
@@ -167,6 +168,26 @@ def test_with_the_collector_among_them(whyrss, recording, start, shared_group):
     assert verdict["pid"] == target
     assert verdict["headline"].startswith("ended unseen, and so did whyrss's collector")
     assert not verdict["evidence"]["end_seen"]
+    check_who_held_what(verdict)
+
+
+def test_the_collector_is_killed_after_it_saw_the_end(whyrss, recording, start, shared_group):
+    """Of those that are killed one after another it may be the last, and has not yet said how the main one ended."""
+    group = shared_group(LIMIT)
+    record, target = start(group)
+    record.kill()
+    os.kill(target, signal.SIGKILL)
+    wait_until(lambda: whyrss.report(recording)["processes"][0]["ended_s"] is not None, "the collector saw it end")
+    kill_all(group)
+    manifest = json.loads((recording / "manifest.json").read_text())
+    (recording / "manifest.json").write_text(json.dumps({**manifest, "exit": {"code": None, "signal": None}}))
+    report = whyrss.report(recording)
+    assert report["recording"]["incomplete_why"] == "the collector was killed"
+    assert report["recording"]["exit"] == {"code": None, "signal": "SIGKILL", "oom_killed": False}
+    (verdict,) = verdicts(report, "killed")
+    assert verdict["pid"] == target
+    assert verdict["headline"].startswith("killed by SIGKILL")
+    assert verdict["evidence"]["end_seen"]
     check_who_held_what(verdict)
 
 
