@@ -123,7 +123,7 @@ std::vector<std::string> missing_remarks(const View& view) {
   if (view.processes.empty())
     remarks.emplace_back("the recording has no process: the export is empty");
   else if (unseen == std::ssize(view.processes))
-    remarks.emplace_back("no process was ever looked at: the export is empty");
+    remarks.emplace_back("no process was walked: the export is empty");
   else if (unseen > 0)
     remarks.push_back(
         fmt::format("of {} of {} processes nothing is in it: they were in no snapshot", unseen, view.processes.size()));

@@ -104,12 +104,10 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       if (cause.cause == Cause::file_cow && top_named(lines) != nullptr) {
         verdict.why =
             "Each page that is written of a file that is mapped privately becomes a copy of the process's own, and "
-            "stays "
-            "until it is unmapped.";
+            "stays until it is unmapped.";
         verdict.advice = fmt::format(
             "Write to less of it at a time, unmap it as soon as it is done with, or map it so that writes go to the "
-            "file "
-            "({}).",
+            "file ({}).",
             process.account->python ? "numpy.memmap: mode=\"r+\"; mmap: ACCESS_WRITE" : "MAP_SHARED");
       }
       if (cause.cause == Cause::fork_cow) {
@@ -249,8 +247,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
         verdict.headline += live_until_text(view, process, *late);
         verdict.why =
             "The memory was freed right before the end, by the program or as main() returned: whether it would be "
-            "freed "
-            "in a longer run is not known.";
+            "freed in a longer run is not known.";
       }
       verdict.advice = cause.cause == Cause::file_cache
                            ? "Nothing to fix: under a memory limit the kernel takes file cache back first."

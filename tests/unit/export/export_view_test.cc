@@ -134,10 +134,9 @@ TEST(ExportView, SaysWhatIsMissing) {
   recording.info.complete = false;
   recording.info.incomplete_why = "cut\nshort";
   recording.info.lost_events = 7;
-  EXPECT_EQ(
-      missing_remarks(whole(recording)),
-      (std::vector<std::string>{"no process was ever looked at: the export is empty",
-                                "the recording is incomplete: cut?short", "7 events were lost: lines may be missing"}));
+  EXPECT_EQ(missing_remarks(whole(recording)), (std::vector<std::string>{"no process was walked: the export is empty",
+                                                                         "the recording is incomplete: cut?short",
+                                                                         "7 events were lost: lines may be missing"}));
 }
 
 TEST(Collapsed, AddsUpEqualStacksAndTellsWhatShrank) {
