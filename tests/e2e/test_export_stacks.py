@@ -291,7 +291,7 @@ def test_ndjson_by_duckdb(job, readers):
                                   "perfetto", "firefox"])
 def test_what_is_missing_is_told(job, unseen, form):
     unseen.file(form)
-    assert "no process was ever looked at" in unseen.said
+    assert "no process was walked" in unseen.said
     job.file(form)
     assert "looked at" not in job.said
 
