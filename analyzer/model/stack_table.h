@@ -80,10 +80,11 @@ class StackTable {
 
   // What report/view/blame has found out so far; emptied when the answers may change.
   struct BlameMemo {
-    std::vector<std::uint32_t> stacks;   // by StackId
-    std::vector<std::uint8_t> frames;    // by FrameId
-    std::vector<std::uint32_t> imports;  // by StackId
-    std::vector<std::uint8_t> starters;  // by StackId
+    std::vector<std::uint32_t> stacks;        // by StackId
+    std::vector<std::uint8_t> frames;         // by FrameId
+    std::vector<std::uint32_t> imports;       // by StackId
+    std::vector<std::uint32_t> native_lines;  // by StackId
+    std::vector<std::uint8_t> starters;       // by StackId
   };
   [[nodiscard]] BlameMemo& blame_memo() const { return blame_memo_; }
 

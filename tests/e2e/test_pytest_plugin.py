@@ -325,7 +325,8 @@ def test_every_python_that_can_run_pytest(suite, folder, tmp_path, python):
     path = str(folder)
     if subprocess.run([python, "-c", "import pytest"], capture_output=True, check=False).returncode != 0:
         path += f":{links}"
-        probe = subprocess.run([python, "-B", "-m", "pytest", "--version"], env={**os.environ, "PYTHONPATH": path},
+        (links / "probe.py").write_text("'An old pytest cannot read it with a new Python.'\ndef test_it(): assert True\n")
+        probe = subprocess.run([python, "-B", "-m", "pytest", links / "probe.py"], env={**os.environ, "PYTHONPATH": path},
                                capture_output=True, text=True, check=False)
         if probe.returncode != 0:
             pytest.skip(f"no pytest for {python}: {probe.stderr.strip().splitlines()[-1]}")

@@ -150,3 +150,8 @@ def test_report_names_functions_and_library(whyrss, recording, extension, python
     for frame in frames:
         if frame["function"] in ("deep_block", "native_block", "native_call"):
             assert (frame["kind"], pathlib.Path(frame["module"]).name) == ("native", "mixed.so")
+    line = EXTENSION.splitlines().index("    void *block = malloc(size);") + 1
+    verdict = whyrss.report(recording)["verdicts"][0]
+    assert verdict["headline"].endswith(
+        f" MiB live heap (allocated at <string>:3 in innermost, by mixed.c:{line} in deep_block)")
+    assert verdict["evidence"]["lines"][0]["native_line"] == f"mixed.c:{line} in deep_block"

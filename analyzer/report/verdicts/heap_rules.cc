@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "report/verdicts/growth_parts.h"
+#include "report/verdicts/language_runtime.h"
 #include "report/verdicts/next_steps.h"
 #include "report/verdicts/retained_view_rule.h"
 #include "report/view/blame.h"
@@ -47,8 +48,7 @@ constexpr AllocatorAdvice kOtherAllocatorAdvice{"other", "the allocator",
 
 constexpr std::string_view kPymallocRemedy =
     "CPython gives an arena (1 MiB, 256 KiB before 3.10) back when no object is left in it: make what lives long "
-    "before "
-    "what lives short, or do such work in a child process that ends.";
+    "before what lives short, or do such work in a child process that ends.";
 
 const AllocatorAdvice& advice_for(const ProcessView& process) {
   for (const AllocatorAdvice& row : kAllocatorAdvice)
@@ -86,8 +86,7 @@ constexpr std::string_view kByArenaWhy =
 // No allocator is asked for them again (Objects/dictobject.c, listobject.c, tupleobject.c, floatobject.c).
 constexpr std::string_view kFreeListsWhy =
     " Dictionaries, lists, tuples and floats that CPython took from its free lists stand under the line that first "
-    "made "
-    "them.";
+    "made them.";
 std::int64_t last_bytes(const ProcessView& process, Cause cause) {
   const CauseView* found = process.find(cause);
   return found == nullptr ? 0 : found->rss.last;
@@ -320,6 +319,10 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.why += received->why;
       verdict.advice = received->advice;
     }
+    if (const LanguageRuntime* runtime = runtime_behind(stacks, own.sites, growth)) {
+      verdict.why += runtime_sentence(*runtime);
+      verdict.advice = runtime->advice;
+    }
     verdict.evidence["growth_bytes"] = cause->rss.growth();
     verdict.evidence["import_bytes"] = cause->rss.growth() - growth;
     verdict.evidence["received"] = received != nullptr;
@@ -358,8 +361,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
         live->rss.last - without_imports(view.recording->stacks, *live).rss.last >= kNamedGrowthBytes;
     verdict.why = fmt::format(
         "The program freed all blocks on these pages; {} of the heap is still live{}. The allocator keeps the pages "
-        "for "
-        "later allocations: they count in RSS, and a memory limit kills rather than takes them.",
+        "for later allocations: they count in RSS, and a memory limit kills rather than takes them.",
         size_text(live_bytes), with_imports ? ", what imports made among it" : "");
     if (live_until_s)
       verdict.why += fmt::format(

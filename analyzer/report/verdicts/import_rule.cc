@@ -131,8 +131,7 @@ const char* remedy(const Worker& worker) {
   if (worker.process->account->born_by_fork && !forkserver)
     return "Import it before the workers are forked: then they share it.";
   return "Use the start method forkserver and name the modules in set_forkserver_preload([...]), or fork: then they "
-         "are "
-         "imported once, and shared. Where the main module itself is run again, keep its work under "
+         "are imported once, and shared. Where the main module itself is run again, keep its work under "
          "if __name__ == \"__main__\".";
 }
 

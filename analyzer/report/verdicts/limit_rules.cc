@@ -123,8 +123,7 @@ void near_limit(const View& view, std::vector<Verdict>& verdicts) {
                                  holders.empty() ? "" : main_holder_text(holders, *main_holder(holders)));
   verdict.why = fmt::format(
       "When anonymous and shared memory fill the group, the kernel kills a process of it; file cache does not count. "
-      "At "
-      "{} {} were left.",
+      "At {} {} were left.",
       seconds_text(fullest->time_s), size_text(left));
   const HeldTrend trend = held_trend(group, fullest->time_s);
   if (trend.bytes_per_s > 0)

@@ -138,8 +138,7 @@ std::string lifetime_text(Lifetime lifetime) {
       return "It never had a name: it goes with the last process that maps it.";
     case Lifetime::system_v:
       return "It is a System V segment: unless it was marked for removal (shmctl with IPC_RMID, ipcrm -m) it stays "
-             "after "
-             "the program has ended.";
+             "after the program has ended.";
   }
   return "";
 }
@@ -201,8 +200,7 @@ Verdict verdict_of(const View& view, const Group& group) {
       lifetime_text(lifetime);
   verdict.advice =
       "Expected if the processes need it together: it is cheaper than a copy for each. If there are ever more "
-      "segments, "
-      "close and unlink each when its last reader is done.";
+      "segments, close and unlink each when its last reader is done.";
   for (const Share& share : shares)
     if (share.process != &creator) verdict.covered_pids.push_back(share.process->account->pid);
   verdict.evidence["growth_bytes"] = group.growth;

@@ -16,29 +16,29 @@
 namespace whyrss {
 namespace {
 
-constexpr std::string_view kMemfd = "/memfd:", kDeleted = " (deleted)";
+constexpr std::string_view kMemfd = "/memfd:", kDeletedSuffix = " (deleted)";
 constexpr double kStaysShare = 0.8;  // of the growth up to the peak
 constexpr std::size_t kNamed = 2;    // in the headline
 
 // What was counted at one process.
-struct Share {
+struct UnmappedShare {
   const ProcessAccount* process = nullptr;
   const UnmappedMemory* unmapped = nullptr;
 };
 
-std::vector<Share> shares_at(const View& view, double time_s) {
-  std::vector<Share> shares;
+std::vector<UnmappedShare> shares_at(const View& view, double time_s) {
+  std::vector<UnmappedShare> shares;
   for (const ProcessAccount& process : view.recording->processes) {
     const UnmappedMemory* last = is_there(process, time_s) ? last_at(process.unmapped, time_s) : nullptr;
     if (last != nullptr && last->bytes.value_or(0) > 0) shares.push_back({&process, last});
   }
-  std::ranges::stable_sort(shares,
-                           [](const Share& a, const Share& b) { return *a.unmapped->bytes > *b.unmapped->bytes; });
+  std::ranges::stable_sort(
+      shares, [](const UnmappedShare& a, const UnmappedShare& b) { return *a.unmapped->bytes > *b.unmapped->bytes; });
   return shares;
 }
 
 std::string shown_name(std::string_view name) {
-  if (name.ends_with(kDeleted)) name.remove_suffix(kDeleted.size());
+  if (name.ends_with(kDeletedSuffix)) name.remove_suffix(kDeletedSuffix.size());
   if (name.starts_with(kMemfd)) return fmt::format("memfd {}", printable(std::string(name.substr(kMemfd.size()))));
   return printable(std::string(name));
 }
@@ -52,9 +52,9 @@ struct Files {
   }
 };
 
-Files files_of(const std::vector<Share>& shares) {
+Files files_of(const std::vector<UnmappedShare>& shares) {
   Files files;
-  for (const Share& share : shares) {
+  for (const UnmappedShare& share : shares) {
     files.count += share.unmapped->count;
     files.largest.insert(files.largest.end(), share.unmapped->files.begin(), share.unmapped->files.end());
   }
@@ -98,7 +98,7 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
     return;
   const bool stays = static_cast<double>(last - first) >= kStaysShare * static_cast<double>(growth);
   const double time_s = stays ? view.interval.to_s : view.family.unmapped_peak_s;
-  const std::vector<Share> shares = shares_at(view, time_s);
+  const std::vector<UnmappedShare> shares = shares_at(view, time_s);
   const Files files = files_of(shares);
   Verdict verdict{.id = "shared-memory-unmapped", .bytes = stays ? last - first : growth};
   if (!shares.empty()) verdict.pid = shares.front().process->pid;
@@ -127,7 +127,7 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
     if (list.size() < kEvidenceEntries) list.push_back({{"name", file.name}, {"bytes", file.bytes}});
   verdict.evidence["files"] = std::move(list);
   auto processes = nlohmann::ordered_json::array();
-  for (const Share& share : shares)
+  for (const UnmappedShare& share : shares)
     if (processes.size() < kEvidenceEntries)
       processes.push_back({{"pid", share.process->pid}, {"bytes", *share.unmapped->bytes}});
   verdict.evidence["processes"] = std::move(processes);

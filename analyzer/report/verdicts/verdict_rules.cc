@@ -13,6 +13,7 @@
 #include "report/verdicts/huge_page_rule.h"
 #include "report/verdicts/import_rule.h"
 #include "report/verdicts/killed_rules.h"
+#include "report/verdicts/language_runtime.h"
 #include "report/verdicts/lazy_free_rule.h"
 #include "report/verdicts/limit_rules.h"
 #include "report/verdicts/next_steps.h"
@@ -100,6 +101,10 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
                          : process.account->python
                              ? "Close it (close(), del) as soon as it is done with, or map less at a time."
                              : "Unmap it as soon as it is done with (munmap, close), or map less at a time.";
+        if (const LanguageRuntime* runtime = runtime_behind(view.recording->stacks, cause.sites, growth)) {
+          verdict.why += runtime_sentence(*runtime);
+          verdict.advice = runtime->advice;
+        }
       }
       if (cause.cause == Cause::file_cow && top_named(lines) != nullptr) {
         verdict.why =
@@ -258,6 +263,10 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       if (received != nullptr) {
         verdict.why += received->why;
         verdict.advice = fmt::format("If the peak is the trouble: {}", received->advice);
+      }
+      if (const LanguageRuntime* runtime = runtime_behind(view.recording->stacks, shrunk, gone_of_cause)) {
+        verdict.why += runtime_sentence(*runtime);
+        verdict.advice = fmt::format("If the peak is the trouble: {}", runtime->advice);
       }
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["at_peak_bytes"] = cause.at_peak;

@@ -102,6 +102,11 @@ std::uint8_t kind_once(const StackTable& stacks, FrameId id, Find find) {
   return static_cast<std::uint8_t>(kind - kFirst);
 }
 
+NativeCode native_code_once(const StackTable& stacks, FrameId id) {
+  const Frame& frame = stacks[id];
+  return static_cast<NativeCode>(kind_once(stacks, id, [&] { return native_code(frame, stacks[frame.module].path); }));
+}
+
 std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
   FirstOf<PythonCode> python;
   FirstOf<NativeCode> native;
@@ -110,8 +115,7 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
     const Frame& frame = stacks[id];
     if (is_thread_frame(frame)) continue;
     if (frame.kind == FrameKind::native) {
-      const auto code =
-          static_cast<NativeCode>(kind_once(stacks, id, [&] { return native_code(frame, stacks[frame.module].path); }));
+      const NativeCode code = native_code_once(stacks, id);
       if (code != NativeCode::nowhere || !frame.function.empty()) native.offer(id, code);
       continue;
     }
@@ -122,6 +126,18 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
     inner = &frame;
   }
   return python.frame() ? python.frame() : native.frame();
+}
+
+std::optional<FrameId> find_native_line(const StackTable& stacks, StackId stack) {
+  const Frame* blamed = blamed_frame(stacks, stack);
+  if (blamed == nullptr || blamed->kind != FrameKind::python) return std::nullopt;
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (&frame == blamed || is_thread_frame(frame)) break;
+    if (frame.kind == FrameKind::native && frame.line > 0 && native_code_once(stacks, id) == NativeCode::program)
+      return id;
+  }
+  return std::nullopt;
 }
 
 // Of the outermost import that lies within the innermost line of the program's own code: what it ran, or the importer.
@@ -164,6 +180,10 @@ const Frame* frame_once(const StackTable& stacks, StackId stack, std::vector<std
 
 const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().stacks, find_blamed);
+}
+
+const Frame* native_line_frame(const StackTable& stacks, StackId stack) {
+  return frame_once(stacks, stack, stacks.blame_memo().native_lines, find_native_line);
 }
 
 bool blames_starter(const StackTable& stacks, StackId stack) {

@@ -14,6 +14,10 @@ namespace whyrss {
 // stack is known.
 const Frame* blamed_frame(const StackTable& stacks, StackId stack);
 
+// The native line by which Python code that is to blame got its memory: the innermost one of the program's own
+// libraries and extension modules. Null: it has none, or their lines are not known.
+const Frame* native_line_frame(const StackTable& stacks, StackId stack);
+
 // Whether that frame is of the code that started the stack's thread (model/thread_starts.h).
 bool blames_starter(const StackTable& stacks, StackId stack);
 

@@ -35,8 +35,8 @@ class LineNames {
     std::string line, file;
     int number = 0;
   };
-  const Name& operator[](StackId stack) {
-    const Frame* frame = blamed_frame(stacks_, stack);
+  const Name& operator[](StackId stack) { return of(blamed_frame(stacks_, stack)); }
+  const Name& of(const Frame* frame) {
     const auto [place, is_new] = names_.try_emplace(frame);
     if (!is_new) return place->second;
     place->second = {code_line(stacks_, frame), frame == nullptr ? "" : frame->file,
@@ -64,6 +64,7 @@ class LineSums {
   }
   // Of the last entry.
   void goes_with(const std::string& line, std::int64_t bytes) { last_->others[line] += bytes; }
+  void came_by(const std::string& native_line, std::int64_t bytes) { last_->native_lines[native_line] += bytes; }
 
   std::vector<LineGrowth> take() {
     std::vector<LineGrowth> lines;
@@ -76,6 +77,11 @@ class LineSums {
           sum.growth.other_line = line;
           sum.growth.other_bytes = bytes;
         }
+      for (const auto& [line, bytes] : sum.native_lines)
+        if (bytes > sum.growth.bytes - bytes) {
+          sum.growth.native_line = line;
+          sum.growth.native_bytes = bytes;
+        }
       lines.push_back(std::move(sum.growth));
     }
     largest_first(lines);
@@ -85,7 +91,7 @@ class LineSums {
  private:
   struct Sum {
     LineGrowth growth;
-    std::map<std::string, std::int64_t> others;
+    std::map<std::string, std::int64_t> others, native_lines;
   };
   std::map<std::pair<std::string, std::string>, Sum> sums_;
   std::unordered_map<const LineNames::Name*, Sum*> of_name_;
@@ -102,6 +108,7 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     entry.bytes += site->growth;
     entry.variance += site->variance;
     if (blames_starter(stacks, site->stack)) entry.thread_bytes += site->growth;
+    if (const Frame* native = native_line_frame(stacks, site->stack)) sums.came_by(names.of(native).line, site->growth);
     for (const AdviceView& advice : site->advised()) sums.goes_with(names[advice.stack].line, advice.growth);
     if (!site->advised().empty()) continue;
     for (const TouchView& touch : site->touched()) sums.goes_with(names[touch.stack].line, touch.growth);

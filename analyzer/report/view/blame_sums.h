@@ -20,6 +20,9 @@ struct LineGrowth {
   // or allocated the memory the one that touched it, and the other way round; of lazy_free the one that gave it up.
   std::string other_line{};
   std::int64_t other_bytes = 0;  // that go with it
+  // The native line by which a line of Python got most of it (native_line_frame); "" where none did.
+  std::string native_line{};
+  std::int64_t native_bytes = 0;  // that came by it
 };
 
 // The standard error of an estimate in percent; 0 where the bytes are exact.

@@ -120,7 +120,8 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
-  const std::string line = top->line + (2 * top->thread_bytes > top->bytes ? ", by a thread started there" : "");
+  const std::string line = top->line + (2 * top->thread_bytes > top->bytes ? ", by a thread started there" : "") +
+                           (dominates(top->native_bytes, top->bytes) ? ", by " + top->native_line : "");
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);
@@ -140,6 +141,8 @@ nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
     list.push_back({{"line", line.line},
                     {"file", line.file},
                     {"number", line.number},
+                    {"native_line", line.native_line},
+                    {"native_line", line.native_line},
                     {"growth_bytes", line.bytes},
                     {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(line.variance)))}});
   }

@@ -7,6 +7,7 @@
 #include "literal_accounts.h"
 #include "model/python_path.h"
 #include "model/thread_starts.h"
+#include "report/view/line_text.h"
 #include "report/view/native_code.h"
 
 namespace whyrss::blame_test {
@@ -67,6 +68,48 @@ TEST(Blame, MethodsOfADataclassAreTheirCallers) {
 TEST(Blame, AFrameWhoseCodeIsNotKnownIsNotNamed) {
   EXPECT_EQ(blamed({{{"", ""}, {"/home/u/a.py", "grow"}}}), "/home/u/a.py grow");
   EXPECT_EQ(blamed({{{"", ""}}}), "");
+}
+
+// A frame of native code, with its line where that is above 0.
+FrameId native_frame(StackTable& stacks, const std::string& module, const std::string& file, int line) {
+  return stacks.intern(
+      Frame{.function = "f", .file = file, .line = line, .module = stacks.intern(Module{module, "id"})});
+}
+
+TEST(Blame, TheNativeLineByWhichPythonGotItsMemory) {
+  StackTable stacks;
+  const std::string extension = in_site("fast/core.cpython-311-x86_64-linux-gnu.so");
+  const FrameId python =
+      stacks.intern(Frame{.kind = FrameKind::python, .function = "load", .file = "/home/u/a.py", .line = 4});
+  const FrameId runtime = native_frame(stacks, "/usr/bin/python3.11", "Objects/call.c", 200);
+  const FrameId inner = native_frame(stacks, extension, "src/fast.c", 6);
+  const FrameId outer = native_frame(stacks, extension, "src/fast.c", 20);
+  const FrameId header = native_frame(stacks, extension, "/usr/include/c++/12/bits/new_allocator.h", 137);
+  const FrameId stripped = native_frame(stacks, extension, "", 0);
+  const FrameId malloc_frame = native_frame(stacks, "/usr/lib/x86_64-linux-gnu/libc.so.6", "malloc/malloc.c", 3300);
+  const auto line_of = [&](const std::vector<FrameId>& frames) {
+    return code_line(stacks, native_line_frame(stacks, stacks.intern(frames)));
+  };
+  EXPECT_EQ(line_of({malloc_frame, header, inner, outer, runtime, python}), "fast.c:6 in f");
+  EXPECT_EQ(line_of({malloc_frame, stripped, outer, runtime, python}), "fast.c:20 in f");
+  EXPECT_EQ(line_of({malloc_frame, stripped, runtime, python}), "") << "no line is known";
+  EXPECT_EQ(line_of({malloc_frame, runtime, python}), "") << "the interpreter's own are those of all";
+  EXPECT_EQ(line_of({runtime, python, inner}), "") << "what called the Python code";
+  EXPECT_EQ(line_of({malloc_frame, inner, outer}), "") << "it is to blame itself";
+}
+
+TEST(Blame, TheNativeLineStandsWhereItHasNearlyAll) {
+  const auto text = [](std::int64_t native_bytes) {
+    return kept_where({{.line = "a.py:4 in load",
+                        .file = "/home/u/a.py",
+                        .number = 4,
+                        .bytes = 100 << 20,
+                        .native_line = "fast.c:6 in f",
+                        .native_bytes = native_bytes}},
+                      100 << 20, "allocated");
+  };
+  EXPECT_EQ(text(90 << 20), " (allocated at a.py:4 in load, by fast.c:6 in f)");
+  EXPECT_EQ(text(60 << 20), " (allocated at a.py:4 in load)");
 }
 
 TEST(Blame, AnInstalledProgramIsTheProgram) {
