@@ -11,7 +11,8 @@
 namespace whyrss {
 namespace {
 
-enum Runtime : std::uint8_t { java, node, perl, php, ruby, kRuntimes };
+enum Runtime : std::uint8_t { java, node, perl, php, ruby };
+constexpr std::size_t kRuntimes = 5;
 
 constexpr std::array<LanguageRuntime, kRuntimes> kKnown{{
     {"The Java virtual machine", "Java",
