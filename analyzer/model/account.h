@@ -100,10 +100,11 @@ struct CowSlice {
 struct SharingChange {
   double time_s = 0;
   std::int64_t copied_bytes = 0;               // by this process, as in its CowSlices
+  std::int64_t doubtful_bytes = 0;             // of those, what another process may have copied instead
   std::int64_t copied_by_relatives_bytes = 0;  // its own now, because the last other process copied its page
   std::int64_t left_by_relatives_bytes = 0;    // its own now, because the last other process ended or unmapped it
   std::int64_t reused_bytes = 0;               // written after it had become its own: no copy
-  bool estimate = false;                       // known from page faults after the last walk, not by pages
+  bool estimate = false;                       // known from page faults after the last walk, or in part doubtful
 };
 
 // Large buffers that only views of a small part of them keep alive, at one walk: of one line that made buffers and one

@@ -373,13 +373,12 @@ void Replay::add_transitions(Process& process, const std::vector<TransitionRange
   Inheritance& inheritance = process.space.inheritance();
   SharingChange change{.time_s = time_s, .estimate = estimate};
   std::vector<Range> inherited, own;  // that it copied
-  std::int64_t doubtful_bytes = 0;
   for (const TransitionRange& range : transitions) {
     const auto bytes = static_cast<std::int64_t>(range.end - range.start);
     switch (range.transition) {
       case PageTransition::copied: {
         change.copied_bytes += bytes;
-        if (range.doubtful) doubtful_bytes += bytes;
+        if (range.doubtful) change.doubtful_bytes += bytes;
         std::uint64_t at = range.start;
         for (const ForkRange& part : inheritance.within(range.start, range.end)) {
           if (part.start > at) own.push_back({at, part.start});
@@ -402,7 +401,7 @@ void Replay::add_transitions(Process& process, const std::vector<TransitionRange
     const bool copied = range.transition == PageTransition::copied;
     inheritance.settle(range.start, range.end, copied ? ForkClass::copied : ForkClass::sole);
   }
-  change.estimate |= doubtful_bytes > kLittleDoubtBytes;
+  change.estimate |= change.doubtful_bytes > kLittleDoubtBytes;
   auto& copies = process.account->copies;
   const CopyBlame blame{.touched = process.space.touched(),
                         .page_bytes = process.page_bytes,

@@ -252,7 +252,9 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
         append_json(FrameKind::file_sizes, dump(*files));
       has_walk_ = true;
       mapping_count_ = static_cast<std::int64_t>(walk->vmas.size());
-      walked_rss_pages_ = walk->counted_pages;
+      // A walk that follows growth reads pools in turn, and searches for views now and then.
+      const bool is_whole = !pools_.left_some() && !(view_policy_.is_behind(walk->counted_pages) && has_views(*walk));
+      walked_rss_pages_ = is_whole ? walk->counted_pages : 0;
       written_file_pages_ = pages_to_write_back(*walk);
       shared_pages_ = shared_private_pages(*walk);
       if (all_anew) known_ns_ = monotonic_ns();

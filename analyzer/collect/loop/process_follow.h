@@ -59,6 +59,7 @@ class ProcessFollow {
   [[nodiscard]] std::int64_t born_ns() const { return born_ns_; }
   [[nodiscard]] std::uint64_t recorded_bytes() const { return events_.size_bytes() + pages_.size_bytes(); }
   [[nodiscard]] std::uint64_t rss_pages() const { return last_poll_.rss_pages; }
+  // 0: one more walk would show more, though RSS has not moved.
   [[nodiscard]] std::uint64_t walked_rss_pages() const { return walked_rss_pages_; }
   [[nodiscard]] std::uint64_t walked_minor_faults() const { return walked_minor_faults_; }
   [[nodiscard]] bool has_walk() const { return has_walk_; }

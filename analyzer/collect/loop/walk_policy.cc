@@ -79,7 +79,7 @@ bool ViewPolicy::is_due(trace::WalkTrigger trigger, std::int64_t now_ns, std::ui
     const bool moved = distance(rss_pages, rss_pages_) >= std::max(kGrownPages, rss_pages_ / kMovedPart);
     return token_ns(now_ns) > 0 || (moved && since_ns >= kMovedCostsBetween * last_cpu_ns_);
   }
-  const bool worth = rss_pages >= rss_pages_ + kGrownPages || since_ns >= kIntervalNs;
+  const bool worth = is_behind(rss_pages) || since_ns >= kIntervalNs;
   return worth && since_ns >= kCostsBetween * last_cpu_ns_;
 }
 

@@ -90,6 +90,8 @@ class ViewPolicy {
 
   [[nodiscard]] bool is_due(trace::WalkTrigger trigger, std::int64_t now_ns, std::uint64_t rss_pages) const;
   void probed(std::int64_t now_ns, std::int64_t cpu_ns, std::uint64_t rss_pages);
+  // It has grown much since the last time.
+  [[nodiscard]] bool is_behind(std::uint64_t rss_pages) const { return rss_pages >= rss_pages_ + kGrownPages; }
 
  private:
   [[nodiscard]] std::int64_t token_ns(std::int64_t now_ns) const;

@@ -189,6 +189,7 @@ Json cow_json(StackJson& stacks, const ProcessView& process, std::size_t top) {
   }
   if (rest.copied != 0) sites.push_back(cow_site_json(stacks, rest));
   return {{"copied", process.copied},
+          {"copied_doubtful", process.doubtful_copies},
           {"copied_by_relatives", process.copied_by_relatives},
           {"reused", process.reused},
           {"left_by_relatives", process.left_by_relatives},

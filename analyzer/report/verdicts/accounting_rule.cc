@@ -30,8 +30,7 @@ void rss_double_counted(const View& view, std::vector<Verdict>& verdicts) {
   verdict.why = fmt::format(
       "A page that several processes map counts in the RSS of each; the two sums lay furthest apart at {}. At their "
       "peaks Slurm's jobacct_gather would say {} by default, {} with UsePss, and {} with NoShared, which leaves out "
-      "files "
-      "and shared memory but not what a fork shares.",
+      "files and shared memory but not what a fork shares.",
       seconds_text(widest->time_s), size_text(accounting.rss_sum), size_text(view.family.pss.peak.value_or(pss)),
       size_text(accounting.rss_less_shared));
   verdict.advice =

@@ -129,7 +129,7 @@ bool is_freeing(const StackTable& stacks, StackId written_at) {
 
 struct Workers {
   std::vector<int> pids;
-  std::vector<std::int64_t> copied;
+  std::vector<std::int64_t> copied, surely;  // of each: what it copied, most likely and at least
   std::vector<const SiteView*> sites;
   std::vector<SiteView> allocation_sites, writers;  // the same copies by who made and who wrote
   std::int64_t inherited_peak = 0;                  // of one worker, shared and copied
@@ -156,9 +156,25 @@ std::string at_line(const std::string& what, const std::vector<LineGrowth>& line
                          : fmt::format("{} in {}", what, top->line);
 }
 
-bool are_alike(const Workers& workers) {
-  const auto [least, most] = std::minmax_element(workers.copied.begin(), workers.copied.end());
-  return static_cast<double>(*most) <= kAlikeRatio * static_cast<double>(*least);
+// What one worker copied at least, and at most.
+std::pair<std::int64_t, std::int64_t> copied_range(const Workers& workers) {
+  return {std::ranges::min(workers.surely), std::ranges::max(workers.copied)};
+}
+
+bool are_alike(std::int64_t least, std::int64_t most) {
+  return static_cast<double>(most) <= kAlikeRatio * static_cast<double>(least);
+}
+
+// Of `copied` bytes, part of what `process` copied, those that no other process can have copied instead.
+std::int64_t surely_copied(const ProcessView& process, std::int64_t copied) {
+  const std::int64_t least = std::max<std::int64_t>(copied - process.doubtful_copies, 0);
+  return are_alike(least, copied) ? copied : least;
+}
+
+// "12 MiB to 24 MiB", "up to 24 MiB", or one size where that says it.
+std::string range_text(std::int64_t least, std::int64_t most) {
+  if (least == 0) return fmt::format("up to {}", size_text(most));
+  return least == most ? size_text(most) : fmt::format("{} to {}", size_text(least), size_text(most));
 }
 
 // "; objects made at a.py:3", with what each worker copied of them, or all, where other lines made some.
@@ -170,7 +186,8 @@ std::string made_text(const Workers& workers, const std::vector<LineGrowth>& lin
   const double share = static_cast<double>(top->bytes) / static_cast<double>(all);
   if (share >= kAlmostAll) return at_line("; objects made", lines);
   const std::int64_t bytes = std::accumulate(workers.copied.begin(), workers.copied.end(), std::int64_t{0});
-  const std::size_t count = are_alike(workers) ? workers.copied.size() : 1;
+  const auto [least, most] = copied_range(workers);
+  const std::size_t count = are_alike(least, most) ? workers.copied.size() : 1;
   return at_line(share > 0.5 ? "; most objects made" : "; objects made", lines) +
          fmt::format(
              ": {}{}",
@@ -181,14 +198,13 @@ std::string made_text(const Workers& workers, const std::vector<LineGrowth>& lin
 }
 
 std::string workers_text(const Workers& workers) {
-  const auto [least, most] = std::minmax_element(workers.copied.begin(), workers.copied.end());
+  const auto [least, most] = copied_range(workers);
   if (workers.copied.size() == 1)
-    return fmt::format("1 worker (pid {}) copied {} of what it inherited", workers.pids.front(), size_text(*most));
-  std::int64_t sum = 0;
-  for (const std::int64_t bytes : workers.copied) sum += bytes;
+    return fmt::format("1 worker (pid {}) copied {} of what it inherited", workers.pids.front(),
+                       range_text(least, most));
+  const std::int64_t sum = std::accumulate(workers.copied.begin(), workers.copied.end(), std::int64_t{0});
   const auto count = static_cast<std::int64_t>(workers.copied.size());
-  const std::string each =
-      are_alike(workers) ? size_text(sum / count) : fmt::format("{} to {}", size_text(*least), size_text(*most));
+  const std::string each = are_alike(least, most) ? size_text(sum / count) : range_text(least, most);
   return fmt::format("{} workers copied {} each of what they inherited", count, each);
 }
 
@@ -259,7 +275,8 @@ Verdict object_verdict(const View& view, std::optional<int> parent, const Worker
   verdict.covered_pids = workers.pids;
   auto list = nlohmann::ordered_json::array();
   for (std::size_t i = 0; i < workers.pids.size(); ++i)
-    list.push_back({{"pid", workers.pids[i]}, {"copied_bytes", workers.copied[i]}});
+    list.push_back(
+        {{"pid", workers.pids[i]}, {"copied_bytes", workers.copied[i]}, {"copied_at_least_bytes", workers.surely[i]}});
   verdict.evidence["workers"] = std::move(list);
   report_certainty(workers.estimate, verdict);
   verdict.evidence["copied_bytes"] = verdict.bytes;
@@ -294,6 +311,7 @@ void add_worker(const View& view, const ProcessView& process, Writer writer, std
   workers.pids.push_back(process.account->pid);
   workers.estimate |= process.copies_estimate;
   workers.copied.push_back(copied);
+  workers.surely.push_back(surely_copied(process, copied));
   workers.sites.insert(workers.sites.end(), sites.begin(), sites.end());
   for (const bool writing : {false, true}) {
     const std::vector<SiteView> copies = copy_sites(view, process, true, writing, writer);
@@ -342,16 +360,19 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
   std::vector<SiteView> made, wrote;
   Verdict verdict{.id = "fork-cow-write", .severity = Severity::info, .pid = pid};
   auto list = nlohmann::ordered_json::array();
-  std::int64_t nobodys = 0, reused = 0, left = 0;
+  std::int64_t surely = 0, nobodys = 0, reused = 0, left = 0;
   bool estimate = false;
   const bool children = writers.front()->account->born_by_fork;
   for (const ProcessView* process : writers) {
     const std::int64_t bytes = written_bytes(view, *process);
     verdict.bytes += bytes;
+    surely += surely_copied(*process, bytes);
     left += left_to_write(view, *process);
     estimate |= process->copies_estimate;
     if (process->account->pid != pid) verdict.covered_pids.push_back(process->account->pid);
-    list.push_back({{"pid", process->account->pid}, {"copied_bytes", bytes}});
+    list.push_back({{"pid", process->account->pid},
+                    {"copied_bytes", bytes},
+                    {"copied_at_least_bytes", surely_copied(*process, bytes)}});
     for (const bool writing : {false, true}) {
       const std::vector<SiteView> sites = copy_sites(view, *process, false, writing);
       std::vector<SiteView>& all = writing ? wrote : made;
@@ -371,8 +392,8 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
                           : children         ? fmt::format("1 worker (pid {})", writers.front()->account->pid)
                                              : std::string("the parent");
   if (estimate) where = where.empty() ? "likely" : "likely; " + where;
-  verdict.headline = fmt::format("{} copied {} by writing to memory shared since fork{}", who, size_text(verdict.bytes),
-                                 where.empty() ? "" : " (" + where + ")");
+  verdict.headline = fmt::format("{} copied {} by writing to memory shared since fork{}", who,
+                                 range_text(surely, verdict.bytes), where.empty() ? "" : " (" + where + ")");
   verdict.why = fmt::format(
       "A page that a fork made shared is copied when one of the processes writes to it while another still has it. RSS "
       "does not show it, PSS does. It stops when all is copied: {}.",

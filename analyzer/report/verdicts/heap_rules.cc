@@ -30,9 +30,8 @@ struct AllocatorAdvice {
 
 constexpr std::array<AllocatorAdvice, 4> kAllocatorAdvice{{
     {"glibc", "glibc malloc",
-     "malloc_trim(0) after the work gives back nearly all of it (from Python: "
-     "ctypes.CDLL(None).malloc_trim(0)); with many threads MALLOC_ARENA_MAX=2 keeps less, and so does jemalloc "
-     "(LD_PRELOAD=libjemalloc.so.2)."},
+     "malloc_trim(0) after the work gives back nearly all of it; with many threads MALLOC_ARENA_MAX=2 keeps less, and "
+     "so does jemalloc (LD_PRELOAD=libjemalloc.so.2)."},
     {"jemalloc", "jemalloc",
      "jemalloc gives pages back some seconds after they were freed, but only while it is called: "
      "MALLOC_CONF=background_thread:true does it in idle programs too, dirty_decay_ms:0,muzzy_decay_ms:0 at once."},
@@ -42,6 +41,8 @@ constexpr std::array<AllocatorAdvice, 4> kAllocatorAdvice{{
     {"mimalloc", "mimalloc",
      "mi_collect(true) gives back what it can; from mimalloc 2.1 on MIMALLOC_PURGE_DELAY=0 does so at once."},
 }};
+
+constexpr std::string_view kTrimFromPython = " From Python: ctypes.CDLL(None).malloc_trim(0).";
 
 constexpr AllocatorAdvice kOtherAllocatorAdvice{"other", "the allocator",
                                                 "See the allocator's own settings for giving memory back"};
@@ -112,8 +113,12 @@ std::int64_t python_object_growth(const StackTable& stacks, const ProcessView& p
   return std::max(own, process.pymalloc_growth.live - imported);
 }
 
-// What keeps memory that should have been freed: of Python objects, of Python and C, and without Python.
-std::string_view what_keeps(bool python, bool objects) {
+// What keeps memory that should have been freed: of Python objects, of Python and C, and without Python. `native` asked
+// for most of it: its owner is native code, or a Python object that frees it.
+std::string_view what_keeps(bool python, bool objects, bool native) {
+  if (python && native)
+    return "native code that does not free it, or Python objects that own it, in a list or cache that only grows or a "
+           "reference cycle that gc has not collected";
   if (objects) return "a list or cache that only grows, or a reference cycle that gc has not collected";
   if (python)
     return "a list or cache that only grows, a reference cycle that gc has not collected, or a library that does not "
@@ -311,7 +316,8 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     if (by_arena) verdict.why += kByArenaWhy;
     if ((objects || some_objects) && !by_arena && top_named(lines) != nullptr) verdict.why += kFreeListsWhy;
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
-    verdict.advice = growth_advice(trend, by_arena, what_keeps(process.account->python.has_value(), objects));
+    verdict.advice = growth_advice(trend, by_arena,
+                                   what_keeps(process.account->python.has_value(), objects, names_native_line(lines)));
     if (by_arena) verdict.advice += fmt::format(" {}", next_steps(view).object_lines);
     verdict.bytes_per_s = trend.bytes_per_s;
     if (trend.leak_like) verdict.severity = Severity::warning;
@@ -319,10 +325,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.why += received->why;
       verdict.advice = received->advice;
     }
-    if (const LanguageRuntime* runtime = runtime_behind(stacks, own.sites, growth)) {
-      verdict.why += runtime_sentence(*runtime);
-      verdict.advice = runtime->advice;
-    }
+    explain_runtime(verdict, stacks, own.sites, growth);
     verdict.evidence["growth_bytes"] = cause->rss.growth();
     verdict.evidence["import_bytes"] = cause->rss.growth() - growth;
     verdict.evidence["received"] = received != nullptr;
@@ -375,6 +378,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     if (holders.malloc) {
       const AllocatorAdvice& known = advice_for(process);
       verdict.advice = known.remedy;
+      if (known.allocator == "glibc" && process.account->python) verdict.advice += kTrimFromPython;
       if (known.allocator == kOtherAllocatorAdvice.allocator)
         verdict.advice += fmt::format("{}.", next_steps(view).other_allocators);
     }

@@ -32,8 +32,7 @@ void huge_page_padding(const View& view, std::vector<Verdict>& verdicts) {
     verdict.why =
         "The first touch of a huge page makes all of its 2 MiB resident, filled with zeros. These parts of 4 KiB are "
         "still zero while others of the same page are not: with small pages they would most likely not be there. What "
-        "whyrss "
-        "cannot know is whether the program wrote zeros itself.";
+        "whyrss cannot know is whether the program wrote zeros itself.";
     verdict.advice =
         "Keep what is used together, or have small pages here: madvise(MADV_NOHUGEPAGE) on the mapping, "
         "NUMPY_MADVISE_HUGEPAGE=0 for numpy, MALLOC_CONF=thp:never for jemalloc, prctl(PR_SET_THP_DISABLE) for the "

@@ -70,4 +70,12 @@ std::string runtime_sentence(const LanguageRuntime& runtime) {
   return fmt::format(" {} asked for it: which line of {} it was for is not recorded.", runtime.name, runtime.language);
 }
 
+void explain_runtime(Verdict& verdict, const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole,
+                     std::string_view condition) {
+  const LanguageRuntime* runtime = runtime_behind(stacks, sites, whole);
+  if (runtime == nullptr) return;
+  verdict.why += runtime_sentence(*runtime);
+  verdict.advice = fmt::format("{}{}", condition, runtime->advice);
+}
+
 }  // namespace whyrss

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "report/verdicts/verdict.h"
 #include "report/view/view.h"
 
 namespace whyrss {
@@ -22,5 +23,9 @@ const LanguageRuntime* runtime_behind(const StackTable& stacks, const std::vecto
 
 // " Perl's interpreter asked for it: which line of Perl it was for is not recorded."
 std::string runtime_sentence(const LanguageRuntime& runtime);
+
+// Where a runtime is behind `whole`, says so in the verdict; its advice replaces the one for C, after `condition`.
+void explain_runtime(Verdict& verdict, const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole,
+                     std::string_view condition = {});
 
 }  // namespace whyrss

@@ -38,6 +38,8 @@ bool has_own_verdict(Cause cause) {
   return std::find(kReported.begin(), kReported.end(), cause) != kReported.end();
 }
 
+constexpr std::string_view kIfThePeak = "If the peak is the trouble: ";
+
 // What a fork child has of its own of the relocated pages of libraries and the like is what it does not share.
 std::int64_t own_growth(const ProcessView& process, const CauseView& own) {
   const bool inherited = process.account->born_by_fork && own.cause == Cause::file_cow;
@@ -101,10 +103,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
                          : process.account->python
                              ? "Close it (close(), del) as soon as it is done with, or map less at a time."
                              : "Unmap it as soon as it is done with (munmap, close), or map less at a time.";
-        if (const LanguageRuntime* runtime = runtime_behind(view.recording->stacks, cause.sites, growth)) {
-          verdict.why += runtime_sentence(*runtime);
-          verdict.advice = runtime->advice;
-        }
+        explain_runtime(verdict, view.recording->stacks, cause.sites, growth);
       }
       if (cause.cause == Cause::file_cow && top_named(lines) != nullptr) {
         verdict.why =
@@ -198,7 +197,7 @@ Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t g
   verdict.why =
       "The size comes from the kernel's mark of the peak (VmHWM), or from a poll of RSS. The memory came and went "
       "between two snapshots, and no event explains it.";
-  verdict.advice = fmt::format("If the peak is the trouble: {}", next_steps(view).snapshot_at_peak);
+  verdict.advice = fmt::format("{}{}", kIfThePeak, next_steps(view).snapshot_at_peak);
   verdict.evidence["cause"] = info(Cause::not_looked_at).slug;
   return verdict;
 }
@@ -262,12 +261,9 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
                                          names_line(lines, gone) ? "make this line hold less" : "hold less");
       if (received != nullptr) {
         verdict.why += received->why;
-        verdict.advice = fmt::format("If the peak is the trouble: {}", received->advice);
+        verdict.advice = fmt::format("{}{}", kIfThePeak, received->advice);
       }
-      if (const LanguageRuntime* runtime = runtime_behind(view.recording->stacks, shrunk, gone_of_cause)) {
-        verdict.why += runtime_sentence(*runtime);
-        verdict.advice = fmt::format("If the peak is the trouble: {}", runtime->advice);
-      }
+      explain_runtime(verdict, view.recording->stacks, shrunk, gone_of_cause, kIfThePeak);
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["at_peak_bytes"] = cause.at_peak;
       verdict.evidence["left_rss_bytes"] = left;

@@ -78,6 +78,7 @@ void add_copies(ProcessView& view, Interval interval) {
   }
   for (const SharingChange& change : view.account->sharing) {
     if (!is_in(change.time_s)) continue;
+    view.doubtful_copies += change.doubtful_bytes;
     view.copied_by_relatives += change.copied_by_relatives_bytes;
     view.left_by_relatives += change.left_by_relatives_bytes;
     view.reused += change.reused_bytes;

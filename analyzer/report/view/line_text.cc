@@ -114,6 +114,11 @@ std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& 
 
 }  // namespace
 
+bool names_native_line(const std::vector<LineGrowth>& lines) {
+  const LineGrowth* top = top_named(lines);
+  return top != nullptr && dominates(top->native_bytes, top->bytes);
+}
+
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb) {
   const LineGrowth* top = top_named(lines);
@@ -121,7 +126,7 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
   const std::string line = top->line + (2 * top->thread_bytes > top->bytes ? ", by a thread started there" : "") +
-                           (dominates(top->native_bytes, top->bytes) ? ", by " + top->native_line : "");
+                           (names_native_line(lines) ? ", by " + top->native_line : "");
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);
@@ -141,7 +146,6 @@ nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
     list.push_back({{"line", line.line},
                     {"file", line.file},
                     {"number", line.number},
-                    {"native_line", line.native_line},
                     {"native_line", line.native_line},
                     {"growth_bytes", line.bytes},
                     {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(line.variance)))}});

@@ -41,6 +41,9 @@ bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole);
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb = nullptr);
 
+// Whether the line that kept_where() names first is followed by a native one.
+bool names_native_line(const std::vector<LineGrowth>& lines);
+
 // What to say where more than half of `whole` came pickled from another process (growths of sites of the heap); null:
 // it did not.
 struct ReceivedText {

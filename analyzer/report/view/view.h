@@ -111,6 +111,7 @@ struct ProcessView {
   std::vector<CauseView> causes;                           // largest growth first
   PymallocBytes pymalloc, pymalloc_growth;                 // at the interval's end, and since its start
   std::int64_t copied = 0;                                 // of what a fork made shared, by this process
+  std::int64_t doubtful_copies = 0;                        // of those, what another process may have copied instead
   std::int64_t copied_by_relatives = 0, left_by_relatives = 0, reused = 0;  // as in SharingChange
   bool copies_estimate = false;        // who copied is likely, not certain: not all writes were tracked to the end
   std::vector<CowSiteView> cow_sites;  // sum to `copied`

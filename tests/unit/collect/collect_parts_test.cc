@@ -130,6 +130,9 @@ TEST(ViewPolicy, WalksWhenTheProcessHasGrownAndTheCostAllows) {
   EXPECT_TRUE(policy.is_due(WalkTrigger::interval, 110 * kSecond, 10'000));
   EXPECT_TRUE(policy.is_due(WalkTrigger::request, 100 * kSecond, 10'000));
   EXPECT_TRUE(policy.is_due(WalkTrigger::exit, 100 * kSecond, 10'000));
+  // Where it could not afford a walk, it has fallen behind: the process is to ask for one as it ends.
+  EXPECT_TRUE(policy.is_behind(20'000));
+  EXPECT_FALSE(policy.is_behind(10'000 + ViewPolicy::kGrownPages - 1));
 }
 
 TEST(ViewPolicy, WalksOnRequestAsLongAsItsBudgetLasts) {

@@ -194,7 +194,12 @@ TEST(HeapRetained, EveryAllocatorHasItsRemedy) {
     EXPECT_EQ(verdict.headline,
               std::string("50 MiB freed, but kept by ") + name + ": not a leak, and not reclaimable by the kernel");
     EXPECT_NE(verdict.advice.find(remedy), std::string::npos) << verdict.advice;
+    EXPECT_EQ(verdict.advice.find("Python"), std::string::npos) << verdict.advice;
   }
+  recording.processes[0].allocator = "glibc";
+  recording.processes[0].python.emplace();
+  EXPECT_NE(verdicts_of(recording).front().advice.find("From Python: ctypes.CDLL(None).malloc_trim(0)."),
+            std::string::npos);
 }
 
 TEST(HeapRetained, PymallocKeepsItsOwnPart) {

@@ -316,6 +316,31 @@ TEST(ForkCow, UnequalWorkersAreReportedAsARange) {
             "objects made at a.py:7)\n");
 }
 
+// Which of two processes copied a page is not always known.
+TEST(ForkCow, DoubtfulCopiesMakeARange) {
+  const auto copied_by = [](const std::vector<std::int64_t>& doubtful, const char* module) {
+    RecordingAccount recording = workers(std::vector<std::int64_t>(doubtful.size(), 60), module, true);
+    for (std::size_t i = 0; i < doubtful.size(); ++i)
+      recording.processes[i + 1].sharing.push_back(
+          {.time_s = 1.2, .copied_bytes = 60 * kMiB, .doubtful_bytes = doubtful[i] * kMiB, .estimate = true});
+    return verdicts_of(recording).front();
+  };
+  const char* const python = "/usr/bin/python3.11";
+  const auto text = [&](const std::vector<std::int64_t>& doubtful, const char* module) {
+    const std::string headline = copied_by(doubtful, module).headline;
+    return headline.substr(0, headline.find(" (likely"));
+  };
+  EXPECT_EQ(text({36}, python), "1 worker (pid 11) copied 24 MiB to 60 MiB of what it inherited");
+  EXPECT_EQ(text({90}, python), "1 worker (pid 11) copied up to 60 MiB of what it inherited");
+  EXPECT_EQ(text({2}, python), "1 worker (pid 11) copied 60 MiB of what it inherited");
+  EXPECT_EQ(text({0, 36}, python), "2 workers copied 24 MiB to 60 MiB each of what they inherited");
+  const Verdict verdict = copied_by({0, 36}, python);
+  EXPECT_EQ(verdict.bytes, 120 * kMiB);
+  EXPECT_EQ(verdict.evidence["workers"][1]["copied_at_least_bytes"], 24 * kMiB);
+  const char* const numpy = "/x/numpy/core/_multiarray.so";
+  EXPECT_EQ(text({36}, numpy), "1 worker (pid 11) copied 24 MiB to 60 MiB by writing to memory shared since fork");
+}
+
 TEST(ForkCow, SmallCopiesAreNotNamed) {
   EXPECT_EQ(headlines(workers({60, 3}, "/usr/bin/python3.11", true)),
             "fork-cow-refcount warning: 1 worker (pid 11) copied 60 MiB of what it inherited (fork COW; objects made "
