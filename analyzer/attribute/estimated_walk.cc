@@ -58,6 +58,34 @@ struct Group {
   double bytes = 0;   // estimate
 };
 
+// What a walk knew of pages says nothing about those that came after it.
+template <typename Ranged>
+std::vector<LivePages> without(const std::vector<LivePages>& walked, const std::vector<Ranged>& ranges) {
+  std::vector<LivePages> all;
+  RangeCursor taken(ranges);
+  for (const LivePages& range : walked)
+    for (std::uint64_t at = range.start; at < range.end();) {
+      const bool free = taken.at(at) == nullptr;
+      const std::uint64_t end = std::min(range.end(), taken.boundary(at));
+      const auto first = range.pages.begin() + length(range.start, at) / static_cast<std::int64_t>(kPage);
+      const auto last = range.pages.begin() + length(range.start, end) / static_cast<std::int64_t>(kPage);
+      if (free) all.push_back({at, {first, last}});
+      at = end;
+    }
+  return all;
+}
+
+// The kernel makes one mapping of several that touch: one by the program beside one of an allocator.
+bool holds_blocks(const OwnedRange& owner, const std::vector<LivePages>& live) {
+  auto pages = std::ranges::upper_bound(live, owner.start, {}, &LivePages::end);
+  for (; pages != live.end() && pages->start < owner.end; ++pages)
+    for (std::size_t i = 0; i < pages->pages.size(); ++i) {
+      const std::uint64_t at = pages->start + i * kPage;
+      if (at >= owner.start && at < owner.end && pages->pages[i].live_bytes > 0) return true;
+    }
+  return false;
+}
+
 class WalkEstimate {
  public:
   WalkEstimate(const Evidence& walked, const Evidence& now, const SinceWalk& since, const PolledState& polled)
@@ -65,6 +93,7 @@ class WalkEstimate {
 
   EstimatedWalk make(const std::vector<NewMapping>& mapped) {
     make_mappings(mapped);
+    out_.live_pages = without(walked_.live_pages, mapped);
     out_.runs = fitting_runs();
     trim_heap_end();
     copy_shared_pages();
@@ -439,7 +468,6 @@ class WalkEstimate {
   // What is live on pages of the heap that came since the walk: the counter of live bytes tells how much, or they are
   // in use, as an allocator asks for more only when it needs it.
   void find_live_pages() {
-    out_.live_pages = walked_.live_pages;
     std::ranges::sort(new_runs_, {}, &ResidentRun::start);
     std::vector<LivePages> fresh;
     std::int64_t listed_bytes = 0, fresh_bytes = 0;
@@ -476,12 +504,13 @@ class WalkEstimate {
     if (owner != nullptr && owner->owner != Owner::program)
       return owner->owner == Owner::allocator || owner->owner == Owner::pymalloc;
     if (owner == nullptr && vma.path == "[heap]") return true;
-    return (vma.path.empty() || vma.path.starts_with("[anon")) && held_blocks(vma);
+    if (!vma.path.empty() && !vma.path.starts_with("[anon")) return false;
+    return owner == nullptr ? held_blocks(vma) : holds_blocks(*owner, out_.live_pages);
   }
 
   [[nodiscard]] bool held_blocks(const Vma& vma) const {
-    const auto pages = std::ranges::upper_bound(walked_.live_pages, vma.start, {}, &LivePages::end);
-    return pages != walked_.live_pages.end() && pages->start < vma.end;
+    const auto pages = std::ranges::upper_bound(out_.live_pages, vma.start, {}, &LivePages::end);
+    return pages != out_.live_pages.end() && pages->start < vma.end;
   }
 
   // Small blocks alone: large ones are known by their addresses.
@@ -543,21 +572,10 @@ class WalkEstimate {
         if (is_malloc(page)) page.live_bytes = static_cast<std::uint16_t>(page.live_bytes * kept);
   }
 
-  // The walk's say nothing about pages that came after it.
   void put_in(std::vector<LivePages> fresh) {
-    std::vector<LivePages> all;
     std::vector<Range> ranges;
     for (const LivePages& range : fresh) ranges.push_back({range.start, range.end()});
-    RangeCursor taken(ranges);
-    for (const LivePages& range : out_.live_pages)
-      for (std::uint64_t at = range.start; at < range.end();) {
-        const bool free = taken.at(at) == nullptr;
-        const std::uint64_t end = std::min(range.end(), taken.boundary(at));
-        const auto first = range.pages.begin() + length(range.start, at) / static_cast<std::int64_t>(kPage);
-        const auto last = range.pages.begin() + length(range.start, end) / static_cast<std::int64_t>(kPage);
-        if (free) all.push_back({at, {first, last}});
-        at = end;
-      }
+    std::vector<LivePages> all = without(out_.live_pages, ranges);
     all.insert(all.end(), fresh.begin(), fresh.end());
     std::ranges::sort(all, {}, &LivePages::start);
     out_.live_pages = std::move(all);

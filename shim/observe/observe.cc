@@ -19,16 +19,22 @@
 namespace whyrss::shim {
 namespace {
 
+// What is written to a new file is not followed: it may be worth a last walk.
+constexpr std::size_t kFileBytes = 2 << 20;
+
 std::uint64_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+trace::MappedFile place_of(int fd) noexcept {
+  struct statfs system {};
+  if (is_raw_error(own_syscall(SYS_fstatfs, fd, as_long(&system)))) return trace::MappedFile::none;
+  const bool in_memory = system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
+  return in_memory ? trace::MappedFile::memory : trace::MappedFile::disk;
+}
 
 trace::MappedFile file_of(const Mapping& mapping) noexcept {
   if ((mapping.flags & MAP_ANONYMOUS) != 0) return trace::MappedFile::none;
   if (mapping.fd < 0) return trace::MappedFile::memory;
-  struct statfs system {};
-  if ((mapping.flags & MAP_SHARED) == 0) return trace::MappedFile::none;
-  if (is_raw_error(own_syscall(SYS_fstatfs, mapping.fd, as_long(&system)))) return trace::MappedFile::none;
-  const bool in_memory = system.f_type == TMPFS_MAGIC || system.f_type == RAMFS_MAGIC;
-  return in_memory ? trace::MappedFile::memory : trace::MappedFile::disk;
+  return (mapping.flags & MAP_SHARED) == 0 ? trace::MappedFile::none : place_of(mapping.fd);
 }
 
 // `device`: as the kernel packs its numbers; libc unpacks them by functions.
@@ -76,6 +82,15 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
 void observe_memory_file(const Caller& caller, int fd) noexcept {
   Observation event;
   if (event) emit_memory_file(event.thread(), fd, event.stack(caller));
+}
+
+void observe_empty_file(const Caller& caller, int fd) noexcept {
+  Observation event;
+  struct stat facts {};
+  if (!event || is_raw_error(own_syscall(SYS_fstat, fd, as_long(&facts)))) return;
+  if (!S_ISREG(facts.st_mode) || facts.st_size != 0 || place_of(fd) != trace::MappedFile::memory) return;
+  emit_shared_file(event.thread(), facts.st_ino, facts.st_dev, event.stack(caller));
+  note_unmoved(event.thread(), kFileBytes);
 }
 
 void observe_locked(std::size_t size_bytes) noexcept {

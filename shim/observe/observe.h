@@ -18,6 +18,8 @@ namespace whyrss::shim {
 void observe_map(const Caller& caller, const Mapping& mapping) noexcept;
 // A file in memory that was just made.
 void observe_memory_file(const Caller& caller, int fd) noexcept;
+// What a call has opened which makes or empties files: one that has something in it, or is not in memory, is left out.
+void observe_empty_file(const Caller& caller, int fd) noexcept;
 // unmap, protect, advise, break_moved (address = new break, size = old break).
 void observe_range(const Caller& caller, trace::RecordKind kind, const void* address, std::size_t size_bytes,
                    std::int64_t argument) noexcept;

@@ -76,6 +76,15 @@ using SignalHandler = void (*)(int);
   X(shmat, void*, (int, const void*, int))                                                                          \
   X(shmdt, int, (const void*))                                                                                      \
   X(memfd_create, int, (const char*, unsigned))                                                                     \
+  X(open, int, (const char*, int, ...))                                                                             \
+  X(open64, int, (const char*, int, ...))                                                                           \
+  X(openat, int, (int, const char*, int, ...))                                                                      \
+  X(openat64, int, (int, const char*, int, ...))                                                                    \
+  X(creat, int, (const char*, mode_t))                                                                              \
+  X(creat64, int, (const char*, mode_t))                                                                            \
+  X(fopen, _IO_FILE*, (const char*, const char*))                                                                   \
+  X(fopen64, _IO_FILE*, (const char*, const char*))                                                                 \
+  X(fileno, int, (_IO_FILE*))                                                                                       \
   X(read, ssize_t, (int, void*, std::size_t))                                                                       \
   X(pread64, ssize_t, (int, void*, std::size_t, off64_t))                                                           \
   X(readv, ssize_t, (int, const iovec*, int))                                                                       \

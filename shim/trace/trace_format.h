@@ -264,7 +264,8 @@ struct MapRecord {
   std::uint32_t stack_id, tid;
 };
 
-// By memfd_create(2), or of a mapping that is shared; of a SysV segment its id as `inode`, on no device.
+// By memfd_create(2), of one in tmpfs that was made or emptied, or of a mapping that is shared; of a SysV segment its
+// id as `inode`, on no device.
 struct SharedFileRecord {
   RecordHeader header;
   std::uint64_t inode;

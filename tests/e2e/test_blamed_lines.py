@@ -175,7 +175,8 @@ def test_what_a_manager_keeps_has_the_line_that_made_it(whyrss, recording, tmp_p
     script.write_text(MANAGER)
     whyrss.record(recording, [PYTHON, script])
     said = [verdict["headline"] for verdict in whyrss.finished_report(recording)["verdicts"]]
-    where = rf"received at shared\.py:{line_of(MANAGER, '# keeps')} in <module>, by a thread started there"
+    # It frees it all as it ends, of which malloc may keep much: then it was received, and is "last allocated" there.
+    where = rf"(received|last allocated) at shared\.py:{line_of(MANAGER, '# keeps')} in <module>, by a thread started there"
     assert any(re.search(where, line) for line in said), said
 
 

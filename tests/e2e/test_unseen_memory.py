@@ -1,6 +1,9 @@
 """Memory that no hook sees is not known: never the allocator's bookkeeping. Blocks that are got through libc's handle
 are blocks like any other, and what is left of a block over which something was mapped stays live.
 """
+import pathlib
+import tempfile
+
 import pytest
 
 from conftest import compiled
@@ -198,6 +201,47 @@ if sys.argv[3:]:
 """
 def line_of(program, marker):
     return next(number for number, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {marker}"))
+
+
+# Files that are open for milliseconds, and never mapped; nothing of their names says whose they are.
+LEFT = """
+import shutil, subprocess, sys
+how, folder, source = sys.argv[1:]
+if how == "a copied folder":
+    shutil.copytree(source, f"{folder}/below/it")  # copies
+elif how == "a file that another program copies":
+    subprocess.run(["cp", f"{source}/1", folder])
+else:
+    with open(f"{folder}/1", "ab" if how == "appended to" else "wb") as file:  # opens
+        for _ in range(30):
+            file.write(bytes([3]) * (1 << 20))
+"""
+LEFT_WAYS = {"a new file": (30, "opens"), "one that was there, and is emptied": (30, "opens"), "appended to": (0, None),
+             "a copied folder": (60, "copies"), "a file that another program copies": (30, None)}
+
+
+@pytest.mark.parametrize("how", LEFT_WAYS)
+def test_files_that_are_left_in_shared_memory(whyrss, recording, tmp_path, how):
+    mib, marker = LEFT_WAYS[how]
+    source = tmp_path / "source"
+    source.mkdir()
+    for name in "12":
+        (source / name).write_bytes(bytes(30 * MIB))
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        if how in ("appended to", "one that was there, and is emptied"):
+            pathlib.Path(folder, "1").write_bytes(bytes(MIB))
+        result, report = whyrss.record_whole(recording, ["/usr/bin/python3", "-c", LEFT, how, folder, source])
+        assert (result.returncode, result.stderr) == (0, "")
+        assert sum(file.stat().st_size for file in pathlib.Path(folder).glob("**/[12]")) == (mib or 31) * MIB
+    assert_conserved(report)
+    assert report["family"]["shmem_unmapped"]["last"] == mib * MIB
+    found = verdicts(report, "shared-memory-unmapped")
+    if mib == 0:  # what it held before is not the job's, and how much was added is not known
+        assert found == []
+        return
+    verdict, = found
+    assert f"{mib} MiB" in verdict["headline"] and f"{folder}/" in verdict["headline"]
+    assert (f"made at <string>:{line_of(LEFT, marker)}" if marker else "made in cp+0x") in verdict["headline"]
 
 
 UNMAPPED_PARTS = {"memfd": 1, "named": 1, "in a child": 1, "of a child that ended": 1, "System V": 1, "in part": 0.5,

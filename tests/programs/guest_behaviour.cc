@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -102,6 +103,72 @@ int run_maps() {
   if (memfd_create("guest", kNoFlag) != -1 || errno != EINVAL) return 7;
   errno = EAGAIN;
   return memfd_create("guest", MFD_CLOEXEC) >= 0 && errno == EAGAIN ? 0 : 8;
+}
+
+// Whether it is open, with these permissions, and errno was left alone.
+bool has_opened(int fd, mode_t mode = 0640) {
+  struct stat facts {};
+  const bool is_so = errno == EAGAIN && fd >= 0 && fstat(fd, &facts) == 0 && (facts.st_mode & 07777) == mode;
+  close(fd);
+  errno = EAGAIN;
+  return is_so;
+}
+
+bool has_opened(std::FILE* file) {
+  const bool is_so = errno == EAGAIN && file != nullptr;
+  if (file != nullptr) std::fclose(file);
+  errno = EAGAIN;
+  return is_so;
+}
+
+bool fails_with(int error, int fd) {
+  const bool is_so = fd == -1 && errno == error;
+  errno = EAGAIN;
+  return is_so;
+}
+
+void* open_for_ever(void* path) {
+  open(static_cast<const char*>(path), O_RDONLY);  // of a pipe that nobody writes to
+  return nullptr;
+}
+
+// Files that are made, emptied and opened; twelve of the calls find them empty in /dev/shm.
+int run_opens(const std::string& folder) {
+  const std::string name = "guest-" + std::to_string(getpid()), path = "/dev/shm/" + name;
+  const char* const file = path.c_str();
+  const int shm = open("/dev/shm", O_RDONLY | O_DIRECTORY);
+  umask(0);
+  errno = EAGAIN;
+  if (!has_opened(open(file, O_CREAT | O_EXCL | O_RDWR, 0640)) || !has_opened(open64(file, O_CREAT | O_RDWR, 0600)) ||
+      !has_opened(openat(shm, name.c_str(), O_CREAT | O_RDWR, 0600)) ||
+      !has_opened(openat64(shm, file, O_TRUNC | O_RDWR)))
+    return 1;
+  if (!has_opened(creat(file, 0600)) || !has_opened(creat64(file, 0600))) return 2;
+  if (!has_opened(std::fopen(file, "w")) || !has_opened(fopen64(file, "a")) || !has_opened(std::fopen(file, "r")))
+    return 3;
+  const int full = open(file, O_TRUNC | O_WRONLY);
+  if (write(full, "x", 1) != 1 || close(full) != 0) return 4;
+  errno = EAGAIN;
+  if (!has_opened(open(file, O_CREAT | O_RDWR, 0600)) || !has_opened(std::fopen(file, "a")) ||
+      !has_opened(open(file, O_RDONLY)) || !has_opened(open(file, O_TRUNC | O_RDWR)))
+    return 5;
+  if (!has_opened(open("/dev/shm", O_TMPFILE | O_RDWR, 0604), 0604) ||
+      !has_opened(open64("/dev/shm", O_TMPFILE | O_RDWR, 0604), 0604))
+    return 6;
+  if (!has_opened(open((folder + "/elsewhere").c_str(), O_CREAT | O_RDWR, 0640))) return 7;
+  const char* volatile no_address = reinterpret_cast<const char*>(8);
+  if (!fails_with(EEXIST, open(file, O_CREAT | O_EXCL | O_RDWR, 0600)) ||
+      !fails_with(EFAULT, open(no_address, O_CREAT, 0)) ||
+      !fails_with(ENOENT, open("/dev/shm.none/x", O_CREAT | O_RDWR, 0600)))
+    return 8;
+  if (std::fopen("/dev/shm/none/x", "w") != nullptr || errno != ENOENT || unlink(file) != 0 || close(shm) != 0)
+    return 9;
+  std::string fifo = folder + "/fifo";
+  pthread_t thread{};
+  void* result = nullptr;
+  if (mkfifo(fifo.c_str(), 0600) != 0 || pthread_create(&thread, nullptr, open_for_ever, fifo.data()) != 0) return 10;
+  usleep(10'000);
+  return pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED ? 0 : 11;
 }
 
 int run_fork(bool raw) {
@@ -321,6 +388,7 @@ int main(int argc, char** argv) {
   if (what == "vfork") return run_vfork(argv + 2);
   if (what == "syscall") return run_syscall();
   if (what == "maps") return run_maps();
+  if (what == "opens") return run_opens(argv[2]);
   if (what == "fork") return run_fork(false);
   if (what == "raw_fork") return run_fork(true);
   if (what == "orphan") return run_orphan();

@@ -340,6 +340,7 @@ void Collector::handle_process_events() {
     if (event.kind == RecordKind::no_uffd_handoff) without_uffd_handoff_.insert(event.process);
     if (event.lazily) gave_up_lazily_.insert(event.process);
     const ProcessKey own = names_.own_key(event.process);
+    if (event.kind == RecordKind::shared_file) unmapped_.note_made(event.file, own);
     const auto found = followed_.find(own);
     if (found == followed_.end()) continue;
     Followed& followed = found->second;

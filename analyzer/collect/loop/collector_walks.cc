@@ -97,7 +97,7 @@ void Collector::walk_process(Followed& followed, WalkTrigger trigger, std::optio
   const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
   spend(cost_ns, payer);
   if (slot != nullptr) {
-    slot->walked_rss_pages.store(unmapped_.counts_at(process.key()) ? 0 : process.walked_rss_pages());
+    slot->walked_rss_pages.store(unmapped_.depends_on(process.key()) ? 0 : process.walked_rss_pages());
     slot->walked_minor_faults.store(static_cast<std::uint32_t>(process.walked_minor_faults()));
     slot->walked_live_kib.store(static_cast<std::uint32_t>(live_bytes / 1024));
     slot->walked_ms.store(static_cast<std::uint32_t>(now_ns / 1'000'000));
@@ -160,7 +160,7 @@ void Collector::read_unmapped() {
     const Followed& followed = followed_.at(key);
     followed.process->write_unmapped(unmapped_payload(files));
     // It asks for a walk at its end though its RSS has not moved: what is open then is read with it.
-    if (followed.slot != trace::kNoSlot && unmapped_.counts_at(key))
+    if (followed.slot != trace::kNoSlot && unmapped_.depends_on(key))
       setup_.pool.view().slots[followed.slot].walked_rss_pages.store(0);
   }
 }
@@ -192,7 +192,7 @@ void Collector::serve_walk_requests() {
     ProcessFollow& process = *followed.process;
     bool exec = false;
     beat();
-    if (in_time && unmapped_.counts_at(key)) read_unmapped();  // before the walk, whose moment is that of the request
+    if (in_time && unmapped_.depends_on(key)) read_unmapped();  // before the walk, whose moment is that of the request
     process.poll(exec);
     const WalkTrigger trigger = is_leaving(followed) ? WalkTrigger::exit
                                 : in_time            ? WalkTrigger::request

@@ -57,6 +57,11 @@ void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other&
     const auto mark = static_cast<trace::MarkKind>(body.argument);
     event.asks_all = mark == trace::MarkKind::snapshot;
     if (!event.asks_all && mark != trace::MarkKind::phase_begin && mark != trace::MarkKind::phase_end) return;
+  } else if (kind == RecordKind::shared_file) {
+    trace::SharedFileRecord body;
+    if (!read(body)) return;
+    event.file = {body.device_major, body.device_minor, body.inode};
+    if (body.device_major == 0 && body.device_minor == 0) return;  // a System V segment
   } else if (kind == RecordKind::no_uffd_handoff) {
     // The kind says it all.
   } else if (kind == RecordKind::attach) {

@@ -11,6 +11,7 @@
 
 #include "collect/loop/process_follow.h"
 #include "collect/read/clock_reading.h"
+#include "collect/read/shared_files.h"
 #include "recording/lease_reader.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
@@ -24,6 +25,7 @@ struct ProcessEvent {
   std::uint32_t pid = 0;  // fork, spawn: the child
   std::int32_t status = 0;
   bool lazily = false;    // advise: MADV_FREE
+  SharedFileId file{};    // shared_file
   bool asks_all = false;  // mark: whyrss_snapshot(), else an end of a phase
 };
 

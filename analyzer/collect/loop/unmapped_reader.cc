@@ -56,11 +56,21 @@ UnmappedReader::HeldFiles UnmappedReader::find_open(const std::vector<Process>& 
   return held;
 }
 
-void UnmappedReader::add_named(const Process& first, HeldFiles& held) const {
-  std::vector<pid_t> pids;
-  for (const auto& [pid, key] : seen_pids_) pids.push_back(pid);
-  for (NamedSharedFile& named : shared_files_named_by(first.pid, pids, since_s_, *resolver_))
-    add(held, std::move(named.file), seen_pids_.at(named.pid));
+void UnmappedReader::add_named(const Process& first, HeldFiles& held) {
+  SharedFileSigns signs{.pids = {}, .since_s = since_s_, .inodes = {}};
+  for (const auto& [pid, key] : seen_pids_) signs.pids.insert(pid);
+  for (const auto& [id, process] : made_) signs.inodes.insert(id.inode);
+  std::map<SharedFileId, ProcessKey> still_there;
+  for (NamedSharedFile& named : find_named_files(first.pid, signs, *resolver_)) {
+    if (const auto made = made_.find(named.file.id); made != made_.end()) {
+      still_there.insert(*made);
+      add(held, std::move(named.file), made->second);
+    } else if (named.pid != 0) {
+      add(held, std::move(named.file), seen_pids_.at(named.pid));
+    }
+  }
+  made_ = std::move(still_there);
+  made_since_by_.clear();
   for (const auto& [id, known] : known_) {
     if (held.contains(id) || !has_name(known.file.path)) continue;
     if (auto file = shared_file_at(first.pid, known.file.path, *resolver_); file && file->id == id)
@@ -111,6 +121,7 @@ std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(s
   std::ranges::sort(living, {}, [](const Process& process) { return std::pair(process.born_ns, process.pid); });
   if (seen_pids_.size() > kMostPids) seen_pids_.clear();
   for (const Process& process : living) seen_pids_[process.pid] = process.key;
+  first_ = living.front().key;
   unreadable_.clear();
   HeldFiles held = find_open(living);
   add_named(living.front(), held);
@@ -140,9 +151,16 @@ std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(s
   return changes;
 }
 
-bool UnmappedReader::counts_at(ProcessKey key) const {
+void UnmappedReader::note_made(const SharedFileId& id, ProcessKey process) {
+  if (made_.try_emplace(id, process).second) made_since_by_.insert(process);
+}
+
+bool UnmappedReader::depends_on(ProcessKey key) const {
+  const auto counts = [](const Files& files) { return files && !files->empty(); };
   const auto found = reported_.find(key);
-  return found != reported_.end() && found->second && !found->second->empty();
+  const bool inherits =
+      key == first_ && std::ranges::any_of(reported_, [&](const auto& entry) { return counts(entry.second); });
+  return inherits || made_since_by_.contains(key) || (found != reported_.end() && counts(found->second));
 }
 
 nlohmann::json unmapped_payload(const UnmappedReader::Files& files) {

@@ -42,8 +42,10 @@ class UnmappedReader {
   [[nodiscard]] bool is_due(std::int64_t now_ns, std::int64_t group_bytes);
   // Reads what is there now: what has changed since the last reading, by process. Those of `living` may end meanwhile.
   std::vector<std::pair<ProcessKey, Files>> read(std::vector<Process> living);
-  // Whether anything was counted at it.
-  [[nodiscard]] bool counts_at(ProcessKey key) const;
+  // A call of `process` has made the file, or mapped it. What is not found in /dev/shm at the next reading is gone.
+  void note_made(const SharedFileId& id, ProcessKey process);
+  // Whether its end changes what is counted: something is counted at it, or will be.
+  [[nodiscard]] bool depends_on(ProcessKey key) const;
 
  private:
   struct Held {
@@ -56,19 +58,22 @@ class UnmappedReader {
 
   static void add(HeldFiles& held, SharedFile&& file, ProcessKey process);
   HeldFiles find_open(const std::vector<Process>& living);
-  void add_named(const Process& first, HeldFiles& held) const;
+  void add_named(const Process& first, HeldFiles& held);
   void add_segments(const std::vector<Process>& living, std::map<ProcessKey, std::vector<File>>& found) const;
   static std::map<ProcessKey, std::vector<File>> count(const std::vector<Process>& living, const HeldFiles& held);
 
   BackingResolver* resolver_;
   double since_s_;
   std::int64_t next_ns_ = 0, gap_ns_ = kGapNs;
-  std::int64_t next_grown_ns_ = 0;         // when it has grown so much
-  std::int64_t group_bytes_ = 0;           // when a reading was due last
-  HeldFiles known_;                        // at the last reading
-  std::set<ProcessKey> unreadable_;        // at the last reading
-  std::map<pid_t, ProcessKey> seen_pids_;  // of the living, and of those before them
-  std::map<ProcessKey, Files> reported_;   // of the living
+  std::int64_t next_grown_ns_ = 0;           // when it has grown so much
+  std::int64_t group_bytes_ = 0;             // when a reading was due last
+  HeldFiles known_;                          // at the last reading
+  std::set<ProcessKey> unreadable_;          // at the last reading
+  std::map<SharedFileId, ProcessKey> made_;  // by whom
+  std::set<ProcessKey> made_since_by_;       // of those since the last reading
+  std::map<pid_t, ProcessKey> seen_pids_;    // of the living, and of those before them
+  std::map<ProcessKey, Files> reported_;     // of the living
+  ProcessKey first_{};                       // of them, where what the others leave is counted
 };
 
 // Of an `unmapped` frame.

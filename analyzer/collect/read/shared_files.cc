@@ -18,7 +18,8 @@ namespace whyrss {
 namespace {
 
 constexpr std::int64_t kBlockBytes = 512;  // of stx_blocks
-constexpr std::size_t kMostNamed = 10'000;
+constexpr std::size_t kMostNamed = 100'000;
+constexpr int kDeepest = 8;
 
 struct DirCloser {
   void operator()(DIR* directory) const { closedir(directory); }
@@ -67,11 +68,11 @@ pid_t number_in(std::string_view name, const std::set<pid_t>& pids) {
   return 0;
 }
 
-// In one folder, and in those below it whose own name has such a number.
+// In one folder and in those below it: by their names alone only one level deep.
 class NamedFiles {
  public:
-  NamedFiles(pid_t pid, const std::vector<pid_t>& pids, double since_s, BackingResolver& resolver)
-      : pid_(pid), pids_(pids.begin(), pids.end()), since_s_(since_s), resolver_(&resolver) {}
+  NamedFiles(pid_t pid, const SharedFileSigns& signs, BackingResolver& resolver)
+      : pid_(pid), signs_(&signs), resolver_(&resolver) {}
 
   void search(const std::string& folder, pid_t by_folder, int depth) {
     const Directory directory(opendir(fmt::format("/proc/{}/root{}", pid_, folder).c_str()));
@@ -79,12 +80,14 @@ class NamedFiles {
     while (const dirent* entry = readdir(directory.get())) {
       if (is_dots(entry->d_name) || found.size() >= kMostNamed) continue;
       const std::string path = fmt::format("{}/{}", folder, entry->d_name);
-      const pid_t named = by_folder != 0 ? by_folder : number_in(entry->d_name, pids_);
-      if (named == 0 || is_ours(path)) continue;
-      if (entry->d_type == DT_DIR && depth > 0) search(path, named, depth - 1);
-      if (entry->d_type != DT_REG) continue;
+      if (is_ours(path)) continue;
+      const pid_t named = by_folder != 0 ? by_folder : number_in(entry->d_name, signs_->pids);
+      const bool is_worth = signs_->inodes.empty() ? named != 0 && depth == 0 : depth < kDeepest;
+      if (entry->d_type == DT_DIR && is_worth) search(path, named, depth + 1);
+      const bool is_known = signs_->inodes.contains(entry->d_ino);
+      if (entry->d_type != DT_REG || (named == 0 && !is_known)) continue;
       auto facts = facts_of(dirfd(directory.get()), entry->d_name, AT_SYMLINK_NOFOLLOW, pid_, *resolver_);
-      if (!facts || facts->made_s < since_s_) continue;
+      if (!facts || (facts->made_s < signs_->since_s && !is_known)) continue;
       facts->file.path = path;
       found.push_back({std::move(facts->file), named});
     }
@@ -94,8 +97,7 @@ class NamedFiles {
 
  private:
   pid_t pid_;
-  std::set<pid_t> pids_;
-  double since_s_;
+  const SharedFileSigns* signs_;
   BackingResolver* resolver_;
 };
 
@@ -131,10 +133,9 @@ std::optional<SharedFile> shared_file_at(pid_t pid, const std::string& path, Bac
   return std::move(facts->file);
 }
 
-std::vector<NamedSharedFile> shared_files_named_by(pid_t pid, const std::vector<pid_t>& pids, double since_s,
-                                                   BackingResolver& resolver) {
-  NamedFiles files(pid, pids, since_s, resolver);
-  files.search("/dev/shm", 0, 1);
+std::vector<NamedSharedFile> find_named_files(pid_t pid, const SharedFileSigns& signs, BackingResolver& resolver) {
+  NamedFiles files(pid, signs, resolver);
+  files.search("/dev/shm", 0, 0);
   return std::move(files.found);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,14 +35,19 @@ std::optional<std::vector<SharedFile>> open_shared_files(pid_t pid, BackingResol
 // What that path is for the process; nothing where it is no file in memory, or gone.
 std::optional<SharedFile> shared_file_at(pid_t pid, const std::string& path, BackingResolver& resolver);
 
-// Files in its /dev/shm, and in folders there, whose names have one of these numbers between other characters than
-// letters and digits: torch_PID_x, joblib_memmapping_folder_PID_x. Only those made since `since_s` (CLOCK_REALTIME).
+// Which files in /dev/shm are the job's: those that have one of these inodes, and those made since `since_s`
+// (CLOCK_REALTIME) whose names, or the folder they are in, have one of these numbers between other characters than
+// letters and digits: torch_PID_x, joblib_memmapping_folder_PID_x.
+struct SharedFileSigns {
+  std::set<pid_t> pids;
+  double since_s = 0;
+  std::set<std::uint64_t> inodes;
+};
 struct NamedSharedFile {
   SharedFile file;
-  pid_t pid = 0;  // the one in its name
+  pid_t pid = 0;  // the one in its name; 0: none
 };
-std::vector<NamedSharedFile> shared_files_named_by(pid_t pid, const std::vector<pid_t>& pids, double since_s,
-                                                   BackingResolver& resolver);
+std::vector<NamedSharedFile> find_named_files(pid_t pid, const SharedFileSigns& signs, BackingResolver& resolver);
 
 // A SysV segment that no process has attached. From /proc/sysvipc/shm.
 struct DetachedSegment {

@@ -12,26 +12,21 @@ namespace whyrss {
 
 void rss_double_counted(const View& view, std::vector<Verdict>& verdicts) {
   const AccountingView& accounting = view.family.accounting;
-  if (view.recording->processes.size() < 2) return;
-  const auto is_far_apart = [](const AccountingMoment& moment) {
-    return counted_again(moment) >= kDoubleCountedBytes &&
-           static_cast<double>(moment.rss) >= kDoubleCountedRatio * static_cast<double>(*moment.pss);
-  };
-  const ProcessTimes times(*view.recording);
-  auto widest = most_counted_again(times, view.interval, true);
-  // When they had most nobody may have read all of them.
-  if (widest && !is_far_apart(*widest)) widest = most_counted_again(times, view.interval, false);
-  if (!widest || !is_far_apart(*widest)) return;
-  const std::int64_t rss = widest->rss, pss = *widest->pss;
+  const auto& fullest = accounting.peak;
+  if (view.recording->processes.size() < 2 || !fullest || !fullest->pss) return;
+  const std::int64_t rss = fullest->rss, pss = *fullest->pss;
+  if (rss - pss < kDoubleCountedBytes || static_cast<double>(rss) < kDoubleCountedRatio * static_cast<double>(pss))
+    return;
   Verdict verdict{.id = "rss-double-counted", .severity = Severity::info, .bytes = rss - pss};
   verdict.headline = fmt::format(
-      "RSS summed over the processes ({}) counts shared memory several times: together they have {} (PSS{})",
-      size_text(rss), size_text(pss), widest->estimate ? ", an estimate" : "");
+      "RSS summed over the processes ({}) counts shared memory several times: together they had {} (PSS{}), when they "
+      "had most",
+      size_text(rss), size_text(pss), fullest->estimate ? ", an estimate" : "");
   verdict.why = fmt::format(
-      "A page that several processes map counts in the RSS of each; the two sums lay furthest apart at {}. At their "
-      "peaks Slurm's jobacct_gather would say {} by default, {} with UsePss, and {} with NoShared, which leaves out "
-      "files and shared memory but not what a fork shares.",
-      seconds_text(widest->time_s), size_text(accounting.rss_sum), size_text(view.family.pss.peak.value_or(pss)),
+      "A page that several processes map counts in the RSS of each; they had most at {}. At their peaks Slurm's "
+      "jobacct_gather would say {} by default, {} with UsePss, and {} with NoShared, which leaves out files and shared "
+      "memory but not what a fork shares.",
+      seconds_text(fullest->time_s), size_text(accounting.rss_sum), size_text(view.family.pss.peak.value_or(pss)),
       size_text(accounting.rss_less_shared));
   verdict.advice =
       "Nothing to fix in the program. Have the limit count PSS (JobAcctGatherParams=UsePss) or a memory cgroup "

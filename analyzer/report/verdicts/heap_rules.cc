@@ -30,8 +30,8 @@ struct AllocatorAdvice {
 
 constexpr std::array<AllocatorAdvice, 4> kAllocatorAdvice{{
     {"glibc", "glibc malloc",
-     "malloc_trim(0) after the work gives back nearly all of it; with many threads MALLOC_ARENA_MAX=2 keeps less, and "
-     "so does jemalloc (LD_PRELOAD=libjemalloc.so.2)."},
+     "malloc_trim(0) after the work gives back nearly all of what it keeps; with many threads MALLOC_ARENA_MAX=2 keeps "
+     "less, and so does jemalloc (LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0)."},
     {"jemalloc", "jemalloc",
      "jemalloc gives pages back some seconds after they were freed, but only while it is called: "
      "MALLOC_CONF=background_thread:true does it in idle programs too, dirty_decay_ms:0,muzzy_decay_ms:0 at once."},
@@ -143,9 +143,10 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
         line->line, size_text(line->bytes), holders);
   if (trend.kind == Trend::Kind::flat)
     return fmt::format(
-        "It has not grown since {}: data that the program keeps, or a cache that is full. No leak as far as this "
-        "recording goes; make the line keep less if it is too much.",
-        seconds_text(trend.since_s));
+        "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. No leak "
+        "as "
+        "far as this recording goes; if it should have been freed, look for what keeps it from {} on: {}.",
+        seconds_text(trend.since_s), from, holders);
   if (trend.kind == Trend::Kind::waves)
     return fmt::format(
         "It fell {} times by half of this or more and came back: what the program works with at a time. No leak as far "
@@ -255,7 +256,7 @@ std::optional<LateHeap> freed_late(const View& view, const ProcessView& process)
   const double full_s = fell_from(*process.account, last.time_s);
   if (full_s < last.time_s && full_s > process.interval.from_s) {
     const View full = view_until(view, process, full_s);
-    if (const std::int64_t live = last_bytes(full.processes.front(), Cause::heap_live); live > late.live_bytes)
+    if (const std::int64_t live = last_bytes(full.processes.front(), Cause::heap_live); live >= late.live_bytes)
       late = {.until_s = full_s, .live_bytes = live};
   }
   const std::int64_t freed = late.live_bytes - bytes_of(last, Cause::heap_live);
@@ -267,7 +268,7 @@ std::optional<LateHeap> freed_late(const View& view, const ProcessView& process)
 }
 
 std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late) {
-  return fmt::format(", live until {} before it ended",
+  return fmt::format(", freed in its last {}",
                      seconds_text(end_of_work(*view.recording, *process.account) - late.until_s));
 }
 

@@ -21,7 +21,7 @@ struct LateHeap {
   std::int64_t live_bytes = 0;
 };
 std::optional<LateHeap> freed_late(const View& view, const ProcessView& process);
-// ", live until 0.2 s before it ended"
+// ", freed in its last 0.2 s"
 std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late);
 
 void heap_growth(const View& view, std::vector<Verdict>& verdicts);

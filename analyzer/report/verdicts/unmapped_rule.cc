@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -75,6 +76,19 @@ std::string files_text(const Files& files) {
   return text;
 }
 
+// Of these, what a process maps at a later walk: it counts there as shared memory.
+std::int64_t mapped_after(const RecordingAccount& recording, const Files& files, double time_s) {
+  std::set<std::string_view> mapped;
+  for (const ProcessAccount& process : recording.processes)
+    for (const Account& walk : process.accounts)
+      for (const Slice& slice : walk.slices)
+        if (walk.time_s >= time_s && slice.site.cause == Cause::shared_memory) mapped.insert(slice.site.mapping);
+  std::int64_t bytes = 0;
+  for (const UnmappedMemory::File& file : files.largest)
+    if (!file.name.starts_with(kMemfd) && mapped.contains(file.name)) bytes += file.bytes;
+  return bytes;
+}
+
 std::string advice_for(const Files& files) {
   std::string advice = "Close and unlink each file as soon as its last reader is done with it.";
   if (files.any_is("torch_"))
@@ -100,6 +114,9 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   const double time_s = stays ? view.interval.to_s : view.family.unmapped_peak_s;
   const std::vector<UnmappedShare> shares = shares_at(view, time_s);
   const Files files = files_of(shares);
+  std::int64_t listed_bytes = 0;
+  for (const UnmappedMemory::File& file : files.largest) listed_bytes += file.bytes;
+  if (!stays && 2 * mapped_after(*view.recording, files, time_s) > listed_bytes) return;
   Verdict verdict{.id = "shared-memory-unmapped", .bytes = stays ? last - first : growth};
   if (!shares.empty()) verdict.pid = shares.front().process->pid;
   for (std::size_t i = 1; i < shares.size(); ++i) verdict.covered_pids.push_back(shares[i].process->pid);

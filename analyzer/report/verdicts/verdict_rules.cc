@@ -23,6 +23,7 @@
 #include "report/verdicts/verdict.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
+#include "report/view/build_view.h"
 #include "report/view/line_text.h"
 #include "report/view/trend.h"
 #include "report/view/verdict_thresholds.h"
@@ -202,6 +203,45 @@ Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t g
   return verdict;
 }
 
+bool is_heap(Cause cause) { return cause >= Cause::heap_live && cause <= Cause::heap_metadata; }
+
+// What of a cause was there at the peak, and is gone.
+struct GonePart {
+  std::vector<SiteView> sites;  // their growth is what went
+  std::string what;             // "file cache of data.bin"
+  const char* verb = "";
+  const char* touch_verb = nullptr;  // where it is known who touched what went
+};
+
+GonePart gone_part(const View& view, const ProcessView& process, const CauseView& cause, std::int64_t gone) {
+  const StackTable& stacks = view.recording->stacks;
+  GonePart part{.sites = cause.sites, .what = std::string(info(cause.cause).title)};
+  for (SiteView& site : part.sites) site.growth = site.at_peak - site.resident;
+  if (is_heap(cause.cause)) {
+    std::int64_t object_bytes = 0;
+    for (const SiteView& site : part.sites)
+      if (is_python_object(stacks, site.stack)) object_bytes += site.growth;
+    const bool objects = cause.cause == Cause::heap_live && is_nearly_all(object_bytes, gone);
+    if (objects) part.what = "live Python objects";
+    part.verb = objects ? "made" : cause.cause == Cause::heap_retained ? "last allocated" : "allocated";
+    return part;
+  }
+  part.verb = cause.cause == Cause::fork_cow ? "allocated" : cause.cause == Cause::stack ? "made" : "mapped";
+  const std::vector<MappingGrowth> files = growth_by_mapping(part.sites);
+  if (!files.empty() && files.front().mapping.starts_with('/') && dominates(files.front().bytes, gone))
+    part.what += " of " + printable(base_name(files.front().mapping));
+  // Who touched it is known of what has grown by a moment, and not of what has gone since.
+  if (!process.at_peak) return part;
+  const Interval until_peak{.from_s = view.interval.from_s, .to_s = process.at_peak->time_s};
+  const View then = build_processes(*view.recording, until_peak, process.account->pid);
+  const CauseView* grown = then.processes.empty() ? nullptr : then.processes.front().find(cause.cause);
+  if (grown != nullptr && dominates(gone, grown->rss.growth()) && dominates(grown->rss.growth(), gone)) {
+    part.sites = grown->sites;
+    part.touch_verb = touch_verb(cause.cause);
+  }
+  return part;
+}
+
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
@@ -225,22 +265,21 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
         verdicts.push_back(unseen_peak(view, process, left));
         continue;
       }
-      std::vector<SiteView> shrunk = cause.sites;
-      for (SiteView& site : shrunk) site.growth = site.at_peak - site.resident;
-      const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(shrunk));
+      const GonePart part = gone_part(view, process, cause, gone_of_cause);
+      const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(part.sites));
       const ReceivedText* const received =
-          cause.cause == Cause::heap_live ? mostly_received(view.recording->stacks, shrunk, gone) : nullptr;
+          cause.cause == Cause::heap_live ? mostly_received(view.recording->stacks, part.sites, gone) : nullptr;
       Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
-      const char* const verb = received != nullptr ? "received" : "made";
+      const char* const verb = received != nullptr ? "received" : part.verb;
       if (process.at_peak && !process.at_peak->is_estimate() && !dominates(gone, gone_of_cause))
         verdict.headline =
             fmt::format("{} more at the peak (RSS {}) than at the end: {} less {}{}, while other memory grew",
-                        size_text(gone), size_text(process.rss.peak), size_text(gone_of_cause), info(cause.cause).title,
-                        kept_where(lines, gone_of_cause, verb));
+                        size_text(gone), size_text(process.rss.peak), size_text(gone_of_cause), part.what,
+                        kept_where(lines, gone_of_cause, verb, part.touch_verb));
       else
         verdict.headline = fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}",
-                                       unseen >= gone / 20 ? "at least " : "", size_text(gone), info(cause.cause).title,
-                                       size_text(process.rss.peak), kept_where(lines, gone, verb));
+                                       unseen >= gone / 20 ? "at least " : "", size_text(gone), part.what,
+                                       size_text(process.rss.peak), kept_where(lines, gone, verb, part.touch_verb));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (!dominates(left, gone))
         verdict.why = fmt::format(
@@ -263,7 +302,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
         verdict.why += received->why;
         verdict.advice = fmt::format("{}{}", kIfThePeak, received->advice);
       }
-      explain_runtime(verdict, view.recording->stacks, shrunk, gone_of_cause, kIfThePeak);
+      explain_runtime(verdict, view.recording->stacks, part.sites, gone_of_cause, kIfThePeak);
       verdict.evidence["cause"] = info(cause.cause).slug;
       verdict.evidence["at_peak_bytes"] = cause.at_peak;
       verdict.evidence["left_rss_bytes"] = left;

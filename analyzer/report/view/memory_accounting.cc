@@ -203,14 +203,4 @@ std::optional<double> memory_percent(const View& view, std::int64_t rss_bytes) {
   return total ? std::optional(100 * static_cast<double>(rss_bytes) / static_cast<double>(*total)) : std::nullopt;
 }
 
-std::int64_t counted_again(const AccountingMoment& moment) { return moment.rss - *moment.pss; }
-
-std::optional<AccountingMoment> most_counted_again(const ProcessTimes& times, Interval interval, bool prefer_read) {
-  return best_moment(times, moments_in(times.recording(), interval), 0,
-                     [&](const AccountingMoment& moment, const AccountingMoment& best) {
-                       if (prefer_read && moment.estimate != best.estimate) return best.estimate;
-                       return counted_again(moment) > counted_again(best);
-                     });
-}
-
 }  // namespace whyrss

@@ -201,8 +201,11 @@ TEST_F(EstimatedWalkTest, WhatNoSampleTellsMayBeInHugePagesOfNewMemory) {
 TEST_F(EstimatedWalkTest, AMappingThatWasReplacedShowsNothingOfTheOldOne) {
   mapped_ = {{.start = page(0), .end = page(10 * kMiBPages), .backing = Backing::file, .shared = true}};
   space_.map(page(0), 10 * kMiB, {Owner::program, kSecond});
+  walked_.has_liveness = true;
+  walked_.live_pages = {{page(0), std::vector<PageLife>(10 * kMiBPages, {4000, false, true})}};
   const EstimatedWalk walk = estimate(0);
   EXPECT_TRUE(walk.runs.empty());
+  EXPECT_TRUE(walk.live_pages.empty());
   ASSERT_EQ(walk.vmas.size(), 2U);
   EXPECT_EQ(walk.vmas.front().backing, Backing::file);
   EXPECT_EQ(walk.vmas.back().start, page(10 * kMiBPages));
@@ -244,6 +247,23 @@ TEST_F(EstimatedWalkTest, NewPagesOfTheHeapHoldWhatTheCounterSays) {
   EXPECT_NEAR(live_of(estimate(20 * kMiB, true)), kWalked + 10. * kMiB, 0.1 * kMiB);
   EXPECT_NEAR(live_of(estimate(20 * kMiB, true, {}, {}, 2. * kMiB)), kWalked + 2. * kMiB, 0.1 * kMiB);
   EXPECT_NEAR(live_of(estimate(20 * kMiB, true, 5 * kMiB, 5 * kMiB, -2. * kMiB)), kWalked - 2. * kMiB, 0.1 * kMiB);
+}
+
+// The kernel makes one mapping of a program's and of an allocator's that touch: an allocator of the program's own,
+// beside glibc's blocks.
+TEST_F(EstimatedWalkTest, BlocksBesideAProgramsMappingMakeNoHeapOfIt) {
+  walked_.has_liveness = true;
+  walked_.live_pages = {{page(60 * kMiBPages), std::vector<PageLife>(kMiBPages, {4000, false, true})}};
+  walked_.runs.push_back({.start = page(60 * kMiBPages), .end = page(61 * kMiBPages), .exclusive = true});
+  space_ = AddressSpace{};
+  space_.map(page(0), 50 * kMiB, {Owner::program, kFirst});
+  space_.touched().observe(
+      {.begin_ns = 100, .vmas = walked_.vmas, .runs = walked_.runs, .inherited = walked_.inherited});
+  touch_all(10 * kMiBPages, 20 * kMiBPages);
+  const EstimatedWalk walk = estimate(21 * kMiB, true, 5 * kMiB);
+  ASSERT_EQ(walk.live_pages.size(), 1U);
+  EXPECT_EQ(walk.live_pages.front().start, page(60 * kMiBPages));
+  EXPECT_NEAR(static_cast<double>(bytes_of(walk).at(kFirst)), 20. * kMiB, 0.1 * kMiB);
 }
 
 std::vector<trace::Poll> polls_of(const std::vector<std::uint64_t>& sizes_mib) {

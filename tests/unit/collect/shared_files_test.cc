@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "collect/loop/unmapped_reader.h"
 #include "load/load.h"
@@ -60,8 +63,8 @@ class NamedFile : public testing::Test {
   }
   ~NamedFile() override { unlink(path_.c_str()); }
 
-  [[nodiscard]] std::vector<NamedSharedFile> found(const std::vector<pid_t>& pids, double since_s = 0) {
-    return shared_files_named_by(getpid(), pids, since_s, resolver_);
+  [[nodiscard]] std::vector<NamedSharedFile> found(const std::set<pid_t>& pids, double since_s = 0) {
+    return find_named_files(getpid(), {.pids = pids, .since_s = since_s, .inodes = {}}, resolver_);
   }
 
   std::string path_ = fmt::format("/dev/shm/unit_{}_0", getpid());
@@ -133,7 +136,7 @@ TEST(UnmappedReader, CountsWhatIsNotMappedAndSaysWhatHasChanged) {
   auto changes = reader.read({self()});
   ASSERT_EQ(changes.size(), 1U);
   EXPECT_EQ(bytes_of(changes[0].second, "counted"), 4 * kMiB);
-  EXPECT_TRUE(reader.counts_at(self().key));
+  EXPECT_TRUE(reader.depends_on(self().key));
   EXPECT_TRUE(reader.read({self()}).empty());
   void* view = mmap(nullptr, 3 * kMiB, PROT_READ, MAP_SHARED, fd.get(), 0);
   ASSERT_NE(view, MAP_FAILED);
@@ -146,6 +149,39 @@ TEST(UnmappedReader, CountsWhatIsNotMappedAndSaysWhatHasChanged) {
   ASSERT_EQ(changes.size(), 1U);
   EXPECT_EQ(bytes_of(changes[0].second, "counted"), 0);
   EXPECT_TRUE(reader.read({}).empty());
+}
+
+// A file without a process's number in its name, three folders deep.
+TEST(UnmappedReader, WhatACallHasMadeIsFoundByItsInode) {
+  const std::string folder = fmt::format("/dev/shm/unit-{}", std::random_device()()), path = folder + "/a/b/made";
+  std::filesystem::create_directories(folder + "/a/b");
+  for (const char* name : {"made", "by-another"})
+    ASSERT_TRUE(write_file_atomically(fmt::format("{}/a/b/{}", folder, name), std::string(4 * kMiB, 'x')));
+  struct stat facts {};
+  ASSERT_EQ(stat(path.c_str(), &facts), 0);
+  const SharedFileId id{major(facts.st_dev), minor(facts.st_dev), facts.st_ino};
+  BackingResolver resolver;
+  UnmappedReader reader(resolver, 0);
+  const ProcessKey ended{1, 1};
+  EXPECT_TRUE(reader.read({self()}).empty());
+  EXPECT_FALSE(reader.depends_on(ended));
+
+  reader.note_made(id, ended);
+  EXPECT_TRUE(reader.depends_on(ended)) << "it is to be read before that process is gone";
+  auto changes = reader.read({self(), {ended, self().pid, 2}});
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].first, ended);
+  EXPECT_EQ(bytes_of(changes[0].second, folder), 4 * kMiB) << "the other file is not the job's";
+  EXPECT_TRUE(reader.depends_on(self().key)) << "it is left with what the other counts";
+  changes = reader.read({self()});
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(bytes_of(changes[0].second, folder), 4 * kMiB);
+
+  std::filesystem::remove_all(folder);
+  changes = reader.read({self()});
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(bytes_of(changes[0].second, folder), 0);
+  EXPECT_FALSE(reader.depends_on(self().key));
 }
 
 TEST(UnmappedReader, PayloadSumsAndNamesTheLargest) {

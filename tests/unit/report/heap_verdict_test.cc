@@ -111,9 +111,10 @@ TEST(GoneSincePeak, LiveUntilRssBeganToFall) {
   for (int step = 1; step <= 10; ++step) process.polls.push_back({19.8 + 0.02 * step, (250 - 24 * step) * kMiB});
   process.ended_s = 20;
   process.has_left = true;
-  EXPECT_EQ(headlines(recording),
-            "gone-since-peak info: 239 MiB live heap more at the peak (RSS 240 MiB) than at the end (made in build "
-            "(prog)), live until 0.2 s before it ended\n");
+  EXPECT_EQ(
+      headlines(recording),
+      "gone-since-peak info: 239 MiB live heap more at the peak (RSS 240 MiB) than at the end (allocated in build "
+      "(prog)), freed in its last 0.2 s\n");
 }
 
 // The locals of main() go when it returns, right before the last snapshot; so may go what the program deletes itself.
@@ -136,13 +137,14 @@ TEST(HeapRetained, WhatWasLiveNearlyToTheEndIsSaidToBe) {
       headlines_with({{Cause::heap_live, 10, lines.kept}, {Cause::heap_retained, 250, lines.built, "[heap]"}});
   EXPECT_EQ(
       kept.find("heap-retained warning: 250 MiB freed, but kept by glibc malloc (last allocated in build (prog)), "
-                "live until 0.2 s before it ended: not a leak, and not reclaimable by the kernel\n"),
+                "freed in its last 0.2 s: not a leak, and not reclaimable by the kernel\n"),
       0U)
       << kept;
   const std::string gone = headlines_with({{Cause::heap_live, 10, lines.kept}});
-  EXPECT_EQ(gone.find("gone-since-peak info: 250 MiB live heap more at the peak (RSS 260 MiB) than at the end (made in "
-                      "build (prog)), live until 0.2 s before it ended\n"),
-            0U)
+  EXPECT_EQ(
+      gone.find("gone-since-peak info: 250 MiB live heap more at the peak (RSS 260 MiB) than at the end (allocated in "
+                "build (prog)), freed in its last 0.2 s\n"),
+      0U)
       << gone;
 }
 
@@ -156,9 +158,10 @@ TEST(HeapRetained, GivenBackMemoryIsGone) {
   const Lines lines;
   const RecordingAccount recording = seen(
       lines, {{{Cause::heap_live, 330, lines.built}}, {{Cause::heap_live, 5, lines.built}, {Cause::heap_retained, 4}}});
-  EXPECT_EQ(headlines(recording),
-            "gone-since-peak info: 325 MiB live heap more at the peak (RSS 330 MiB) than at the end (made in build "
-            "(prog))\n");
+  EXPECT_EQ(
+      headlines(recording),
+      "gone-since-peak info: 325 MiB live heap more at the peak (RSS 330 MiB) than at the end (allocated in build "
+      "(prog))\n");
 }
 
 // The figure is the difference of the table's, whatever of it the allocator keeps.
@@ -170,7 +173,8 @@ TEST(HeapRetained, OfWhatIsGoneAPartMayBeKept) {
   const auto verdicts = verdicts_of(recording);
   const auto gone = std::ranges::find(verdicts, "gone-since-peak", &Verdict::id);
   ASSERT_NE(gone, verdicts.end());
-  EXPECT_EQ(gone->headline, "75 MiB live heap more at the peak (RSS 96 MiB) than at the end (made in build (prog))");
+  EXPECT_EQ(gone->headline,
+            "75 MiB live heap more at the peak (RSS 96 MiB) than at the end (allocated in build (prog))");
   EXPECT_EQ(gone->bytes, 75 * kMiB);
   EXPECT_EQ(gone->evidence["left_rss_bytes"], 40 * kMiB);
   EXPECT_NE(gone->why.find("RSS fell by 40 MiB of it"), std::string::npos) << gone->why;

@@ -300,6 +300,18 @@ TEST(SharedMemoryUnmapped, TheFigureIsItsGrowth) {
   EXPECT_EQ(found->headline, "10 MiB shared memory that no process maps, at 3.0 s; 95 MiB at the end");
 }
 
+// A cache that is filled, and mapped afterwards: it counts where it is mapped.
+TEST(SharedMemoryUnmapped, WhatIsMappedLaterIsNotSaidTwice) {
+  const Lines lines;
+  RecordingAccount recording = with_unmapped(lines);
+  recording.processes[1].unmapped.clear();
+  recording.processes[0].unmapped[1] = {.time_s = 5, .bytes = 0};
+  EXPECT_EQ(verdicts_of(recording, "shared-memory-unmapped").size(), 1U);
+  recording.processes[0].accounts.push_back(
+      literal::walk(6, {{Cause::shared_memory, 40, lines.maps, "/dev/shm/left-10"}}));
+  EXPECT_TRUE(verdicts_of(recording, "shared-memory-unmapped").empty());
+}
+
 TEST(SharedMemoryUnmapped, LittleOrUnknownIsNotNamed) {
   const Lines lines;
   RecordingAccount recording = with_unmapped(lines);
@@ -501,14 +513,20 @@ TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
       {process_of(10, {{1, {{Cause::file_cache, 428, lines.maps, "/a"}, {Cause::anonymous, 202, lines.maps}}},
                        {3, {{Cause::anonymous, 576, lines.maps}}}})});
   const Verdict walked = verdicts_of(recording, "gone-since-peak").at(0);
-  EXPECT_EQ(walked.headline,
-            "54 MiB more at the peak (RSS 630 MiB) than at the end: 428 MiB less file cache (made at a.py:3 in load), "
-            "while other memory grew");
+  EXPECT_EQ(
+      walked.headline,
+      "54 MiB more at the peak (RSS 630 MiB) than at the end: 428 MiB less file cache of a (mapped at a.py:3 in load), "
+      "while other memory grew");
   EXPECT_EQ(walked.bytes, 54 * kMiB);
+  recording.processes[0].accounts[0].slices.open()[0].touched = {{.stack = lines.fills, .bytes = 428 * kMiB}};
+  EXPECT_NE(verdicts_of(recording, "gone-since-peak").at(0).headline.find("(mapped at a.py:3 in load, read at a.py:9"),
+            std::string::npos);
   // Of an estimate no more is certain than how RSS fell.
   recording.processes[0].accounts[0].estimated_from_s = 0.5;
-  EXPECT_EQ(verdicts_of(recording, "gone-since-peak").at(0).headline,
-            "54 MiB file cache more at the peak (RSS 630 MiB) than at the end (made at a.py:3 in load)");
+  EXPECT_EQ(
+      verdicts_of(recording, "gone-since-peak").at(0).headline,
+      "54 MiB file cache of a more at the peak (RSS 630 MiB) than at the end (mapped at a.py:3 in load, read at a.py:9 "
+      "in fill)");
 }
 
 TEST(Trends, ASawtoothThatClimbsStillGrows) {

@@ -260,8 +260,8 @@ TEST(Verdict, FreedBeforeTheEnd) {
   RecordingAccount recording = holding(stacks, {{Cause::heap_live, 50, stack}, {Cause::file_cache, 5}});
   recording.processes[0].accounts.push_back(literal::walk(1.9, {{Cause::heap_live, 2, stack}, {Cause::file_cache, 5}}));
   EXPECT_EQ(headlines(recording),
-            "gone-since-peak info: 48 MiB live heap more at the peak (RSS 55 MiB) than at the end (made at a.py:3 in "
-            "f)\n");
+            "gone-since-peak info: 48 MiB live Python objects more at the peak (RSS 55 MiB) than at the end (made at "
+            "a.py:3 in f)\n");
   const Verdict verdict = verdicts_of(recording).front();
   EXPECT_EQ(verdict.evidence["at_peak_bytes"], 50 * kMiB);
   EXPECT_EQ(verdict.bytes, 48 * kMiB);
@@ -528,8 +528,8 @@ TEST(DoubleCounted, ASumOfRssFarAbovePss) {
   const auto found = std::ranges::find(verdicts, "rss-double-counted", &Verdict::id);
   ASSERT_NE(found, verdicts.end());
   EXPECT_EQ(found->headline,
-            "RSS summed over the processes (400 MiB) counts shared memory several times: together they have 120 MiB "
-            "(PSS)");
+            "RSS summed over the processes (400 MiB) counts shared memory several times: together they had 120 MiB "
+            "(PSS), when they had most");
   EXPECT_EQ(found->bytes, 280 * kMiB);
   EXPECT_EQ(found->evidence["rss_less_shared_bytes"], 40 * kMiB);
   EXPECT_EQ(found->pid, std::nullopt);

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "file_tree.h"
 #include "preload_harness.h"
 
 namespace whyrss::testing {
@@ -125,6 +126,14 @@ TEST(Guest, AddressSpaceCallsAreSeen) {
   const auto down = moved[1].as<trace::RangeRecord>();
   EXPECT_EQ(up.address, up.size_bytes + kMiB);
   EXPECT_EQ(down.address, up.size_bytes);
+}
+
+TEST(Guest, FilesOfSharedMemoryThatAreMadeOrEmptiedAreSeen) {
+  Preloaded preloaded;
+  const FileTree folder;
+  const Outcome outcome = run_guest(preloaded, {"opens", folder.path()});
+  EXPECT_EQ(outcome.status, 0) << outcome.output;
+  EXPECT_EQ(outcome.of(RecordKind::shared_file).size(), 12U);
 }
 
 class Forks : public ::testing::TestWithParam<const char*> {};
