@@ -10,6 +10,7 @@
 #include "decode/cgroup_frames.h"
 #include "decode/page_frames.h"
 #include "load/recording_check.h"
+#include "load/unmapped_readings.h"
 #include "replay/high_water.h"
 #include "replay/kill_judgement.h"
 #include "replay/replay.h"
@@ -197,6 +198,7 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   }
   std::ranges::stable_sort(recording.info.oom_kills, {}, &OomKill::time_s);
   replay.run();
+  leave_out_mapped(recording.processes);
   if (recording.info.cgroup) {
     CgroupAccount& group = *recording.info.cgroup;
     settle_peak(group);

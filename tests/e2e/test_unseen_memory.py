@@ -3,6 +3,7 @@ are blocks like any other, and what is left of a block over which something was 
 """
 import pathlib
 import tempfile
+import time
 
 import pytest
 
@@ -205,10 +206,13 @@ def line_of(program, marker):
 
 # Files that are open for milliseconds, and never mapped; nothing of their names says whose they are.
 LEFT = """
-import shutil, subprocess, sys
+import mmap, shutil, subprocess, sys
 how, folder, source = sys.argv[1:]
 if how == "a copied folder":
     shutil.copytree(source, f"{folder}/below/it")  # copies
+elif how == "one that was there, and is mapped":
+    with open(f"{folder}/1", "r+b") as file, mmap.mmap(file.fileno(), 0) as view:
+        sum(view[::4096])
 elif how == "a file that another program copies":
     subprocess.run(["cp", f"{source}/1", folder])
 else:
@@ -217,6 +221,7 @@ else:
             file.write(bytes([3]) * (1 << 20))
 """
 LEFT_WAYS = {"a new file": (30, "opens"), "one that was there, and is emptied": (30, "opens"), "appended to": (0, None),
+             "one that was there, and is mapped": (0, None),
              "a copied folder": (60, "copies"), "a file that another program copies": (30, None)}
 
 
@@ -228,8 +233,9 @@ def test_files_that_are_left_in_shared_memory(whyrss, recording, tmp_path, how):
     for name in "12":
         (source / name).write_bytes(bytes(30 * MIB))
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        if how in ("appended to", "one that was there, and is emptied"):
-            pathlib.Path(folder, "1").write_bytes(bytes(MIB))
+        if how not in ("a new file", "a copied folder", "a file that another program copies"):
+            pathlib.Path(folder, "1").write_bytes(bytes((31 if "is mapped" in how else 1) * MIB))
+            time.sleep(1.1)  # a program may be up to a second ahead of its collector
         result, report = whyrss.record_whole(recording, ["/usr/bin/python3", "-c", LEFT, how, folder, source])
         assert (result.returncode, result.stderr) == (0, "")
         assert sum(file.stat().st_size for file in pathlib.Path(folder).glob("**/[12]")) == (mib or 31) * MIB

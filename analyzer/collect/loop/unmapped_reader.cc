@@ -70,7 +70,8 @@ void UnmappedReader::add_named(const Process& first, HeldFiles& held) {
     }
   }
   made_ = std::move(still_there);
-  made_since_by_.clear();
+  made_by_.clear();
+  for (const auto& [id, process] : made_) made_by_.insert(process);
   for (const auto& [id, known] : known_) {
     if (held.contains(id) || !has_name(known.file.path)) continue;
     if (auto file = shared_file_at(first.pid, known.file.path, *resolver_); file && file->id == id)
@@ -152,15 +153,16 @@ std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(s
 }
 
 void UnmappedReader::note_made(const SharedFileId& id, ProcessKey process) {
-  if (made_.try_emplace(id, process).second) made_since_by_.insert(process);
+  if (made_.try_emplace(id, process).second) made_by_.insert(process);
 }
 
 bool UnmappedReader::depends_on(ProcessKey key) const {
   const auto counts = [](const Files& files) { return files && !files->empty(); };
   const auto found = reported_.find(key);
-  const bool inherits =
-      key == first_ && std::ranges::any_of(reported_, [&](const auto& entry) { return counts(entry.second); });
-  return inherits || made_since_by_.contains(key) || (found != reported_.end() && counts(found->second));
+  const bool is_any =
+      !made_.empty() || std::ranges::any_of(reported_, [&](const auto& entry) { return counts(entry.second); });
+  const bool inherits = key == first_ && is_any;
+  return inherits || made_by_.contains(key) || (found != reported_.end() && counts(found->second));
 }
 
 nlohmann::json unmapped_payload(const UnmappedReader::Files& files) {

@@ -44,7 +44,7 @@ class UnmappedReader {
   std::vector<std::pair<ProcessKey, Files>> read(std::vector<Process> living);
   // A call of `process` has made the file, or mapped it. What is not found in /dev/shm at the next reading is gone.
   void note_made(const SharedFileId& id, ProcessKey process);
-  // Whether its end changes what is counted: something is counted at it, or will be.
+  // Whether its end changes what is counted: something is counted at it, or will be when it is mapped no longer.
   [[nodiscard]] bool depends_on(ProcessKey key) const;
 
  private:
@@ -70,7 +70,7 @@ class UnmappedReader {
   HeldFiles known_;                          // at the last reading
   std::set<ProcessKey> unreadable_;          // at the last reading
   std::map<SharedFileId, ProcessKey> made_;  // by whom
-  std::set<ProcessKey> made_since_by_;       // of those since the last reading
+  std::set<ProcessKey> made_by_;             // who has made one of those
   std::map<pid_t, ProcessKey> seen_pids_;    // of the living, and of those before them
   std::map<ProcessKey, Files> reported_;     // of the living
   ProcessKey first_{};                       // of them, where what the others leave is counted

@@ -39,7 +39,7 @@ bool is_ours(std::string_view path) { return path.starts_with("/memfd:whyrss") |
 
 struct Facts {
   SharedFile file;
-  double made_s = 0;  // CLOCK_REALTIME; where the kernel does not say it, when it was changed last
+  double made_s = 0, changed_s = 0;  // CLOCK_REALTIME; the first where the kernel does not say it: as the second
 };
 
 std::optional<Facts> facts_of(int directory, const char* name, int flags, pid_t pid, BackingResolver& resolver) {
@@ -48,11 +48,15 @@ std::optional<Facts> facts_of(int directory, const char* name, int flags, pid_t 
   if (statx(directory, name, flags | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, kWanted, &facts) != 0) return std::nullopt;
   if (!S_ISREG(facts.stx_mode) || !resolver.is_in_memory(facts.stx_dev_major, facts.stx_dev_minor, pid))
     return std::nullopt;
-  const statx_timestamp& made = (facts.stx_mask & STATX_BTIME) != 0 ? facts.stx_btime : facts.stx_ctime;
+  const auto seconds = [](const statx_timestamp& time) {
+    return static_cast<double>(time.tv_sec) + time.tv_nsec / 1e9;
+  };
+  const double changed_s = seconds(facts.stx_ctime);
   return Facts{{.id = {facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino},
                 .path = {},
                 .memory_bytes = static_cast<std::int64_t>(facts.stx_blocks) * kBlockBytes},
-               static_cast<double>(made.tv_sec) + made.tv_nsec / 1e9};
+               (facts.stx_mask & STATX_BTIME) != 0 ? seconds(facts.stx_btime) : changed_s,
+               changed_s};
 }
 
 bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -87,7 +91,8 @@ class NamedFiles {
       const bool is_known = signs_->inodes.contains(entry->d_ino);
       if (entry->d_type != DT_REG || (named == 0 && !is_known)) continue;
       auto facts = facts_of(dirfd(directory.get()), entry->d_name, AT_SYMLINK_NOFOLLOW, pid_, *resolver_);
-      if (!facts || (facts->made_s < signs_->since_s && !is_known)) continue;
+      // One that was there before is the job's once it was emptied, and not for being mapped.
+      if (!facts || (is_known ? facts->changed_s : facts->made_s) < signs_->since_s) continue;
       facts->file.path = path;
       found.push_back({std::move(facts->file), named});
     }

@@ -35,9 +35,9 @@ std::optional<std::vector<SharedFile>> open_shared_files(pid_t pid, BackingResol
 // What that path is for the process; nothing where it is no file in memory, or gone.
 std::optional<SharedFile> shared_file_at(pid_t pid, const std::string& path, BackingResolver& resolver);
 
-// Which files in /dev/shm are the job's: those that have one of these inodes, and those made since `since_s`
-// (CLOCK_REALTIME) whose names, or the folder they are in, have one of these numbers between other characters than
-// letters and digits: torch_PID_x, joblib_memmapping_folder_PID_x.
+// Which files in /dev/shm are the job's: those with one of these inodes that have changed since `since_s`
+// (CLOCK_REALTIME), and those made since whose names, or the folder they are in, have one of these numbers between
+// other characters than letters and digits: torch_PID_x, joblib_memmapping_folder_PID_x.
 struct SharedFileSigns {
   std::set<pid_t> pids;
   double since_s = 0;

@@ -78,7 +78,7 @@ std::string files_text(const Files& files) {
 
 // Of these, what a process maps at a later walk: it counts there as shared memory.
 std::int64_t mapped_after(const RecordingAccount& recording, const Files& files, double time_s) {
-  std::set<std::string_view> mapped;
+  std::set<std::string> mapped;
   for (const ProcessAccount& process : recording.processes)
     for (const Account& walk : process.accounts)
       for (const Slice& slice : walk.slices)
