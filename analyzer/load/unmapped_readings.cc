@@ -35,6 +35,13 @@ MappedFiles mapped_files(const std::vector<ProcessAccount>& processes) {
   return files;
 }
 
+void mark_mapped(UnmappedMemory& reading, const MappedFiles& mapped) {
+  for (UnmappedMemory::File& file : reading.files)
+    if (const auto found = mapped.find(file.name); found != mapped.end())
+      file.is_mapped_later =
+          std::ranges::any_of(found->second, [&](const Mapped& walk) { return walk.time_s > reading.time_s; });
+}
+
 // Between `reading` and the next one, at `until_s`; nothing of it was mapped: as it is.
 UnmappedMemory without_mapped(const UnmappedMemory& reading, const MappedFiles& mapped, double until_s) {
   UnmappedMemory rest = reading;
@@ -73,7 +80,10 @@ void leave_out_mapped(std::vector<ProcessAccount>& processes) {
       if (rest.time_s < until_s) settled[i].push_back(std::move(rest));
     }
   }
-  for (std::size_t i = 0; i < processes.size(); ++i) processes[i].unmapped = std::move(settled[i]);
+  for (std::size_t i = 0; i < processes.size(); ++i) {
+    for (UnmappedMemory& reading : settled[i]) mark_mapped(reading, mapped);
+    processes[i].unmapped = std::move(settled[i]);
+  }
 }
 
 }  // namespace whyrss

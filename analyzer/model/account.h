@@ -77,6 +77,7 @@ struct UnmappedMemory {
     std::uint32_t device_major = 0, device_minor = 0;  // of a System V segment 0
     std::uint64_t inode = 0;                           // of a System V segment its id
     StackId made_at = kEmptyStack;                     // who made it, or mapped it first
+    bool is_mapped_later = false;                      // by a walk after this reading
   };
   double time_s = 0;
   std::optional<std::int64_t> bytes;  // nothing: its open files may not be read

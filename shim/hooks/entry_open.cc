@@ -42,18 +42,20 @@ bool may_be_in_shared_memory(const char* path) noexcept {
 using namespace whyrss::shim;  // NOLINT(google-build-using-namespace): entries are global C functions
 
 // NOLINTBEGIN(cert-dcl50-cpp, cppcoreguidelines-pro-type-vararg): libc's signatures
-#define WHYRSS_OPEN(name, ...)                                      \
-  va_list rest;                                                     \
-  va_start(rest, flags);                                            \
-  const mode_t mode = takes_mode(flags) ? va_arg(rest, mode_t) : 0; \
-  va_end(rest);                                                     \
-  resolve_real();                                                   \
-  return opened(real.name(__VA_ARGS__, flags, mode), path, may_empty(flags));
+#define WHYRSS_OPEN_ENTRY(name, parameters, ...)                                \
+  WHYRSS_ENTRY int name parameters {                                            \
+    va_list rest;                                                               \
+    va_start(rest, flags);                                                      \
+    const mode_t mode = takes_mode(flags) ? va_arg(rest, mode_t) : 0;           \
+    va_end(rest);                                                               \
+    resolve_real();                                                             \
+    return opened(real.name(__VA_ARGS__, flags, mode), path, may_empty(flags)); \
+  }
 
-WHYRSS_ENTRY int open(const char* path, int flags, ...){WHYRSS_OPEN(open, path)} WHYRSS_ENTRY
-    int open64(const char* path, int flags, ...){WHYRSS_OPEN(open64, path)} WHYRSS_ENTRY
-    int openat(int directory, const char* path, int flags, ...){WHYRSS_OPEN(openat, directory, path)} WHYRSS_ENTRY
-    int openat64(int directory, const char* path, int flags, ...){WHYRSS_OPEN(openat64, directory, path)}
+WHYRSS_OPEN_ENTRY(open, (const char* path, int flags, ...), path)
+WHYRSS_OPEN_ENTRY(open64, (const char* path, int flags, ...), path)
+WHYRSS_OPEN_ENTRY(openat, (int directory, const char* path, int flags, ...), directory, path)
+WHYRSS_OPEN_ENTRY(openat64, (int directory, const char* path, int flags, ...), directory, path)
 // NOLINTEND(cert-dcl50-cpp, cppcoreguidelines-pro-type-vararg)
 
 WHYRSS_ENTRY int creat(const char* path, mode_t mode) {

@@ -240,8 +240,7 @@ void file_dirty_growth(const View& view, std::vector<Verdict>& verdicts) {
         "Pages of files that are mapped shared and for writing, and newer than the disk. They count in RSS as other "
         "file pages do, but the kernel can take them back only once they are written, which it begins by itself about "
         "30 s after the change. {} of other file pages count too: how much of that was written with write() and waits "
-        "for "
-        "the disk as well is not known.",
+        "for the disk as well is not known.",
         size_text(std::max<std::int64_t>(process.find(Cause::file_cache)->rss.last - dirty, 0)));
     verdict.advice =
         "Not a leak. If a memory limit makes the program wait for the disk, write back after each part: mmap.flush(), "

@@ -144,8 +144,7 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
   if (trend.kind == Trend::Kind::flat)
     return fmt::format(
         "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. No leak "
-        "as "
-        "far as this recording goes; if it should have been freed, look for what keeps it from {} on: {}.",
+        "as far as this recording goes; if it should have been freed, look for what keeps it from {} on: {}.",
         seconds_text(trend.since_s), from, holders);
   if (trend.kind == Trend::Kind::waves)
     return fmt::format(

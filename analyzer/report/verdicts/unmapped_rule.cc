@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 #include <string>
 #include <string_view>
 
@@ -20,6 +19,7 @@ namespace {
 constexpr std::string_view kMemfd = "/memfd:", kDeletedSuffix = " (deleted)";
 constexpr double kStaysShare = 0.8;  // of the growth up to the peak
 constexpr std::size_t kNamed = 2;    // in the headline
+constexpr double kReadAgainS = 0.8;  // readings come every 0.4 s while nothing changes
 
 // What was counted at one process.
 struct UnmappedShare {
@@ -76,17 +76,34 @@ std::string files_text(const Files& files) {
   return text;
 }
 
-// Of these, what a process maps at a later walk: it counts there as shared memory.
-std::int64_t mapped_after(const RecordingAccount& recording, const Files& files, double time_s) {
-  std::set<std::string> mapped;
-  for (const ProcessAccount& process : recording.processes)
-    for (const Account& walk : process.accounts)
-      for (const Slice& slice : walk.slices)
-        if (walk.time_s >= time_s && slice.site.cause == Cause::shared_memory) mapped.insert(slice.site.mapping);
+bool has_name(const UnmappedMemory::File& file) {
+  return file.name.starts_with('/') && !file.name.starts_with(kMemfd) && !file.name.ends_with(kDeletedSuffix);
+}
+
+// Files with a name outlive who made them: what was there when that process was read last, at its end, and no other one
+// lived long enough to be counted with it.
+std::int64_t unread_since_end(const View& view, const ProcessAccount& process) {
+  const auto ended_s = there_until(process);
+  const UnmappedMemory* last = last_at(process.unmapped, view.interval.to_s);
+  if (!ended_s || *ended_s >= view.interval.to_s || last == nullptr) return 0;
+  const double read_s = *ended_s + kReadAgainS;
+  const bool is_read = std::ranges::any_of(view.recording->processes, [&](const ProcessAccount& other) {
+    return other.born_s < read_s && there_until(other).value_or(read_s) >= read_s;
+  });
+  if (is_read) return 0;
   std::int64_t bytes = 0;
-  for (const UnmappedMemory::File& file : files.largest)
-    if (!file.name.starts_with(kMemfd) && mapped.contains(file.name)) bytes += file.bytes;
+  for (const UnmappedMemory::File& file : last->files)
+    if (has_name(file)) bytes += file.bytes;
   return bytes;
+}
+
+std::string end_text(const View& view, const std::vector<UnmappedShare>& shares, std::int64_t last) {
+  std::int64_t unread = 0;
+  for (const UnmappedShare& share : shares) unread += unread_since_end(view, *share.process);
+  if (unread >= kNamedUnmappedBytes)
+    return fmt::format("; whether {} of it stayed is not known: no process lived on to be read with it",
+                       size_text(unread));
+  return last < kNamedUnmappedBytes ? "; gone at the end" : fmt::format("; {} at the end", size_text(last));
 }
 
 std::string advice_for(const Files& files) {
@@ -114,9 +131,12 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   const double time_s = stays ? view.interval.to_s : view.family.unmapped_peak_s;
   const std::vector<UnmappedShare> shares = shares_at(view, time_s);
   const Files files = files_of(shares);
-  std::int64_t listed_bytes = 0;
-  for (const UnmappedMemory::File& file : files.largest) listed_bytes += file.bytes;
-  if (!stays && 2 * mapped_after(*view.recording, files, time_s) > listed_bytes) return;
+  std::int64_t listed_bytes = 0, mapped_bytes = 0;
+  for (const UnmappedMemory::File& file : files.largest) {
+    listed_bytes += file.bytes;
+    if (file.is_mapped_later) mapped_bytes += file.bytes;  // it counts there as shared memory
+  }
+  if (!stays && 2 * mapped_bytes > listed_bytes) return;
   Verdict verdict{.id = "shared-memory-unmapped", .bytes = stays ? last - first : growth};
   if (!shares.empty()) verdict.pid = shares.front().process->pid;
   for (std::size_t i = 1; i < shares.size(); ++i) verdict.covered_pids.push_back(shares[i].process->pid);
@@ -125,9 +145,7 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   verdict.headline = fmt::format("{} shared memory that no process maps{}{}{}", size_text(verdict.bytes),
                                  kept_where(lines, stays ? last : peak, "made"),
                                  stays ? "" : fmt::format(", at {}", seconds_text(time_s)), files_text(files));
-  if (!stays)
-    verdict.headline +=
-        last < kNamedUnmappedBytes ? "; gone at the end" : fmt::format("; {} at the end", size_text(last));
+  if (!stays) verdict.headline += end_text(view, shares, last);
   verdict.why =
       "Files in memory (memfd, POSIX shared memory, tmpfs, System V segments) take memory until they are closed and "
       "unlinked, mapped or not. No RSS and no PSS counts what is not mapped; a memory cgroup and its limit do. Counted "

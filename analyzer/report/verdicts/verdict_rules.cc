@@ -213,7 +213,9 @@ struct GonePart {
   const char* touch_verb = nullptr;  // where it is known who touched what went
 };
 
-GonePart gone_part(const View& view, const ProcessView& process, const CauseView& cause, std::int64_t gone) {
+// `until_peak`: of this process, built where it is asked for first.
+GonePart gone_part(const View& view, const ProcessView& process, const CauseView& cause, std::int64_t gone,
+                   std::optional<View>& until_peak) {
   const StackTable& stacks = view.recording->stacks;
   GonePart part{.sites = cause.sites, .what = std::string(info(cause.cause).title)};
   for (SiteView& site : part.sites) site.growth = site.at_peak - site.resident;
@@ -232,9 +234,10 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
     part.what += " of " + printable(base_name(files.front().mapping));
   // Who touched it is known of what has grown by a moment, and not of what has gone since.
   if (!process.at_peak) return part;
-  const Interval until_peak{.from_s = view.interval.from_s, .to_s = process.at_peak->time_s};
-  const View then = build_processes(*view.recording, until_peak, process.account->pid);
-  const CauseView* grown = then.processes.empty() ? nullptr : then.processes.front().find(cause.cause);
+  if (!until_peak)
+    until_peak = build_processes(*view.recording, {.from_s = view.interval.from_s, .to_s = process.at_peak->time_s},
+                                 process.account->pid);
+  const CauseView* grown = until_peak->processes.empty() ? nullptr : until_peak->processes.front().find(cause.cause);
   if (grown != nullptr && dominates(gone, grown->rss.growth()) && dominates(grown->rss.growth(), gone)) {
     part.sites = grown->sites;
     part.touch_verb = touch_verb(cause.cause);
@@ -248,6 +251,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     const bool is_held = heap_held_until(view, process).has_value();  // heap-growth says until when
     const std::optional<LateHeap> late = freed_late(view, process);
+    std::optional<View> until_peak;
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
     for (const CauseView& cause : process.causes) {
@@ -265,7 +269,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
         verdicts.push_back(unseen_peak(view, process, left));
         continue;
       }
-      const GonePart part = gone_part(view, process, cause, gone_of_cause);
+      const GonePart part = gone_part(view, process, cause, gone_of_cause, until_peak);
       const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(part.sites));
       const ReceivedText* const received =
           cause.cause == Cause::heap_live ? mostly_received(view.recording->stacks, part.sites, gone) : nullptr;

@@ -35,6 +35,7 @@ TEST(UnmappedReadings, WhatAWalkFindsMappedIsLeftOutFromThenOn) {
   EXPECT_EQ(readings[2].bytes, 0);
   EXPECT_EQ(readings[2].count, 0);
   EXPECT_TRUE(readings[2].files.empty());
+  EXPECT_TRUE(readings[0].files.front().is_mapped_later && readings[1].files.front().is_mapped_later);
 }
 
 TEST(UnmappedReadings, TheRestOfAFileThatIsMappedInPartCounts) {
@@ -61,6 +62,7 @@ TEST(UnmappedReadings, NamesThatSeveralHaveSayNothing) {
     auto processes = filled_and_mapped(name, 80);
     leave_out_mapped(processes);
     EXPECT_EQ(processes[0].unmapped.size(), 2U);
+    EXPECT_FALSE(processes[0].unmapped[1].files.front().is_mapped_later);
   }
 }
 

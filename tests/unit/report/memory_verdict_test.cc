@@ -307,9 +307,30 @@ TEST(SharedMemoryUnmapped, WhatIsMappedLaterIsNotSaidTwice) {
   recording.processes[1].unmapped.clear();
   recording.processes[0].unmapped[1] = {.time_s = 5, .bytes = 0};
   EXPECT_EQ(verdicts_of(recording, "shared-memory-unmapped").size(), 1U);
-  recording.processes[0].accounts.push_back(
-      literal::walk(6, {{Cause::shared_memory, 40, lines.maps, "/dev/shm/left-10"}}));
+  recording.processes[0].unmapped[0].files[0].is_mapped_later = true;
   EXPECT_TRUE(verdicts_of(recording, "shared-memory-unmapped").empty());
+}
+
+// All killed together: nothing reads a file with a name after the last one; of memory without one is known that it
+// goes.
+TEST(SharedMemoryUnmapped, WhetherAFileStaysThatNothingReadLaterIsNotKnown) {
+  const Lines lines;
+  const auto sentence = [&](const char* name, double main_s, double child_s) {
+    RecordingAccount recording = with_unmapped(lines);
+    recording.processes[0].unmapped.clear();
+    recording.processes[1].unmapped = {{.time_s = 2, .bytes = 40 * kMiB, .count = 1, .files = {{name, 40 * kMiB}}}};
+    recording.processes[0].ended_s = main_s;
+    recording.processes[1].ended_s = child_s;
+    recording.info.duration_s = main_s;
+    return verdicts_of(recording, "shared-memory-unmapped").at(0).headline;
+  };
+  const std::string file = "40 MiB shared memory that no process maps, at 2.0 s: /dev/shm/left";
+  EXPECT_EQ(sentence("/dev/shm/left", 10, 9.99),
+            file + "; whether 40 MiB of it stayed is not known: no process lived on to be read with it");
+  EXPECT_EQ(sentence("/dev/shm/left", 10, 9), file + "; gone at the end");
+  EXPECT_EQ(sentence("/memfd:left", 10, 9.99),
+            "40 MiB shared memory that no process maps, at 2.0 s: memfd left; gone at "
+            "the end");
 }
 
 TEST(SharedMemoryUnmapped, LittleOrUnknownIsNotNamed) {
