@@ -52,12 +52,17 @@ PythonOrigin python_origin(std::string_view file) {
   return is_in_python_library(file) ? PythonOrigin::standard_library : PythonOrigin::user;
 }
 
-std::string_view top_package(std::string_view file) {
+std::string_view path_in_package(std::string_view file) {
   std::size_t below = below_packages(file);
   if (below == std::string_view::npos) below = below_library(file);
-  if (below == std::string_view::npos) return "";
-  const std::size_t slash = file.find('/', below);
-  return slash == std::string_view::npos ? file : file.substr(0, slash + 1);
+  return below == std::string_view::npos ? "" : file.substr(below);
+}
+
+std::string_view top_package(std::string_view file) {
+  const std::string_view path = path_in_package(file);
+  if (path.empty()) return "";
+  const std::size_t slash = path.find('/');
+  return slash == std::string_view::npos ? file : file.substr(0, file.size() - path.size() + slash + 1);
 }
 
 }  // namespace whyrss

@@ -18,6 +18,9 @@ PythonOrigin python_origin(std::string_view file);
 // .../lib/python3.11/json/__init__.py but not .../lib/python3.11/site-packages/...
 bool is_in_python_library(std::string_view file);
 
+// Of a package or the standard library: its path from the package on, "json/decoder.py". "" for others.
+std::string_view path_in_package(std::string_view file);
+
 // Of a package or the standard library: the top package that the file belongs to, as a folder with its slash, or the
 // file itself where it is a module of its own. "" for others.
 std::string_view top_package(std::string_view file);

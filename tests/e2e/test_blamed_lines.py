@@ -176,7 +176,7 @@ def test_what_a_manager_keeps_has_the_line_that_made_it(whyrss, recording, tmp_p
     whyrss.record(recording, [PYTHON, script])
     said = [verdict["headline"] for verdict in whyrss.finished_report(recording)["verdicts"]]
     # It frees it all as it ends, of which malloc may keep much: then it was received, and is "last allocated" there.
-    where = rf"(received|last allocated) at shared\.py:{line_of(MANAGER, '# keeps')} in <module>, by a thread started there"
+    where = rf"(received|last allocated) at shared\.py:{line_of(MANAGER, '# keeps')} in <module>, by a process started there"
     assert any(re.search(where, line) for line in said), said
 
 

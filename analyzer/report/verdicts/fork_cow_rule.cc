@@ -152,7 +152,7 @@ bool mostly_freed(const StackTable& stacks, const std::vector<SiteView>& writers
 std::string at_line(const std::string& what, const std::vector<LineGrowth>& lines) {
   const LineGrowth* top = top_named(lines);
   if (top == nullptr || top->line.empty()) return "";
-  return top->number > 0 ? fmt::format("{} at {}:{}", what, base_name(top->file), top->number)
+  return top->number > 0 ? fmt::format("{} at {}", what, top->line.substr(0, top->line.rfind(" in ")))
                          : fmt::format("{} in {}", what, top->line);
 }
 

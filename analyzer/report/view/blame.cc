@@ -91,6 +91,17 @@ std::string base_name(const std::string& path) {
 
 namespace {
 
+bool has_name(const Frame& frame, std::string_view name) {
+  const std::size_t dot = frame.function.find_last_of('.');  // of a method, from CPython 3.11 on
+  return std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1) == name;
+}
+
+// The first function of a process that multiprocessing started.
+bool begins_process(const Frame& frame) {
+  return frame.kind == FrameKind::python && frame.file.ends_with("/multiprocessing/process.py") &&
+         is_in_python_library(frame.file) && has_name(frame, "_bootstrap");
+}
+
 // By which kind of code a frame is to blame, as a number from 1 on; 0: none.
 template <typename Find>
 std::uint8_t kind_once(const StackTable& stacks, FrameId id, Find find) {
@@ -186,32 +197,45 @@ const Frame* native_line_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().native_lines, find_native_line);
 }
 
-bool blames_starter(const StackTable& stacks, StackId stack) {
-  constexpr std::uint8_t kUnknown = 0, kNo = 1, kYes = 2;
+Started started_by_blamed(const StackTable& stacks, StackId stack) {
+  constexpr std::uint8_t kUnknown = 0, kFirst = 1;
   std::vector<std::uint8_t>& known = stacks.blame_memo().starters;
   if (known.size() < stacks.stack_count()) known.resize(stacks.stack_count(), kUnknown);
   std::uint8_t& answer = known.at(static_cast<std::size_t>(stack));
   if (answer == kUnknown) {
     const Frame* blamed = blamed_frame(stacks, stack);
-    answer = kNo;
+    Started found = Started::nothing;
     for (const FrameId id : stacks[stack]) {
-      if (&stacks[id] == blamed) break;
-      if (is_thread_frame(stacks[id])) answer = kYes;
+      const Frame& frame = stacks[id];
+      if (&frame == blamed) break;
+      if (is_thread_frame(frame)) found = std::max(found, Started::thread);
+      if (begins_process(frame)) found = Started::process;
     }
+    answer = static_cast<std::uint8_t>(kFirst + static_cast<std::uint8_t>(found));
   }
-  return answer == kYes;
+  return static_cast<Started>(answer - kFirst);
 }
 
 const Frame* imported_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().imports, find_imported);
 }
 
+namespace {
+
+// Of the user's own files the name is enough; those of packages have names that many have.
+std::string shown_path(const Frame& frame) {
+  const std::string_view path = frame.kind == FrameKind::python ? path_in_package(frame.file) : "";
+  return path.empty() ? base_name(frame.file) : std::string(path);
+}
+
+}  // namespace
+
 std::string code_line(const StackTable& stacks, const Frame* frame) {
   if (frame == nullptr) return "";
   const std::string function = frame->function.empty() ? "" : " in " + frame->function;
-  if (!frame->file.empty() && frame->line > 0)
-    return fmt::format("{}:{}{}", base_name(frame->file), frame->line, function);
-  if (!frame->file.empty()) return base_name(frame->file) + function;
+  const std::string file = shown_path(*frame);
+  if (!file.empty() && frame->line > 0) return fmt::format("{}:{}{}", file, frame->line, function);
+  if (!file.empty()) return file + function;
   const std::string module = module_name(stacks[frame->module].path);
   if (module.empty()) return frame->function;
   if (frame->function.empty()) return fmt::format("{}+{:#x}", module, frame->address);
@@ -234,10 +258,8 @@ Received received_as(const StackTable& stacks, StackId stack) {
       {"/loky/process_executor.py", "wait_result_broken_or_wakeup"},
   }};
   const auto is_of = [](const auto& receivers, const Frame& frame) {
-    const std::size_t dot = frame.function.find_last_of('.');  // of a method, from CPython 3.11 on
-    const std::string_view function = std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1);
     return std::ranges::any_of(receivers, [&](const Receiver& receiver) {
-      return frame.file.ends_with(receiver.file) && function == receiver.function;
+      return frame.file.ends_with(receiver.file) && has_name(frame, receiver.function);
     });
   };
   Received found = Received::no;

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "model/python_path.h"
 #include "report/view/blame.h"
 
 namespace whyrss {
@@ -22,7 +23,7 @@ void largest_first(std::vector<T>& entries) {
 // "a/model.py:3 in f", of a file beside which another one has its name.
 std::string with_folder(const LineGrowth& growth) {
   const std::size_t slash = growth.file.rfind('/');
-  if (slash == std::string::npos || slash == 0) return growth.line;
+  if (slash == std::string::npos || slash == 0 || !path_in_package(growth.file).empty()) return growth.line;
   return base_name(growth.file.substr(0, slash)) + "/" + growth.line;
 }
 
@@ -107,7 +108,9 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     LineGrowth& entry = sums.entry(names[site->stack]);
     entry.bytes += site->growth;
     entry.variance += site->variance;
-    if (blames_starter(stacks, site->stack)) entry.thread_bytes += site->growth;
+    const Started started = started_by_blamed(stacks, site->stack);
+    if (started == Started::thread) entry.thread_bytes += site->growth;
+    if (started == Started::process) entry.process_bytes += site->growth;
     if (const Frame* native = native_line_frame(stacks, site->stack)) sums.came_by(names.of(native).line, site->growth);
     for (const AdviceView& advice : site->advised()) sums.goes_with(names[advice.stack].line, advice.growth);
     if (!site->advised().empty()) continue;

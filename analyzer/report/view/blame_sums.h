@@ -14,8 +14,9 @@ struct LineGrowth {
   std::string file;  // full path of the line's file, "" if not known
   int number = 0;
   std::int64_t bytes = 0;
-  double variance = 0;            // of `bytes`
-  std::int64_t thread_bytes = 0;  // of `bytes`: of threads that the line started, in code that is not the program's
+  double variance = 0;  // of `bytes`
+  // Of `bytes`: of threads and processes that the line started, in code that is not the program's.
+  std::int64_t thread_bytes = 0, process_bytes = 0;
   // The line of the other kind that most of it goes with, if one does and it is not the same: for the line that mapped
   // or allocated the memory the one that touched it, and the other way round; of lazy_free the one that gave it up.
   std::string other_line{};

@@ -96,6 +96,11 @@ bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
 
 namespace {
 
+const char* starter_text(const LineGrowth& line) {
+  if (2 * line.process_bytes > line.bytes) return ", by a process started there";
+  return 2 * line.thread_bytes > line.bytes ? ", by a thread started there" : "";
+}
+
 // ", 41 MiB at a.py:4 in f" for up to two more lines that have a good part of it too.
 std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& top, std::int64_t whole) {
   constexpr std::int64_t kGoodPart = 5;
@@ -125,8 +130,8 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";
   const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
-  const std::string line = top->line + (2 * top->thread_bytes > top->bytes ? ", by a thread started there" : "") +
-                           (names_native_line(lines) ? ", by " + top->native_line : "");
+  const std::string line =
+      top->line + starter_text(*top) + (names_native_line(lines) ? ", by " + top->native_line : "");
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);

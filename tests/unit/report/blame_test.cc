@@ -54,6 +54,9 @@ TEST(PythonPath, WhoseCodeItIs) {
   EXPECT_EQ(top_package(in_site("six.py")), in_site("six.py"));
   EXPECT_EQ(top_package("/usr/lib/python3.11/http/server.py"), "/usr/lib/python3.11/http/");
   EXPECT_EQ(top_package("/home/u/job.py"), "");
+  EXPECT_EQ(path_in_package(in_site("numpy/core/x.py")), "numpy/core/x.py");
+  EXPECT_EQ(path_in_package("/usr/lib/python3.11/http/server.py"), "http/server.py");
+  EXPECT_EQ(path_in_package("/home/u/job.py"), "");
 }
 
 TEST(Blame, MethodsOfADataclassAreTheirCallers) {
@@ -177,16 +180,34 @@ TEST(Blame, TheLineThatStartedAThread) {
   };
   const StackId pool = in_thread({library}, {library, own});
   EXPECT_EQ(blamed_line(stacks, pool), "job.py:12 in f");
-  EXPECT_TRUE(blames_starter(stacks, pool));
-  EXPECT_FALSE(blames_starter(stacks, stacks.intern({library, own})));
-  EXPECT_FALSE(blames_starter(stacks, kEmptyStack));
+  EXPECT_EQ(started_by_blamed(stacks, pool), Started::thread);
+  EXPECT_EQ(started_by_blamed(stacks, stacks.intern({library, own})), Started::nothing);
+  EXPECT_EQ(started_by_blamed(stacks, kEmptyStack), Started::nothing);
   const StackId of_library = in_thread({native}, {library, importer, own});
-  EXPECT_TRUE(blames_starter(stacks, of_library));
+  EXPECT_EQ(started_by_blamed(stacks, of_library), Started::thread);
   EXPECT_FALSE(is_python_object(stacks, of_library)) << "no Python code asked for it";
   EXPECT_EQ(imported_frame(stacks, of_library), nullptr) << "what a thread does after an import is no import";
   const StackId imports = in_thread({library, importer}, {own});
   ASSERT_NE(imported_frame(stacks, imports), nullptr);
   EXPECT_EQ(imported_frame(stacks, imports)->line, 3);
+}
+
+// A process that was forked goes on with the stack of the line that started it.
+TEST(Blame, TheLineThatStartedAProcess) {
+  StackTable stacks;
+  const auto python = [&](const char* file, int line, const char* function) {
+    return stacks.intern(Frame{.kind = FrameKind::python, .function = function, .file = file, .line = line});
+  };
+  const FrameId gets = python("/usr/lib/python3.11/multiprocessing/queues.py", 367, "get");
+  const FrameId begins = python("/usr/lib/python3.11/multiprocessing/process.py", 314, "BaseProcess._bootstrap");
+  const FrameId starts = python("/usr/lib/python3.11/multiprocessing/process.py", 121, "BaseProcess.start");
+  const FrameId makes = python("/home/u/job.py", 12, "main"), works = python("/home/u/job.py", 4, "work");
+  const StackId receives = stacks.intern({gets, begins, starts, makes});
+  EXPECT_EQ(blamed_line(stacks, receives), "job.py:12 in main");
+  EXPECT_EQ(started_by_blamed(stacks, receives), Started::process);
+  EXPECT_EQ(started_by_blamed(stacks, stacks.intern({works, begins, starts, makes})), Started::nothing);
+  EXPECT_EQ(started_by_blamed(stacks, stacks.intern({starts, makes})), Started::nothing);
+  EXPECT_EQ(started_by_blamed(stacks, in_thread_of(stacks, stacks.intern({gets}), receives)), Started::process);
 }
 
 TEST(Blame, AllocatorsAndStartAreNamedLast) {
