@@ -1,9 +1,11 @@
 #include "shim/faults/touch_stack.h"
 
+#include <cpuid.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "shim/heap/live_blocks.h"
 #include "shim/stacks/stack_bounds.h"
@@ -15,9 +17,55 @@ namespace {
 // Above the kernel's signal frame: what the first functions of the handler take.
 constexpr std::uint64_t kHandlerBytes = 1024;
 
-std::uint64_t smallest_bytes() noexcept {
+// Of the registers of these features (XCR0's bits), as XSAVE writes them: CPUID leaf 0xd.
+std::uint64_t saved_bytes(std::uint64_t features) noexcept {
+  constexpr std::uint64_t kLegacyBytes = 512 + 64;
+  constexpr unsigned kLeaf = 0xd, kFirstExtended = 2, kEnd = 63;
+  std::uint64_t bytes = kLegacyBytes;
+  for (unsigned feature = kFirstExtended; feature < kEnd; ++feature) {
+    if ((features >> feature & 1) == 0) continue;
+    unsigned size = 0, offset = 0, unused_ecx = 0, unused_edx = 0;
+    __cpuid_count(kLeaf, feature, size, offset, unused_ecx, unused_edx);
+    bytes = std::max<std::uint64_t>(bytes, std::uint64_t{offset} + size);
+  }
+  return bytes;
+}
+
+// The kernel's frame with the registers of all features.
+std::uint64_t whole_frame_bytes() noexcept {
   constexpr unsigned long kMinSignalStack = 51;  // AT_MINSIGSTKSZ, Linux 5.14
-  return std::max<std::uint64_t>(getauxval(kMinSignalStack), 2048) + kHandlerBytes;
+  return std::max<std::uint64_t>(getauxval(kMinSignalStack), 2048);
+}
+
+// Without those that a program must ask for first: Intel's AMX, 8 KiB (Linux 5.16).
+std::uint64_t measure_frame_at_start() noexcept {
+  constexpr long kGetPermitted = 0x1022, kGetCpuid = 0x1011;  // ARCH_GET_XCOMP_PERM, ARCH_GET_CPUID
+  constexpr std::uint64_t kSurelyWithout = 8192, kLegacyFeatures = 3;
+  const std::uint64_t whole = whole_frame_bytes();
+  std::uint64_t permitted = 0;
+  if (whole < kSurelyWithout || is_raw_error(own_syscall(SYS_arch_prctl, kGetPermitted, as_long(&permitted))) ||
+      permitted <= kLegacyFeatures || own_syscall(SYS_arch_prctl, kGetCpuid) != 1)
+    return whole;
+  std::uint32_t low = 0, high = 0;
+  __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  const std::uint64_t enabled = std::uint64_t{high} << 32 | low;
+  const std::uint64_t left_out = saved_bytes(enabled) - saved_bytes(enabled & permitted);
+  return whole - std::min(whole, left_out);
+}
+
+// The same as long as the program has not asked.
+std::uint64_t frame_at_start() noexcept {
+  static constinit std::atomic<std::uint64_t> known{0};
+  if (known.load(std::memory_order_relaxed) == 0) known.store(measure_frame_at_start(), std::memory_order_relaxed);
+  return known.load(std::memory_order_relaxed);
+}
+
+// While a thread has a stack smaller than the whole frame the kernel refuses those features to the program
+// (validate_sigaltstack of arch/x86/kernel/fpu/xstate.c): the small frame is all that may come. A larger one may get
+// the whole frame at any time.
+bool has_room(std::uint64_t stack_bytes) noexcept {
+  const std::uint64_t whole = whole_frame_bytes();
+  return stack_bytes >= (stack_bytes < whole ? frame_at_start() : whole) + kHandlerBytes;
 }
 
 // Between here and the bottom of the thread's stack: an array of a function, which may return before the next signal.
@@ -58,7 +106,7 @@ void take_up_signal_stack(SignalStack& own) noexcept {
 }
 
 void adopt_signal_stack(SignalStack& own, const stack_t& set) noexcept {
-  own.unfit = set.ss_size < smallest_bytes() || lies_in_a_frame(set.ss_sp);
+  own.unfit = !has_room(set.ss_size) || lies_in_a_frame(set.ss_sp);
   watch(own, set.ss_sp, set.ss_size);
 }
 

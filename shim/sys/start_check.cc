@@ -29,7 +29,7 @@ struct Probes {
   std::array<long, 64> answer{};
   std::uint32_t word = 0;
   perf_event_attr event{};
-  std::array<Call, 28> calls{};
+  std::array<Call, 30> calls{};
 
   Probes() noexcept {
     event.size = sizeof(event);
@@ -39,7 +39,8 @@ struct Probes {
     event.disabled = 1;
     const long nowhere = -1;
     const long buffer = as_long(answer.data());
-    constexpr long kSetVma = 0x53564d41;  // PR_SET_VMA of Linux 5.17
+    constexpr long kSetVma = 0x53564d41;                        // PR_SET_VMA of Linux 5.17
+    constexpr long kGetPermitted = 0x1022, kGetCpuid = 0x1011;  // ARCH_GET_XCOMP_PERM of Linux 5.16, ARCH_GET_CPUID
     calls = {{{SYS_lseek, nowhere, 0, 0, 0, 0},
               {SYS_pread64, nowhere, buffer, 0, 0, 0},
               {SYS_madvise, 0, 0, MADV_DONTDUMP, 0, 0},
@@ -64,6 +65,8 @@ struct Probes {
               {SYS_futex, as_long(&word), FUTEX_WAKE, 0, 0, 0},
               {SYS_nanosleep, 0, 0, 0, 0, 0},
               {SYS_sigaltstack, 0, 0, 0, 0, 0},
+              {SYS_arch_prctl, kGetPermitted, buffer, 0, 0, 0},
+              {SYS_arch_prctl, kGetCpuid, 0, 0, 0, 0},
               {SYS_rt_sigaction, 5, 0, buffer, 8, 0},
               {SYS_rt_sigprocmask, 0, 0, buffer, 8, 0},
               {SYS_rt_sigpending, buffer, 8, 0, 0, 0},

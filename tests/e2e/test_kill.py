@@ -403,7 +403,8 @@ def test_killed_at_a_random_moment(whyrss, recording, tmp_path, number):
         wait_until(lambda: not is_mapped(pool), "all have left")
         first, second = reports_at_once(whyrss, recording)
         for report in (first, second, whyrss.report(recording)):
-            assert report["recording"]["complete"] == ("collector" not in victims)
+            if victims != ["target", "collector"]:  # between the two kills the collector may have finished
+                assert report["recording"]["complete"] == ("collector" not in victims)
             assert_holds(report, storm.children)
             assert report["processes"] == first["processes"]
         assert not pool.exists()  # taken into the recording, or given back
