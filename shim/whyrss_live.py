@@ -14,7 +14,8 @@ import time
 import whyrss
 
 CAUSES = ("file_cache", "file_cow", "shared_memory", "heap_live", "heap_slack", "heap_retained", "heap_metadata",
-          "anonymous", "lazy_free", "fork_shared", "fork_cow", "stack", "device", "whyrss", "unknown", "not_looked_at")
+          "heap_unsplit", "anonymous", "lazy_free", "fork_shared", "fork_cow", "stack", "device", "whyrss", "unknown",
+          "not_looked_at")
 _SHIM = "libwhyrss.so"
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
           "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}

@@ -22,8 +22,8 @@ using Json = nlohmann::ordered_json;
 constexpr int kVersionOfGecko = 31, kVersionOfFormat = 57;
 
 constexpr std::array<std::string_view, kCauseCount> kColours{
-    "grey", "darkgrey", "brown",  "lightblue", "blue",    "grey",   "red",      "lightred",
-    "grey", "green",    "orange", "yellow",    "magenta", "purple", "darkgrey", "grey"};
+    "grey",  "darkgrey", "brown",  "lightblue", "blue",   "grey",     "red",  "lightred",  "grey",
+    "green", "orange",   "yellow", "magenta",   "purple", "darkgrey", "grey", "lightgreen"};
 
 std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 

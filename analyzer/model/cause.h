@@ -9,7 +9,9 @@
 
 namespace whyrss {
 
-enum class Cause : std::uint8_t {  // in claim order: the first that matches wins
+// In claim order: the first that matches wins. heap_unsplit is what names of functions take from anonymous, afterwards
+// (load/unsplit_memory.h). Numbers stand in the parts of jobs (job/process_codec): new ones come last.
+enum class Cause : std::uint8_t {
   whyrss,
   device,
   shared_memory,
@@ -26,9 +28,10 @@ enum class Cause : std::uint8_t {  // in claim order: the first that matches win
   anonymous,
   unknown,
   not_looked_at,
+  heap_unsplit,
 };
 
-inline constexpr std::size_t kCauseCount = 16;
+inline constexpr std::size_t kCauseCount = 17;
 
 struct CauseInfo {
   Cause cause;
@@ -54,6 +57,7 @@ inline constexpr std::array<CauseInfo, kCauseCount> kCauses{{
     {Cause::anonymous, "anonymous", "anonymous mappings", "it is unmapped"},
     {Cause::unknown, "unknown", "unknown", "not known"},
     {Cause::not_looked_at, "not_looked_at", "unknown, between snapshots", "not known"},
+    {Cause::heap_unsplit, "heap_unsplit", "memory of a library's allocator", "its allocator decides"},
 }};
 
 static_assert(

@@ -227,7 +227,7 @@ def test_a_program_that_was_installed(whyrss, recording, tmp_path, folder, way):
     script.chmod(0o755)
     command = [script] if way == "script" else [PYTHON, "-m", "installed_job"]
     told = heap_headline(whyrss, recording, ["env", f"PYTHONPATH={package.parent}", *command], "--mode", "exact")
-    assert f"made at store.py:{line_of(STORE, '# keeps')} in keep" in told, told
+    assert f"made at installed_job/store.py:{line_of(STORE, '# keeps')} in keep" in told, told
 
 
 def test_arenas_are_not_said_to_be_kept_by_who_made_them_grow(whyrss, recording, tmp_path):

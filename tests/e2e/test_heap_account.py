@@ -13,13 +13,13 @@ import subprocess
 import pytest
 
 from conftest import ROOT
-from expected.report_reading import assert_conserved, cause, read_report
+from expected.report_reading import assert_conserved, cause, read_report, verdicts
 from test_conservation import ALLOCATORS, library
 
 PROGRAMS = pathlib.Path(os.environ.get("WHYRSS_BUILD", ROOT / "build/release")) / "tests/programs"
 HEAP = ("heap_live", "heap_slack", "heap_retained", "heap_metadata")
 MODES = ("sampled", "exact")
-PAGE = 4096
+PAGE, MIB = 4096, 1 << 20
 # What the allocator keeps for others than the program (the C++ library's emergency pool, buffers of stdio), what it
 # grew by while smaps was read, and pages of our own that smaps does not name.
 FEW_PAGES = 64 * PAGE
@@ -223,3 +223,58 @@ def test_a_seed_samples_the_same_again(whyrss, tmp_path, compile_c):
     assert first == again
     assert [a != b for a, b in zip(first, other)] == [True, True]
     assert first[1][-2:] != first[0][-2:]  # a child is sampled by a seed of its own
+
+
+ALLOCATING_LIBRARY = """
+#include <jemalloc/jemalloc.h>
+#include <string.h>
+const char* malloc_conf = "dirty_decay_ms:-1,muzzy_decay_ms:-1";
+void* take(size_t size) {
+  void* block = mallocx(size, 0);
+  return memset(block, 1, size);  // which jemalloc, only this library knows
+}
+void give(void* block) { dallocx(block, 0); }
+"""
+TAKING = """
+#include <stddef.h>
+#include <stdlib.h>
+void* take(size_t size);
+void give(void* block);
+int main(int argc, char** argv) {
+  static void* kept[64];
+  for (int i = 0; i < 64; ++i) kept[i] = take(1 << 20);
+  for (int i = 0; i < 64 && argc > 1; ++i) give(kept[i]);
+  volatile char* own = malloc(20 << 20);
+  for (int i = 0; i < 20 << 20; i += 4096) own[i] = 1;
+  return 3;
+}
+"""
+
+
+@pytest.mark.parametrize("given_back", [False, True])
+def test_an_allocator_inside_a_library(whyrss, recording, compile_c, given_back):
+    """What it mapped is no program's mapping, and how much of it is live is not known."""
+    archive = pathlib.Path("/usr/lib/x86_64-linux-gnu/libjemalloc_pic.a")
+    if not archive.exists():
+        pytest.skip("libjemalloc-dev is not installed")
+    whole = compile_c(ALLOCATING_LIBRARY, "-shared", "-fPIC", str(archive), "-Wl,--exclude-libs,ALL", "-lpthread", "-ldl", "-lm",
+                      "-lstdc++", name="libtaking.so")
+    program = compile_c(TAKING, str(whole), f"-Wl,-rpath,{whole.parent}", name="taking")
+    result = whyrss.record(recording, [program, *["give"] * given_back])
+    assert result.returncode == 3
+    report = whyrss.finished_report(recording)
+    assert_conserved(report)
+    process, = report["processes"]
+    unsplit = cause(process, "heap_unsplit")["growth"]["rss"] / MIB
+    before = cause(process, "anonymous")["growth"]["rss"] / MIB  # what it mapped as it was loaded, before stacks can be taken
+    assert before < 3 and 64 <= unsplit + before <= 72
+    assert 19.9 <= cause(process, "heap_live")["growth"]["rss"] / MIB <= 21
+    malloc, own = process["allocators"]
+    assert (malloc["name"], malloc["kind"], malloc["unsplit"]) == ("malloc", "glibc", 0)
+    assert (own["name"], own["kind"], own["live"]) == ("the allocator in libtaking.so", "jemalloc", None)
+    assert own["library"] == str(whole) and own["unsplit"] == cause(process, "heap_unsplit")["rss"]["last"]
+    assert {site["allocator"] for site in cause(process, "heap_unsplit")["sites"]} == {own["name"]}
+    verdict, = verdicts(report, "allocator-growth")
+    assert "of the allocator in libtaking.so (jemalloc), in use or free is not known" in verdict["headline"]
+    line = ALLOCATING_LIBRARY[:ALLOCATING_LIBRARY.index("mallocx")].count("\n") + 1
+    assert f"mapped at libtaking.so.c:{line} in take" in verdict["headline"]

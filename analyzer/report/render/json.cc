@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/library_allocator.h"
 #include "report/render/accounting_text.h"
 #include "report/render/allocator_figures.h"
 #include "report/render/cgroup_json.h"
+#include "report/verdicts/unsplit_rule.h"
 #include "report/wording/optional_json.h"
 
 namespace whyrss {
@@ -142,6 +144,9 @@ Json sites_json(StackJson& stacks, const CauseView& cause, std::size_t top) {
   for (const SiteView& site : cause.sites) {
     if (top == 0 || sites.size() < top) {
       sites.push_back(site_json(stacks, site));
+      if (cause.cause == Cause::heap_unsplit)
+        if (const auto allocator = allocator_that_mapped(stacks.table(), site.stack))
+          sites.back()["allocator"] = allocator_name(stacks.table()[allocator->library].path);
       continue;
     }
     has_rest = true;
@@ -248,6 +253,37 @@ Json moment_json(const std::optional<StateMoment>& moment) {
   return {{"time_s", moment->time_s}, {"looked_s", moment->walked_s}, {"estimate", moment->is_estimate()}};
 }
 
+// The one that serves malloc, and those inside libraries.
+Json allocators_json(const StackTable& stacks, const ProcessView& process) {
+  const auto bytes = [&](Cause cause) -> std::int64_t {
+    const CauseView* found = process.find(cause);
+    return found == nullptr ? 0 : found->rss.last;
+  };
+  Json list = Json::array();
+  list.push_back({{"name", "malloc"},
+                  {"kind", process.account->allocator.empty() ? "other" : process.account->allocator},
+                  {"version", nullptr},
+                  {"library", nullptr},
+                  {"live", bytes(Cause::heap_live)},
+                  {"slack", bytes(Cause::heap_slack)},
+                  {"retained", bytes(Cause::heap_retained)},
+                  {"metadata", bytes(Cause::heap_metadata)},
+                  {"unsplit", 0}});
+  const CauseView* unsplit = process.find(Cause::heap_unsplit);
+  if (unsplit == nullptr) return list;
+  for (const AllocatorBytes& allocator : unsplit_by_allocator(stacks, unsplit->sites))
+    list.push_back({{"name", allocator.name},
+                    {"kind", allocator.kind},
+                    {"version", nullptr},
+                    {"library", allocator.library},
+                    {"live", nullptr},
+                    {"slack", nullptr},
+                    {"retained", nullptr},
+                    {"metadata", nullptr},
+                    {"unsplit", allocator.resident}});
+  return list;
+}
+
 Json process_json(StackJson& stacks, const ProcessView& process, std::size_t top) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
@@ -281,6 +317,7 @@ Json process_json(StackJson& stacks, const ProcessView& process, std::size_t top
             {"shmem_unmapped", optional_json(process.unmapped.last)},
             {"page_tables", optional_json(process.page_tables)}}},
           {"causes", std::move(causes)},
+          {"allocators", allocators_json(stacks.table(), process)},
           {"pymalloc", pymalloc_json(process)},
           {"cow", cow_json(stacks, process, top)},
           {"touch", touch_json(account)},

@@ -21,6 +21,8 @@ class StackJson {
   // What stands for a stack: a list of frames, or its number in the table.
   nlohmann::ordered_json operator()(StackId stack);
 
+  [[nodiscard]] const StackTable& table() const { return *stacks_; }
+
   // The tables of all that was referred to, as members of an object with a comma behind each; nothing in schema 1.
   void write_tables(const std::function<void(std::string_view)>& write) const;
 

@@ -341,8 +341,8 @@ bool is_write_copy(const View& view, const ProcessView& process) {
 // Of a child, what it inherited; of a parent, its own.
 std::int64_t left_to_write(const View& view, const ProcessView& process) {
   if (process.account->born_by_fork) return left_to_copy(inherited_sites(view, process, Cause::fork_shared, false));
-  constexpr std::array kOwnMemory{Cause::heap_live,     Cause::heap_slack, Cause::heap_retained,
-                                  Cause::heap_metadata, Cause::anonymous,  Cause::stack};
+  constexpr std::array kOwnMemory{Cause::heap_live,    Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata,
+                                  Cause::heap_unsplit, Cause::anonymous,  Cause::stack};
   std::int64_t left = 0;
   for (const Cause cause : kOwnMemory)
     if (const CauseView* found = process.find(cause)) left += left_to_copy(pointers(found->sites));

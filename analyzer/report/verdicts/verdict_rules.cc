@@ -20,6 +20,7 @@
 #include "report/verdicts/retained_view_rule.h"
 #include "report/verdicts/shared_memory_rule.h"
 #include "report/verdicts/unmapped_rule.h"
+#include "report/verdicts/unsplit_rule.h"
 #include "report/verdicts/verdict.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
@@ -34,8 +35,9 @@ namespace {
 
 // Told by other rules, or nobody's trouble.
 bool has_own_verdict(Cause cause) {
-  constexpr std::array kReported{Cause::file_cache,    Cause::shared_memory, Cause::heap_live, Cause::heap_slack,
-                                 Cause::heap_retained, Cause::fork_shared,   Cause::lazy_free, Cause::whyrss};
+  constexpr std::array kReported{Cause::file_cache,  Cause::shared_memory, Cause::heap_live,
+                                 Cause::heap_slack,  Cause::heap_retained, Cause::heap_unsplit,
+                                 Cause::fork_shared, Cause::lazy_free,     Cause::whyrss};
   return std::find(kReported.begin(), kReported.end(), cause) != kReported.end();
 }
 
@@ -151,11 +153,11 @@ void not_looked_at(const View& view, std::vector<Verdict>& verdicts) {
 
 constexpr std::array kHeapCauses{Cause::heap_live, Cause::heap_slack, Cause::heap_retained, Cause::heap_metadata,
                                  Cause::lazy_free};
-constexpr std::array kMappingCauses{Cause::anonymous, Cause::lazy_free};
+constexpr std::array kMappingCauses{Cause::anonymous, Cause::heap_unsplit, Cause::lazy_free};
 
 // What memory of a cause may turn into without leaving RSS, itself included.
 std::span<const Cause> turns_into(Cause cause) {
-  if (cause == Cause::anonymous) return kMappingCauses;
+  if (cause == Cause::anonymous || cause == Cause::heap_unsplit) return kMappingCauses;
   const bool heap = cause != Cause::lazy_free && std::ranges::find(kHeapCauses, cause) != kHeapCauses.end();
   return heap ? std::span<const Cause>(kHeapCauses) : std::span<const Cause>();
 }
@@ -228,6 +230,9 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
     part.verb = objects ? "made" : cause.cause == Cause::heap_retained ? "last allocated" : "allocated";
     return part;
   }
+  if (cause.cause == Cause::heap_unsplit)
+    for (const AllocatorBytes& allocator : unsplit_by_allocator(stacks, part.sites))
+      if (is_nearly_all(allocator.growth, gone)) part.what = allocator.text();
   part.verb = cause.cause == Cause::fork_cow ? "allocated" : cause.cause == Cause::stack ? "made" : "mapped";
   const std::vector<MappingGrowth> files = growth_by_mapping(part.sites);
   if (!files.empty() && files.front().mapping.starts_with('/') && dominates(files.front().bytes, gone))
@@ -343,6 +348,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"heap-growth", heap_growth},
       {"heap-retained", heap_retained},
       {"heap-fragmented", heap_fragmented},
+      {"allocator-growth", allocator_growth},
       {"fork-cow-refcount", fork_cow_objects},
       {"fork-cow-write", fork_cow_write},
       {"fork-left-alone", fork_left_alone},

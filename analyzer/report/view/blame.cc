@@ -127,6 +127,7 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
     if (is_thread_frame(frame)) continue;
     if (frame.kind == FrameKind::native) {
       const NativeCode code = native_code_once(stacks, id);
+      if (code == NativeCode::allocator) native = {};
       if (code != NativeCode::nowhere || !frame.function.empty()) native.offer(id, code);
       continue;
     }

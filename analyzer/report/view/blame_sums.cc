@@ -145,7 +145,7 @@ std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::ve
 
 bool can_be_of_imports(Cause cause) {
   return cause == Cause::heap_live || cause == Cause::heap_slack || cause == Cause::anonymous ||
-         cause == Cause::file_cow;
+         cause == Cause::heap_unsplit || cause == Cause::file_cow;
 }
 
 StackId importing_stack(const StackTable& stacks, const SiteView& site) {

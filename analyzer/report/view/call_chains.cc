@@ -53,7 +53,7 @@ bool is_language(const StackTable& stacks, const Frame& frame) {
 bool reports_nothing(const StackTable& stacks, const Frame& frame) {
   if (frame.kind == FrameKind::python) return frame.file.starts_with("<frozen importlib");
   const std::string& module = stacks[frame.module].path;
-  return native_code(frame, module) >= NativeCode::memory_or_start || is_python_interpreter(module);
+  return native_code(frame, module) >= NativeCode::allocator || is_python_interpreter(module);
 }
 
 // Its callers from the blamed frame outwards, and what it called from there inwards. Of functions of C++'s or Rust's

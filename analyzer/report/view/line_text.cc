@@ -74,6 +74,7 @@ const char* touch_verb(Cause cause) {
     case Cause::heap_slack:
     case Cause::heap_retained:
     case Cause::heap_metadata:
+    case Cause::heap_unsplit:
       return "first used";
     case Cause::lazy_free:
       return "given up";

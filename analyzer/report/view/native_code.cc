@@ -94,6 +94,9 @@ bool is_other_allocator(std::string_view function) {
                                     "mi_memalign",
                                     "mi_posix_",
                                     "mi_free",
+                                    "mallocx",
+                                    "rallocx",
+                                    "xallocx",
                                     "tc_malloc",
                                     "tc_calloc",
                                     "tc_realloc",
@@ -201,7 +204,8 @@ NativeCode native_code(const Frame& frame, const std::string& module_path) {
   if (module_path.empty()) return NativeCode::nowhere;
   const bool is_named = !frame.function.empty();
   const std::string_view function = without_return_type(frame.function);
-  if (starts_program(function) || is_allocator_function(function) || is_allocator_wrapper(frame, function) ||
+  if (is_libc_allocator(function) || is_other_allocator(function)) return NativeCode::allocator;
+  if (starts_program(function) || is_python_allocator(function) || is_allocator_wrapper(frame, function) ||
       is_allocating_method(function))
     return NativeCode::memory_or_start;
   if (serves_others(module_path) || is_python_interpreter(module_path))

@@ -17,7 +17,8 @@ enum class NativeCode : std::uint8_t {
   library_offset,   // the same without a name
   language,         // headers of C++, the libraries of C++, Rust and Go
   runtime,          // libc, the loader, the interpreter of Python
-  memory_or_start,  // functions of allocators, and what calls main() or the function of a thread
+  allocator,        // malloc, je_arena_malloc ...: what stands inside of it is of the allocator, whatever its name
+  memory_or_start,  // wrappers of allocators, and what calls main() or the function of a thread
   unknown,          // libc's and the like without a name
   nowhere,          // in no module: code made at run time
 };

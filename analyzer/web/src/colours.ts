@@ -6,20 +6,20 @@ export type Theme = "light" | "dark";
 // From the bottom of the stack of areas to its top.
 export const STACKING = [
   "file_cache", "file_cow", "shared_memory", "fork_shared", "fork_cow", "heap_live", "heap_slack", "heap_retained",
-  "heap_metadata", "anonymous", "lazy_free", "stack", "device", "whyrss", "unknown", "not_looked_at",
+  "heap_metadata", "heap_unsplit", "anonymous", "lazy_free", "stack", "device", "whyrss", "unknown", "not_looked_at",
 ];
 
 const LIGHT: Record<string, string> = {
   file_cache: "#7fb2e5", file_cow: "#4a7fb8", shared_memory: "#4fb3b0", fork_shared: "#c9b6ec", fork_cow: "#8a5cc9",
   heap_live: "#ef8a47", heap_slack: "#f5b971", heap_retained: "#e3cf6d", heap_metadata: "#b9a57a", anonymous: "#7dbb72",
-  lazy_free: "#a9d3b4", stack: "#d982a0", device: "#7b8ca3", whyrss: "#b4bac4", unknown: "#9a9086",
+  heap_unsplit: "#c3d36a", lazy_free: "#a9d3b4", stack: "#d982a0", device: "#7b8ca3", whyrss: "#b4bac4", unknown: "#9a9086",
   not_looked_at: "#c9c4bc",
 };
 
 const DARK: Record<string, string> = {
   file_cache: "#4f86bd", file_cow: "#33608f", shared_memory: "#3a8f8c", fork_shared: "#8f7bb8", fork_cow: "#a97ae0",
   heap_live: "#d9772f", heap_slack: "#c4903f", heap_retained: "#a8973c", heap_metadata: "#85765a", anonymous: "#569550",
-  lazy_free: "#6d9c7b", stack: "#b3607f", device: "#66778e", whyrss: "#767d89", unknown: "#7d746b",
+  heap_unsplit: "#8f9c3c", lazy_free: "#6d9c7b", stack: "#b3607f", device: "#66778e", whyrss: "#767d89", unknown: "#7d746b",
   not_looked_at: "#5d5a56",
 };
 

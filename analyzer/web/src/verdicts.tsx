@@ -10,6 +10,7 @@ const CAUSE_OF: [RegExp, string][] = [
   [/^fork-cow/, "fork_cow"], [/^file-/, "file_cache"], [/^heap-retained|^retained/, "heap_retained"],
   [/^heap-fragmented/, "heap_slack"], [/^heap|^object|^retained-view|^per-process-import/, "heap_live"],
   [/^shared-memory/, "shared_memory"], [/^lazy-free/, "lazy_free"], [/^anonymous|^huge-page/, "anonymous"],
+  [/^allocator/, "heap_unsplit"],
 ];
 
 export interface Target {

@@ -166,6 +166,16 @@ std::string blamed_native(const std::vector<std::pair<std::string, std::string>>
 constexpr const char* kLibc = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 constexpr const char* kStdlib = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
 
+TEST(Blame, WhatStandsInsideOfAnAllocatorIsItsOwn) {
+  const std::string library = "/v/site-packages/fast/fast.so";
+  EXPECT_EQ(blamed_native({{"os_pages_map.constprop.0", library},
+                           {"pac_alloc_real", library},
+                           {"_rjem_je_pa_alloc", library},
+                           {"load_table", library}}),
+            "load_table (fast.so)");
+  EXPECT_EQ(blamed_native({{"grow_pool", "/opt/prog"}, {"malloc", "/opt/prog"}, {"work", "/opt/prog"}}), "work (prog)");
+}
+
 // The stack that started a thread says who is to blame, and nothing about what the thread did.
 TEST(Blame, TheLineThatStartedAThread) {
   StackTable stacks;

@@ -347,6 +347,55 @@ TEST(SharedMemoryUnmapped, LittleOrUnknownIsNotNamed) {
   EXPECT_FALSE(build_view(recording, {.from_s = 0, .to_s = 10}).family.unmapped.peak);
 }
 
+// Mapped by a line for an allocator of a library, of which nothing says what is live.
+RecordingAccount with_allocators(std::int64_t arrow_mib, std::int64_t own_mib) {
+  const Lines lines;
+  StackTable stacks = lines.stacks;
+  const auto mapped_in = [&](const char* function, const char* library) {
+    Frame frame;
+    frame.function = function;
+    frame.module = stacks.intern(Module{library, "id"});
+    const FrameId user =
+        stacks.intern(Frame{.kind = FrameKind::python, .function = "load", .file = "/home/u/a.py", .line = 3});
+    return stacks.intern({stacks.intern(frame), user});
+  };
+  const StackId arrow = mapped_in("_mi_prim_alloc", "/v/pyarrow/libarrow.so.2600"),
+                own = mapped_in("je_pages_map", "/l/libown.so");
+  return recording_of(
+      stacks, 2,
+      {process_of(10,
+                  {{0.1, {}}, {1, {{Cause::heap_unsplit, arrow_mib, arrow}, {Cause::heap_unsplit, own_mib, own}}}})});
+}
+
+TEST(AllocatorGrowth, EachAllocatorIsNamedWithItsLineAndRemedy) {
+  const auto verdicts = verdicts_of(with_allocators(300, 100), "allocator-growth");
+  ASSERT_EQ(verdicts.size(), 2U);
+  EXPECT_EQ(verdicts[0].headline,
+            "300 MiB of Arrow's memory pool (mimalloc), in use or free is not known (mapped at a.py:3 in load)");
+  EXPECT_NE(verdicts[0].advice.find("release_unused()"), std::string::npos);
+  EXPECT_EQ(verdicts[0].evidence["library"], "/v/pyarrow/libarrow.so.2600");
+  EXPECT_EQ(verdicts[1].headline,
+            "100 MiB of the allocator in libown.so (jemalloc), in use or free is not known (mapped at a.py:3 in load)");
+  EXPECT_NE(verdicts[1].advice.find("dirty_decay_ms:0"), std::string::npos);
+  EXPECT_NE(verdicts[1].why.find("libown.so"), std::string::npos);
+}
+
+TEST(AllocatorGrowth, LittleIsNotNamed) {
+  EXPECT_EQ(verdicts_of(with_allocators(300, 3), "allocator-growth").size(), 1U);
+  EXPECT_TRUE(verdicts_of(with_allocators(3, 3), "allocator-growth").empty());
+}
+
+TEST(AllocatorGrowth, WhatIsGoneAtTheEndHasItsName) {
+  RecordingAccount recording = with_allocators(300, 3);
+  recording.processes[0].accounts.push_back(literal::walk(1.5, {}));
+  const auto verdicts = verdicts_of(recording, "gone-since-peak");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(
+      verdicts[0].headline,
+      "303 MiB of Arrow's memory pool (mimalloc) more at the peak (RSS 303 MiB) than at the end (mapped at a.py:3 in "
+      "load)");
+}
+
 TEST(SharedMemory, MappingWhatIsThereIsNoNewMemory) {
   Lines lines;
   const RecordingAccount recording = with_segment(lines, "/dev/shm/psm_1");

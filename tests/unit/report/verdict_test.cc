@@ -603,8 +603,8 @@ TEST(Blame, InnermostLineThatTheReaderCanChange) {
 TEST(Blame, NamelessNativeStackIsNamedByItsOffset) {
   StackTable stacks;
   EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"", "/opt/b"}})), "a+0x1000");
-  EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"", "/opt/a"}, {"mmap", "/usr/lib/libc.so.6"}})),
-            "a+0x1000");
+  EXPECT_EQ(blamed_line(stacks, literal::native_stack(stacks, {{"mmap", "/usr/lib/libc.so.6"}, {"", "/opt/a"}})),
+            "a+0x1001");
 }
 
 TEST(Blame, ContainersOfTheLanguageAreNotToBlame) {

@@ -1,0 +1,25 @@
+// Allocators that a library, or the program itself, brings along beside the one that serves malloc: Arrow's, Polars'
+// and DuckDB's among them. They are known by the functions that map their memory.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/stack_table.h"
+
+namespace whyrss {
+
+struct LibraryAllocator {
+  std::string_view kind;  // "jemalloc", "mimalloc" ...
+  ModuleId library;       // that holds it
+};
+
+// Which one made the mapping that was made with this stack; nothing: none that is known, or its functions have no
+// names.
+std::optional<LibraryAllocator> allocator_that_mapped(const StackTable& stacks, StackId stack);
+
+// As people who use the library call it: "Arrow's memory pool", "the allocator in libfoo.so".
+std::string allocator_name(std::string_view library_path);
+
+}  // namespace whyrss
