@@ -120,6 +120,33 @@ def ray(account):
     account.expect_close(cause(account.main, "shared_memory")["rss"]["at_peak"], stored, 0.1, "the store at the peak", 33 * MIB)
 
 
+def in_allocator(account, name, text, at=None, counted=True):
+    """What a library's own allocator mapped is its memory, first of all; where the library counts what is in use by blocks, it
+    is at least that."""
+    verdict = first(account, "allocator-growth", account.said("grew"), 0.05, at=at)
+    account.expect(text in verdict["headline"], f"it is {text}: {verdict['headline']}")
+    held = sum(allocator["unsplit"] for allocator in account.main["allocators"] if allocator["name"] == name)
+    least = 0.98 * account.said("in use") if counted else account.said("grew") * 0.95
+    account.expect(held >= least, f"{name} holds {held / MIB:.0f} MiB (expected {least / MIB:.0f} at least)", "figure")
+
+
+@scenario("pypi-arrow", "A table of Arrow was filtered: malloc has none of what came of it", "pypi/arrow_job.py", needs=NEEDS)
+def arrow(account):
+    in_allocator(account, "Arrow's memory pool", "Arrow's memory pool (mimalloc)", ("filters",))
+    account.made_at(account.main, "heap_live", "loads", account.said("table"), 0.02)
+
+
+@scenario("pypi-polars", "Where is a frame of Polars, whose threads allocate?", "pypi/polars_job.py", needs=NEEDS)
+def polars(account):
+    in_allocator(account, "Polars' allocator", "Polars' allocator (jemalloc)", ("makes",))
+
+
+@scenario("pypi-duckdb", "Where is a table of DuckDB, whose threads allocate?", "pypi/duckdb_job.py", needs=NEEDS)
+def duckdb(account):
+    """Its own figure counts buffers that nothing has touched yet."""
+    in_allocator(account, "DuckDB's allocator", "DuckDB's allocator (jemalloc)", counted=False)
+
+
 @scenario("pypi-commands", "200 short commands: how much do they have together?", "pypi/commands.py", needs=NEEDS)
 def commands(account):
     """Each ends before it has grown: no sum over all of them is said."""

@@ -103,7 +103,8 @@ void allocator_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.evidence["allocator"] = allocator.name;
       verdict.evidence["kind"] = allocator.kind;
       verdict.evidence["library"] = allocator.library;
-      verdict.evidence["growth_bytes"] = allocator.growth;
+      verdict.evidence["growth_bytes"] = whole->rss.growth();  // of all allocators, imports included
+      verdict.evidence["allocator_growth_bytes"] = allocator.growth;
       verdict.evidence["trend"] = trend_evidence(trend);
       verdict.evidence["lines"] = line_evidence(lines);
       verdicts.push_back(std::move(verdict));

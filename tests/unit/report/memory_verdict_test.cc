@@ -374,6 +374,8 @@ TEST(AllocatorGrowth, EachAllocatorIsNamedWithItsLineAndRemedy) {
             "300 MiB of Arrow's memory pool (mimalloc), in use or free is not known (mapped at a.py:3 in load)");
   EXPECT_NE(verdicts[0].advice.find("release_unused()"), std::string::npos);
   EXPECT_EQ(verdicts[0].evidence["library"], "/v/pyarrow/libarrow.so.2600");
+  EXPECT_EQ(verdicts[0].evidence["growth_bytes"], 400 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["allocator_growth_bytes"], 300 * kMiB);
   EXPECT_EQ(verdicts[1].headline,
             "100 MiB of the allocator in libown.so (jemalloc), in use or free is not known (mapped at a.py:3 in load)");
   EXPECT_NE(verdicts[1].advice.find("dirty_decay_ms:0"), std::string::npos);
