@@ -428,6 +428,18 @@ TEST(HugePages, ZerosBesideWhatIsUsedAreReported) {
       "those pages");
 }
 
+TEST(HugePages, AllocatorInALibraryIsNamed) {
+  RecordingAccount recording = with_allocators(300, 0);
+  Account& last = recording.processes[0].accounts.back();
+  last.has_huge = true;
+  last.slices.open()[0].huge_bytes = 70 * kMiB;
+  const auto verdicts = verdicts_of(recording, "huge-page-padding");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_EQ(verdicts[0].headline,
+            "70 MiB of 300 MiB of Arrow's memory pool (mimalloc) are unused parts of 2 MiB pages (made at a.py:3 in "
+            "load): zeros, resident only for the size of those pages");
+}
+
 TEST(HugePages, SilentWhereTheyAreFull) {
   const Lines lines;
   EXPECT_TRUE(verdicts_of(with_huge_pages(lines, 640, 6), "huge-page-padding").empty());
