@@ -174,7 +174,7 @@ void AddressSpace::give_up_pages(std::uint64_t start, std::uint64_t size_bytes, 
   given_up_.advise(pages.start, pages.end, stack);
 }
 
-void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack) {
+void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack, Owner mapper) {
   const std::uint64_t end = end_of(address, size_bytes);
   if (address >= end) return;
   const Range pages = pages_around(address, size_bytes);
@@ -185,10 +185,10 @@ void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, Sta
   held_.assign(pages.start, pages.end, stack);
   given_up_.reuse(pages.start, pages.end);
   threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
-  // A mapping that holds a block is the allocator's, whoever seemed to make it.
+  // A mapping that holds a block is its allocator's, whoever seemed to make it.
   const auto mapping = mappings_.find(address);
-  if (mapping != mappings_.end() && mapping->second.value.owner == Owner::program)
-    mapping->second.value.owner = Owner::allocator;
+  if (mapping != mappings_.end() && (mapping->second.value.owner == Owner::program || mapper == Owner::library))
+    mapping->second.value.owner = mapper;
   owned_.reset();
 }
 

@@ -45,7 +45,8 @@ class AddressSpace {
   void give_up_pages(std::uint64_t start, std::uint64_t size_bytes, StackId stack);
   [[nodiscard]] const AdvisedPages& given_up() const { return given_up_; }
 
-  void allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
+  // `mapper`: what the mapping around the block is of from now on, allocator or library.
+  void allocate(std::uint64_t address, std::uint64_t size_bytes, StackId stack, Owner mapper = Owner::allocator);
   void release(std::uint64_t address, std::uint32_t tid);
   void undo_release(std::uint64_t address, std::uint32_t tid);
 
@@ -77,7 +78,8 @@ class AddressSpace {
   // Of addresses that were given back since the walk began and that it saw before: they are the new owner's when it is
   // over.
   void map_after_walk(std::uint64_t start, std::uint64_t size_bytes, MappingInfo info);
-  void allocate_after_walk(std::uint64_t address, std::uint64_t size_bytes, StackId stack);
+  void allocate_after_walk(std::uint64_t address, std::uint64_t size_bytes, StackId stack,
+                           Owner mapper = Owner::allocator);
   // Pages that went while the walk was under way.
   void drop_pages_after_walk(std::uint64_t start, std::uint64_t size_bytes);
 

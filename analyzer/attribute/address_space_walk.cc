@@ -27,11 +27,11 @@ void AddressSpace::map_after_walk(std::uint64_t start, std::uint64_t size_bytes,
             .range = {.start = pages.start, .end = pages.end, .owner = info.owner, .stack = info.stack}});
 }
 
-void AddressSpace::allocate_after_walk(std::uint64_t address, std::uint64_t size_bytes, StackId stack) {
+void AddressSpace::allocate_after_walk(std::uint64_t address, std::uint64_t size_bytes, StackId stack, Owner mapper) {
   const Range pages = pages_around(address, size_bytes);
   postpone({.kind = PendingChange::Kind::allocate,
             .pages = pages,
-            .range = {.start = address, .end = address + size_bytes, .owner = Owner::block, .stack = stack}});
+            .range = {.start = address, .end = address + size_bytes, .owner = mapper, .stack = stack}});
 }
 
 void AddressSpace::drop_pages_after_walk(std::uint64_t start, std::uint64_t size_bytes) {
@@ -72,7 +72,7 @@ void AddressSpace::apply(const PendingChange& change) {
     case PendingChange::Kind::map:
       return map(start, end - start, {owner, stack});
     case PendingChange::Kind::allocate:
-      return allocate(start, end - start, stack);
+      return allocate(start, end - start, stack, owner);
   }
 }
 

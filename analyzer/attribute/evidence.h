@@ -42,6 +42,7 @@ struct ResidentRun {
 enum class Owner : std::uint8_t {
   program,    // mmap, mremap, brk or sbrk by the program
   allocator,  // the same by the library that serves malloc
+  library,    // the same by an allocator inside a library, of which blocks are known
   pymalloc,   // CPython's arena allocator
   block,      // a live block of the malloc family
   whyrss,

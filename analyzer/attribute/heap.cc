@@ -22,8 +22,9 @@ constexpr std::uint64_t kMostPages = std::uint64_t{1} << 25;
 
 // What is on the pages of one stratum, blocks of AddressSpace apart.
 struct StratumTotals {
-  std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0, unexplained_bytes = 0;
-  HeapShares live, slack, retained;
+  std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0, unexplained_bytes = 0,
+               unsplit_bytes = 0;
+  HeapShares live, slack, retained, unsplit;
 };
 
 class HeapAttribution {
@@ -61,6 +62,7 @@ class HeapAttribution {
       share_out(Cause::heap_live, totals.live.share_out(totals.live_bytes, samples));
       share_out(Cause::heap_slack, totals.slack.share_out(totals.slack_bytes, samples));
       share_out(Cause::heap_retained, totals.retained.share_out(totals.retained_bytes, samples));
+      share_out(Cause::heap_unsplit, totals.unsplit.share_out(totals.unsplit_bytes, Samples::complete));
       share_out(Cause::heap_metadata, {{kEmptyStack, totals.metadata_bytes, 0}});
       share_out(Cause::unknown, {{kEmptyStack, totals.unexplained_bytes, 0}});
     }
@@ -109,6 +111,9 @@ class HeapAttribution {
       } else if (page.ever_held) {
         totals.retained_bytes += page.heap_bytes;
         find_retained(page, stratum, totals, retained_weights[page.stratum]);
+      } else if (is_unsplit(evidence_, page, stratum)) {
+        totals.unsplit_bytes += page.heap_bytes;
+        totals.unsplit.add_known(page.mapped_stack, page.heap_bytes);
       } else {
         add_blockless(page, totals);
       }

@@ -12,10 +12,20 @@ constexpr unsigned kHugeShift = 21;  // pages of 2 MiB
 
 std::uint64_t page_of(std::uint64_t address) { return address - address % kLivePageBytes; }
 
+// A block is cut out of what it lies in.
+bool is_of_library(const std::vector<OwnedRange>& owned, const Fragment& fragment) {
+  if (!fragment.owned_by(Owner::block)) return fragment.owned_by(Owner::library);
+  const OwnedRange& block = *fragment.owned;
+  const auto at = owned.begin() + (&block - owned.data());
+  return (at != owned.begin() && std::prev(at)->owner == Owner::library && std::prev(at)->end == block.start) ||
+         (std::next(at) != owned.end() && std::next(at)->owner == Owner::library && std::next(at)->start == block.end);
+}
+
 }  // namespace
 
 HeapPages::HeapPages(const Evidence& evidence, const std::vector<Fragment>& fragments)
-    : live_pages_(evidence.live_pages),
+    : owned_(evidence.owned),
+      live_pages_(evidence.live_pages),
       has_liveness_(evidence.has_liveness),
       knows_malloc_(evidence.has_liveness || (evidence.exact_blocks && evidence.small_blocks != nullptr)),
       samples_suffice_(evidence.small_blocks != nullptr),
@@ -89,7 +99,8 @@ HeapPage& HeapPages::page_at(std::uint64_t start, const Fragment& fragment) {
   const bool pymalloc = life.pymalloc || fragment.owned_by(Owner::pymalloc);
   knows_pymalloc_ |= life.pymalloc;
   std::uint32_t& stratum = strata_here_[pymalloc ? 1 : 0];
-  if (stratum == kNone) stratum = stratum_of({fragment.vma->path, fragment.exclusive, pymalloc});
+  const bool library = is_of_library(owned_, fragment);
+  if (stratum == kNone) stratum = stratum_of({fragment.vma->path, fragment.exclusive, pymalloc, library});
   HeapPage page{.start = start,
                 .stratum = stratum,
                 .small_bytes = life.live_bytes,
@@ -98,7 +109,7 @@ HeapPage& HeapPages::page_at(std::uint64_t start, const Fragment& fragment) {
     hold(start, start + kLivePageBytes, fragment.huge);
   else if (fragment.owned == nullptr && held_end_ != start && !ends_alone(start, *fragment.vma))
     page.blockless = fragment.huge ? BlocklessPage::huge_page : BlocklessPage::unexplained;
-  const bool mapped_seen = fragment.owned_by(Owner::pymalloc) || fragment.owned_by(Owner::program);
+  const bool mapped_seen = fragment.owned_by(Owner::pymalloc) || fragment.owned_by(Owner::program) || library;
   if (mapped_seen) page.mapped_stack = fragment.owned->stack;
   if (fragment.held != nullptr && !life.ever_held) page.held_stack = fragment.held->last_stack;
   add_place(start, static_cast<std::uint32_t>(pages_.size()));
@@ -115,7 +126,7 @@ std::uint32_t HeapPages::stratum_of(const HeapStratum& stratum) {
   const auto found = std::find(strata_.begin(), strata_.end(), stratum);
   if (found != strata_.end()) return static_cast<std::uint32_t>(found - strata_.begin());
   if (strata_.size() >= kMostStrata && !stratum.mapping.empty())
-    return stratum_of({{}, stratum.exclusive, stratum.pymalloc});
+    return stratum_of({{}, stratum.exclusive, stratum.pymalloc, stratum.library});
   strata_.push_back(stratum);
   return static_cast<std::uint32_t>(strata_.size() - 1);
 }
@@ -161,7 +172,7 @@ void HeapPages::settle() {
     else
       page.small_bytes = stratum.pymalloc || !samples_suffice_ ? room : 0;
     // Without a table nothing tells a page that was freed from one that never was in use.
-    page.ever_held |= !has_liveness_;
+    page.ever_held |= !has_liveness_ && !stratum.library;
     if (page.blockless == BlocklessPage::huge_page &&
         !std::ranges::binary_search(huge_in_use_, page.start >> kHugeShift))
       page.blockless = BlocklessPage::unexplained;

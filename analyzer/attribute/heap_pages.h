@@ -19,6 +19,7 @@ struct HeapStratum {
   std::string_view mapping;
   bool exclusive = false;
   bool pymalloc = false;
+  bool library = false;  // of an allocator inside a library: blocks of AddressSpace alone are known
   friend bool operator==(const HeapStratum&, const HeapStratum&) = default;
 };
 
@@ -48,6 +49,11 @@ struct HeapPage {
     return static_cast<double>(bytes) / static_cast<double>(live_bytes()) * static_cast<double>(free_bytes());
   }
 };
+
+// Of a page without a live block: whether a block may be on it that was not recorded.
+inline bool is_unsplit(const Evidence& evidence, const HeapPage& page, const HeapStratum& stratum) {
+  return stratum.library && !page.ever_held && !evidence.exact_blocks;
+}
 
 // What lies on a listed page of a block of AddressSpace.
 struct LargePart {
@@ -97,7 +103,7 @@ class HeapPages {
   // Whether it is known what is live on the pages of this kind. Where nothing tells of pymalloc's pools, or of small
   // blocks at all, the pages count as full.
   [[nodiscard]] bool knows(const HeapStratum& stratum) const {
-    return stratum.pymalloc ? knows_pymalloc_ : knows_malloc_;
+    return stratum.library || (stratum.pymalloc ? knows_pymalloc_ : knows_malloc_);
   }
 
  private:
@@ -111,6 +117,7 @@ class HeapPages {
   void count_blocks(const LiveSet& blocks);
   void settle();
 
+  const std::vector<OwnedRange>& owned_;
   const std::vector<LivePages>& live_pages_;
   bool has_liveness_, knows_malloc_, knows_pymalloc_ = false, samples_suffice_;
   std::size_t next_live_ = 0;  // pages come by address

@@ -133,6 +133,8 @@ void HeapTouch::add_page(const HeapPage& page, std::uint32_t range, double bytes
     add(Cause::heap_slack, stack, free_part * share * pinned);
   });
   if (!pages_.knows(stratum)) return;
+  if (page.live_bytes() == 0 && is_unsplit(evidence_, page, stratum))
+    return add(Cause::heap_unsplit, page.mapped_stack, free_part);
   if (page.live_bytes() == 0)
     return add(cause_of_free(page), page.ever_held ? nearest_holder(page, stratum) : kEmptyStack, free_part);
   if (by_arena_[page.stratum]) return;

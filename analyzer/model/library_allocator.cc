@@ -22,8 +22,9 @@ bool has_part(std::string_view function, std::string_view part) {
 }
 
 // That map; MyISAM's functions are called mi_ too.
-constexpr std::array<std::string_view, 8> kOfMimalloc{"unix_mmap_prim", "_mi_prim_", "_mi_os_",     "mi_os_",
-                                                      "_mi_arena",      "mi_arena",  "_mi_segment", "mi_segment"};
+constexpr std::array<std::string_view, 9> kOfMimalloc{"unix_mmap_prim", "_mi_prim_",  "_mi_os_",
+                                                      "mi_os_",         "_mi_arena",  "mi_arena",
+                                                      "_mi_segment",    "mi_segment", "arrow_mi_"};
 
 std::string_view kind_of(std::string_view function) {
   if (function.find("tcmalloc::") != std::string_view::npos || function.starts_with("TCMalloc_") ||
@@ -71,6 +72,14 @@ std::optional<LibraryAllocator> allocator_that_mapped(const StackTable& stacks, 
     if (!kind.empty()) return LibraryAllocator{kind, *library};
   }
   return std::nullopt;
+}
+
+std::optional<LibraryAllocator> allocator_that_served(const StackTable& stacks, StackId stack) {
+  const auto frames = stacks[stack];
+  if (frames.empty() || stacks[frames.front()].kind != FrameKind::native) return std::nullopt;
+  const Frame& innermost = stacks[frames.front()];
+  const std::string_view kind = kind_of(innermost.function);
+  return kind.empty() ? std::nullopt : std::optional(LibraryAllocator{kind, innermost.module});
 }
 
 std::string allocator_name(std::string_view library_path) {

@@ -2,6 +2,7 @@
 // and DuckDB's among them. They are known by the functions that map their memory.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,9 @@
 #include "model/stack_table.h"
 
 namespace whyrss {
+
+// Blocks from here on are recorded one by one; smaller ones in exact mode alone.
+inline constexpr std::int64_t kFollowedBlockBytes = 4096;
 
 struct LibraryAllocator {
   std::string_view kind;  // "jemalloc", "mimalloc" ...
@@ -18,6 +22,9 @@ struct LibraryAllocator {
 // Which one made the mapping that was made with this stack; nothing: none that is known, or its functions have no
 // names.
 std::optional<LibraryAllocator> allocator_that_mapped(const StackTable& stacks, StackId stack);
+
+// Which one returned the block that was allocated with this stack; nothing: the one that serves malloc.
+std::optional<LibraryAllocator> allocator_that_served(const StackTable& stacks, StackId stack);
 
 // As people who use the library call it: "Arrow's memory pool", "the allocator in libfoo.so".
 std::string allocator_name(std::string_view library_path);

@@ -6,6 +6,7 @@
 
 #include "attribute/attribute.h"
 #include "decode/page_frames.h"
+#include "model/library_allocator.h"
 #include "replay/replay_process.h"
 
 namespace whyrss {
@@ -100,21 +101,24 @@ MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {
   return {owner_of(trace::MapOrigin::program, stack.from_allocator), stack.id};
 }
 
+static_assert(kFollowedBlockBytes == trace::kLibraryBlockBytes);
+
 // Blocks that stand for others are small ones; all else that comes here is large.
 void Replay::on_block_record(Process& process, const EventRecord& record) {
   trace::BlockRecord block{};
   if (!read_record(record, block)) return;
   AddressSpace& space = process.space;
-  if (record.kind == RecordKind::allocate) {
+  if (record.kind == RecordKind::allocate || record.kind == RecordKind::library_allocate) {
     const StackId stack = process.threads.in_thread(process.image->resolve(block.stack_id).id, block.tid);
     if (block.sampled_bytes > 0 && process.small.allocate(block, stack)) return;
     process.small.forget(block.address, block.size_bytes);
+    const Owner mapper = record.kind == RecordKind::library_allocate ? Owner::library : Owner::allocator;
     space.touched().begin_block(block.address, block.size_bytes, record.time_ns);
     if (!space.gives_back(block.address, block.size_bytes) ||
         next_walk_shows(process, block.address, block.size_bytes, true))
-      space.allocate(block.address, block.size_bytes, stack);
+      space.allocate(block.address, block.size_bytes, stack, mapper);
     else
-      space.allocate_after_walk(block.address, block.size_bytes, stack);
+      space.allocate_after_walk(block.address, block.size_bytes, stack, mapper);
   } else if (record.kind == RecordKind::release) {
     if (!process.small.release(block.address, block.tid)) space.release(block.address, block.tid);
   } else if (!process.small.undo_release(block.address, block.tid)) {
@@ -157,6 +161,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
   AddressSpace& space = process.space;
   switch (record.kind) {
     case RecordKind::allocate:
+    case RecordKind::library_allocate:
     case RecordKind::release:
     case RecordKind::release_undone:
       on_block_record(process, record);

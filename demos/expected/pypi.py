@@ -130,10 +130,25 @@ def in_allocator(account, name, text, at=None, counted=True):
     account.expect(held >= least, f"{name} holds {held / MIB:.0f} MiB (expected {least / MIB:.0f} at least)", "figure")
 
 
+def arrow_pool(account):
+    """What of it is live is what Arrow says, but for blocks below 4 KiB."""
+    pool, = [allocator for allocator in account.main["allocators"] if (allocator["name"], allocator["kind"]) == ("Arrow's memory pool", "mimalloc")]
+    account.expect_close(pool["live"], account.said("in use"), 0.001, "live in Arrow's pool", 16 * 1024)
+    return pool
+
+
 @scenario("pypi-arrow", "A table of Arrow was filtered: malloc has none of what came of it", "pypi/arrow_job.py", needs=NEEDS)
 def arrow(account):
-    in_allocator(account, "Arrow's memory pool", "Arrow's memory pool (mimalloc)", ("filters",))
+    arrow_pool(account)
+    account.made_at(account.main, "heap_live", "filters", account.said("kept"), 0.001)
     account.made_at(account.main, "heap_live", "loads", account.said("table"), 0.02)
+
+
+@scenario("pypi-arrow-drop", "total_allocated_bytes() of Arrow is 0, and RSS stays", "pypi/arrow_job.py", "drop", needs=NEEDS)
+def arrow_drop(account):
+    account.expect_close(arrow_pool(account)["retained"], account.said("grew"), 0.1, "kept by Arrow's pool")
+    verdict = first(account, "heap-retained", account.said("grew"), 0.1, at=("filters",))
+    account.expect("kept by Arrow's memory pool (mimalloc)" in verdict["headline"], verdict["headline"])
 
 
 @scenario("pypi-polars", "Where is a frame of Polars, whose threads allocate?", "pypi/polars_job.py", needs=NEEDS)

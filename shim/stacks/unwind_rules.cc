@@ -431,6 +431,11 @@ const std::uint8_t* find_entry(const std::uint8_t* header, std::uint64_t pc) {
 
 void start_unwind_rules() noexcept { set_found(g_find_object, find_in_libc("_dl_find_object")); }
 
+bool is_image_known_by_libc() noexcept {
+  if (g_find_object == nullptr) start_unwind_rules();
+  return g_find_object != nullptr;
+}
+
 LoadedImage find_image(std::uint64_t address) noexcept {
   if (g_find_object == nullptr) return find_listed_image(address);
   dl_find_object found{};

@@ -37,6 +37,8 @@ UnwindRule find_unwind_rule(std::uint64_t pc) noexcept;
 
 // Of glibc's _dl_find_object, else of image_list.h.
 LoadedImage find_image(std::uint64_t address) noexcept;
+// Whether it is of the former, which is always right. Also before the start.
+bool is_image_known_by_libc() noexcept;
 
 // Looks up what the above need from the loader; they find nothing before.
 void start_unwind_rules() noexcept;

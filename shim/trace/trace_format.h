@@ -33,6 +33,9 @@ inline constexpr std::uint32_t kFirstNumberedVersion = 3;  // of frames in recor
 // mode logged as CompactAllocate.
 inline constexpr std::uint64_t kLargeBlockBytes = 32 * 1024;
 
+// The same of an allocator inside a library; smaller ones are logged in exact mode alone.
+inline constexpr std::uint64_t kLibraryBlockBytes = 4 * 1024;
+
 // Stack id of an event whose stack could not be taken or stored.
 inline constexpr std::uint32_t kNoStack = 0;
 
@@ -79,6 +82,7 @@ enum class RecordKind : std::uint16_t {
   ended_child = 34,       // ProcessRecord: a child that ended was waited for; status = its ru_maxrss in KiB
   shared_file = 35,       // SharedFileRecord: a file in memory that this process made or mapped
   thread_creator = 36,    // ThreadCreatorRecord: which thread called pthread_create; before its `thread`
+  library_allocate = 37,  // BlockRecord: as allocate, of an allocator inside a library; size_bytes = as asked for
 };
 
 struct RecordHeader {
@@ -195,7 +199,7 @@ struct PythonFrame {
   std::uint32_t reserved;
 };
 
-// allocate, release, release_undone. A release repeats no size; the reader knows it by address.
+// allocate, library_allocate, release, release_undone. A release repeats no size; the reader knows it by address.
 // A sampled block stands for others: it was chosen with probability 1 - exp(-sampled_bytes / mean), where the mean is
 // sample_bytes of the AttachRecord, or that times a power of 2 where a thread allocated so fast that samples would have
 // cost it time. Blocks with sampled_bytes = 0 are all there.

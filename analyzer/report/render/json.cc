@@ -144,9 +144,8 @@ Json sites_json(StackJson& stacks, const CauseView& cause, std::size_t top) {
   for (const SiteView& site : cause.sites) {
     if (top == 0 || sites.size() < top) {
       sites.push_back(site_json(stacks, site));
-      if (cause.cause == Cause::heap_unsplit)
-        if (const auto allocator = allocator_that_mapped(stacks.table(), site.stack))
-          sites.back()["allocator"] = allocator_name(stacks.table()[allocator->library].path);
+      for (const AllocatorBytes& allocator : by_allocator(stacks.table(), cause.cause, {site}))
+        sites.back()["allocator"] = allocator.name;
       continue;
     }
     has_rest = true;
@@ -253,34 +252,49 @@ Json moment_json(const std::optional<StateMoment>& moment) {
   return {{"time_s", moment->time_s}, {"looked_s", moment->walked_s}, {"estimate", moment->is_estimate()}};
 }
 
-// The one that serves malloc, and those inside libraries.
+// The one that serves malloc, and those inside libraries: null where nothing of theirs was followed.
 Json allocators_json(const StackTable& stacks, const ProcessView& process) {
-  const auto bytes = [&](Cause cause) -> std::int64_t {
+  Json malloc{{"name", "malloc"},
+              {"kind", process.account->allocator.empty() ? "other" : process.account->allocator},
+              {"version", nullptr},
+              {"library", nullptr}};
+  std::vector<Json> others;
+  for (const auto& [name, cause] :
+       {std::pair{"live", Cause::heap_live}, std::pair{"slack", Cause::heap_slack},
+        std::pair{"retained", Cause::heap_retained}, std::pair{"metadata", Cause::heap_metadata},
+        std::pair{"unsplit", Cause::heap_unsplit}}) {
     const CauseView* found = process.find(cause);
-    return found == nullptr ? 0 : found->rss.last;
-  };
-  Json list = Json::array();
-  list.push_back({{"name", "malloc"},
-                  {"kind", process.account->allocator.empty() ? "other" : process.account->allocator},
-                  {"version", nullptr},
-                  {"library", nullptr},
-                  {"live", bytes(Cause::heap_live)},
-                  {"slack", bytes(Cause::heap_slack)},
-                  {"retained", bytes(Cause::heap_retained)},
-                  {"metadata", bytes(Cause::heap_metadata)},
-                  {"unsplit", 0}});
-  const CauseView* unsplit = process.find(Cause::heap_unsplit);
-  if (unsplit == nullptr) return list;
-  for (const AllocatorBytes& allocator : unsplit_by_allocator(stacks, unsplit->sites))
-    list.push_back({{"name", allocator.name},
-                    {"kind", allocator.kind},
-                    {"version", nullptr},
-                    {"library", allocator.library},
-                    {"live", nullptr},
-                    {"slack", nullptr},
-                    {"retained", nullptr},
-                    {"metadata", nullptr},
-                    {"unsplit", allocator.resident}});
+    std::int64_t of_malloc = found == nullptr || cause == Cause::heap_unsplit ? 0 : found->rss.last;
+    for (const AllocatorBytes& allocator :
+         found == nullptr ? std::vector<AllocatorBytes>{} : by_allocator(stacks, cause, found->sites)) {
+      if (cause != Cause::heap_unsplit) of_malloc -= allocator.resident;
+      auto row = std::ranges::find_if(others, [&](const Json& other) {
+        return other["library"] == allocator.library && other["kind"] == allocator.kind;
+      });
+      if (row == others.end()) {
+        others.push_back(Json::object({{"name", allocator.name},
+                                       {"kind", allocator.kind},
+                                       {"version", nullptr},
+                                       {"library", allocator.library},
+                                       {"live", nullptr},
+                                       {"slack", nullptr},
+                                       {"retained", nullptr},
+                                       {"metadata", nullptr},
+                                       {"unsplit", 0}}));
+        row = std::prev(others.end());
+      }
+      (*row)[name] = allocator.resident;
+    }
+    malloc[name] = of_malloc;
+  }
+  Json list = Json::array({std::move(malloc)});
+  for (Json& other : others) {
+    const auto known = {"live", "slack", "retained"};
+    if (std::ranges::any_of(known, [&](const char* name) { return !other[name].is_null(); }))
+      for (const char* name : known)
+        if (other[name].is_null()) other[name] = 0;
+    list.push_back(std::move(other));
+  }
   return list;
 }
 

@@ -7,10 +7,12 @@
 #include <optional>
 #include <string_view>
 
+#include "model/library_allocator.h"
 #include "report/verdicts/growth_parts.h"
 #include "report/verdicts/language_runtime.h"
 #include "report/verdicts/next_steps.h"
 #include "report/verdicts/retained_view_rule.h"
+#include "report/verdicts/unsplit_rule.h"
 #include "report/view/blame.h"
 #include "report/view/build_view.h"
 #include "report/view/line_text.h"
@@ -338,11 +340,58 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
   }
 }
 
+namespace {
+
+void library_retained(const View& view, const ProcessView& process, const AllocatorBytes& allocator,
+                      std::vector<Verdict>& verdicts) {
+  if (!is_worth_naming(allocator.growth, process)) return;
+  const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(allocator.sites));
+  Verdict verdict{.id = "heap-retained",
+                  .severity = allocator.growth * 2 <= process.rss.growth() ? Severity::info : Severity::warning,
+                  .pid = process.account->pid,
+                  .bytes = allocator.growth};
+  verdict.headline =
+      fmt::format("{} freed, but kept by {}{}: not a leak, and not reclaimable by the kernel",
+                  size_text(allocator.growth), allocator.text(), kept_where(lines, allocator.growth, "last allocated"));
+  const std::string followed =
+      view.recording->info.mode == "exact" ? "" : fmt::format(" of {} and more", size_text(kFollowedBlockBytes));
+  verdict.why = fmt::format(
+      "The program freed all blocks{} on these pages. The allocator in {} keeps the pages for later ones: they count "
+      "in "
+      "RSS, and a memory limit kills rather than takes them.",
+      followed, printable(base_name(allocator.library)));
+  verdict.advice = way_back(allocator);
+  verdict.evidence["growth_bytes"] = process.find(Cause::heap_retained)->rss.growth();  // of all allocators
+  verdict.evidence["allocator_growth_bytes"] = allocator.growth;
+  verdict.evidence["allocator"] = allocator.name;
+  verdict.evidence["kind"] = allocator.kind;
+  verdict.evidence["library"] = allocator.library;
+  verdict.evidence["last_allocated_at"] = line_evidence(lines);
+  verdicts.push_back(std::move(verdict));
+}
+
+// What the allocator that serves malloc keeps, CPython's included.
+CauseView of_malloc(const StackTable& stacks, const CauseView& cause, const std::vector<AllocatorBytes>& others) {
+  CauseView own = cause;
+  if (others.empty()) return own;
+  for (const AllocatorBytes& other : others) own.rss.last -= other.growth;
+  std::erase_if(own.sites, [&](const SiteView& site) { return !by_allocator(stacks, cause.cause, {site}).empty(); });
+  return own;
+}
+
+}  // namespace
+
 void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    const CauseView* cause = process.find(Cause::heap_retained);
-    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const std::int64_t growth = cause->rss.growth();
+    const CauseView* whole = process.find(Cause::heap_retained);
+    if (whole == nullptr || !is_worth_naming(whole->rss.growth(), process)) continue;
+    const StackTable& stacks = view.recording->stacks;
+    const std::vector<AllocatorBytes> others = by_allocator(stacks, Cause::heap_retained, whole->sites);
+    for (const AllocatorBytes& other : others) library_retained(view, process, other, verdicts);
+    const CauseView own = of_malloc(stacks, *whole, others);
+    const CauseView* const cause = &own;
+    if (!is_worth_naming(own.rss.growth(), process)) continue;
+    const std::int64_t growth = own.rss.growth();
     const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
     const Holders holders = holders_of(growth, process.pymalloc_growth.retained);
     const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.retained);
@@ -384,7 +433,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     }
     if (holders.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
     if (was_live) verdict.advice = "Nothing to do about this: it was live as long as the program worked.";
-    verdict.evidence["growth_bytes"] = growth;
+    verdict.evidence["growth_bytes"] = whole->rss.growth();
     verdict.evidence["allocator"] = process.account->allocator;
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
     verdict.evidence["live_bytes"] = live_bytes;

@@ -15,8 +15,8 @@ namespace {
 
 // "": not all of one allocator inside a library.
 std::string of_allocator(const StackTable& stacks, const std::vector<SiteView>& unsplit, std::size_t all) {
-  const std::vector<AllocatorBytes> allocators = unsplit_by_allocator(stacks, unsplit);
-  return unsplit.size() == all && allocators.size() == 1 ? " " + allocators.front().text() : "";
+  const std::vector<AllocatorBytes> allocators = by_allocator(stacks, Cause::heap_unsplit, unsplit);
+  return unsplit.size() == all && allocators.size() == 1 ? " of " + allocators.front().text() : "";
 }
 
 }  // namespace

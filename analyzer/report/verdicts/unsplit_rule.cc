@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,46 +23,51 @@ namespace {
 
 // How to see what is in use, and how to get back the rest.
 struct Remedy {
-  std::string_view name, kind, text;  // "": of any
+  std::string_view name, kind;  // "": of any
+  std::string_view in_use, way_back;
 };
 constexpr std::array<Remedy, 6> kRemedies{{
-    {"Arrow's memory pool", "",
-     "pyarrow.total_allocated_bytes() says how much of it is in use; pyarrow.default_memory_pool().release_unused() "
-     "gives back most of the rest. With ARROW_DEFAULT_MEMORY_POOL=system Arrow takes its memory from malloc: then "
-     "its lines, and what is kept after it was freed, are in this report."},
-    {"Polars' allocator", "",
+    {"Arrow's memory pool", "", "pyarrow.total_allocated_bytes() says how much of it is in use.",
+     "pyarrow.default_memory_pool().release_unused() gives back most of what is free. With "
+     "ARROW_DEFAULT_MEMORY_POOL=system Arrow takes its memory from malloc."},
+    {"Polars' allocator", "", "",
      "_RJEM_MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0, set before polars is imported, makes it give back what is "
      "freed at once: what is there then is in use."},
-    {"DuckDB's allocator", "",
-     "FROM duckdb_memory() says how much of it is in use. SET memory_limit bounds it; closing the connection frees "
-     "it."},
-    {"", "jemalloc",
-     "Its own statistics (mallctl stats.allocated) say how much of it is in use; with "
-     "dirty_decay_ms:0,muzzy_decay_ms:0 "
-     "in its MALLOC_CONF it gives back at once what is freed."},
-    {"", "mimalloc",
-     "MIMALLOC_SHOW_STATS=1 prints how much of it is in use; with MIMALLOC_PURGE_DELAY=0 it gives back at once what is "
-     "freed."},
-    {"", "", "See the allocator's own statistics and settings."},
+    {"DuckDB's allocator", "", "FROM duckdb_memory() says how much of it is in use.",
+     "SET memory_limit bounds it; closing the connection frees it."},
+    {"", "jemalloc", "Its own statistics (mallctl stats.allocated) say how much of it is in use.",
+     "With dirty_decay_ms:0,muzzy_decay_ms:0 in its MALLOC_CONF it gives back at once what is freed."},
+    {"", "mimalloc", "MIMALLOC_SHOW_STATS=1 prints how much of it is in use.",
+     "With MIMALLOC_PURGE_DELAY=0 it gives back at once what is freed."},
+    {"", "", "", "See the allocator's own statistics and settings."},
 }};
 
-std::string_view remedy_for(const AllocatorBytes& allocator) {
+const Remedy& remedy_for(const AllocatorBytes& allocator) {
   const auto fits = [&](const Remedy& remedy) {
     return (remedy.name.empty() || remedy.name == allocator.name) &&
            (remedy.kind.empty() || remedy.kind == allocator.kind);
   };
-  return std::ranges::find_if(kRemedies, fits)->text;
+  return *std::ranges::find_if(kRemedies, fits);
+}
+
+std::optional<LibraryAllocator> allocator_of(const StackTable& stacks, Cause cause, StackId stack) {
+  if (cause != Cause::heap_unsplit && cause != Cause::heap_live && cause != Cause::heap_slack &&
+      cause != Cause::heap_retained)
+    return std::nullopt;
+  return cause == Cause::heap_unsplit ? allocator_that_mapped(stacks, stack) : allocator_that_served(stacks, stack);
 }
 
 }  // namespace
 
-std::string AllocatorBytes::text() const { return fmt::format("of {} ({})", printable(name), kind); }
+std::string AllocatorBytes::text() const { return fmt::format("{} ({})", printable(name), kind); }
 
-std::vector<AllocatorBytes> unsplit_by_allocator(const StackTable& stacks, const std::vector<SiteView>& sites) {
+std::string_view way_back(const AllocatorBytes& allocator) { return remedy_for(allocator).way_back; }
+
+std::vector<AllocatorBytes> by_allocator(const StackTable& stacks, Cause cause, const std::vector<SiteView>& sites) {
   std::map<std::pair<std::string, std::string_view>, AllocatorBytes> found;
   for (const SiteView& site : sites) {
-    const auto allocator = allocator_that_mapped(stacks, site.stack);
-    if (!allocator) continue;  // grown past the sites that are kept apart
+    const auto allocator = allocator_of(stacks, cause, site.stack);
+    if (!allocator) continue;
     const std::string& library = stacks[allocator->library].path;
     AllocatorBytes& bytes = found[{library, allocator->kind}];
     bytes.name = allocator_name(library);
@@ -83,7 +89,7 @@ void allocator_growth(const View& view, std::vector<Verdict>& verdicts) {
     const CauseView* whole = process.find(Cause::heap_unsplit);
     if (whole == nullptr || whole->rss.growth() < kNamedGrowthBytes) continue;
     const CauseView cause = without_imports(stacks, *whole);
-    for (const AllocatorBytes& allocator : unsplit_by_allocator(stacks, cause.sites)) {
+    for (const AllocatorBytes& allocator : by_allocator(stacks, cause.cause, cause.sites)) {
       if (!is_worth_naming(allocator.growth, process)) continue;
       const std::vector<LineGrowth> lines = growth_by_line(stacks, pointers(allocator.sites));
       Verdict verdict{
@@ -92,13 +98,14 @@ void allocator_growth(const View& view, std::vector<Verdict>& verdicts) {
       const Trend trend = alone ? trend_of(stacks, process, *whole) : Trend{};
       verdict.bytes_per_s = trend.bytes_per_s;
       verdict.headline = fmt::format(
-          "{} {}, in use or free is not known{}{}", size_text(allocator.growth), allocator.text(),
+          "{} of {}, in use or free is not known{}{}", size_text(allocator.growth), allocator.text(),
           kept_where(lines, allocator.growth, "mapped", touch_verb(Cause::heap_unsplit)), trend_text(trend, lines));
       verdict.why = fmt::format(
           "The allocator in {} maps memory by itself, past malloc, and keeps what is freed for what comes next. The "
           "line is the one for which it mapped memory: what lies there now may be another one's, or free.",
           printable(base_name(allocator.library)));
-      verdict.advice = remedy_for(allocator);
+      const Remedy& remedy = remedy_for(allocator);
+      verdict.advice = fmt::format("{}{}{}", remedy.in_use, remedy.in_use.empty() ? "" : " ", remedy.way_back);
       verdict.evidence["cause"] = info(Cause::heap_unsplit).slug;
       verdict.evidence["allocator"] = allocator.name;
       verdict.evidence["kind"] = allocator.kind;

@@ -1,5 +1,5 @@
-// The rule allocator-growth: memory of an allocator inside a library, of which no call says what is in use and what
-// free.
+// Memory of allocators inside libraries, and the rule allocator-growth: where no call says what of it is in use and
+// what free.
 #pragma once
 
 #include <cstdint>
@@ -18,11 +18,14 @@ struct AllocatorBytes {
   std::string_view kind;
   std::int64_t growth = 0, resident = 0;  // resident: at the end of the interval
   std::vector<SiteView> sites;
-  [[nodiscard]] std::string text() const;  // "of Arrow's memory pool (mimalloc)"
+  [[nodiscard]] std::string text() const;  // "Arrow's memory pool (mimalloc)"
 };
 
-// Of sites of Cause::heap_unsplit; what grew most first.
-std::vector<AllocatorBytes> unsplit_by_allocator(const StackTable& stacks, const std::vector<SiteView>& sites);
+// Of sites of a cause of the heap; what grew most first. What serves malloc is left out.
+std::vector<AllocatorBytes> by_allocator(const StackTable& stacks, Cause cause, const std::vector<SiteView>& sites);
+
+// How it gives back what is free.
+std::string_view way_back(const AllocatorBytes& allocator);
 
 void allocator_growth(const View& view, std::vector<Verdict>& verdicts);
 

@@ -231,8 +231,8 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
     return part;
   }
   if (cause.cause == Cause::heap_unsplit)
-    for (const AllocatorBytes& allocator : unsplit_by_allocator(stacks, part.sites))
-      if (is_nearly_all(allocator.growth, gone)) part.what = allocator.text();
+    for (const AllocatorBytes& allocator : by_allocator(stacks, cause.cause, part.sites))
+      if (is_nearly_all(allocator.growth, gone)) part.what = "of " + allocator.text();
   part.verb = cause.cause == Cause::fork_cow ? "allocated" : cause.cause == Cause::stack ? "made" : "mapped";
   const std::vector<MappingGrowth> files = growth_by_mapping(part.sites);
   if (!files.empty() && files.front().mapping.starts_with('/') && dominates(files.front().bytes, gone))

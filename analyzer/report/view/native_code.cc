@@ -84,6 +84,7 @@ bool is_other_allocator(std::string_view function) {
                                     "je_",
                                     "_rjem_",
                                     "_mi_",
+                                    "arrow_mi_",
                                     "mi_malloc",
                                     "mi_calloc",
                                     "mi_zalloc",

@@ -1,4 +1,5 @@
-"""A table of Arrow is filtered; what comes of it lies in Arrow's own memory pool."""
+"""A table of Arrow is filtered; what comes of it lies in Arrow's own memory pool. With `drop` it is given up again."""
+import sys
 import time
 
 import numpy
@@ -19,9 +20,12 @@ def main():
     before = anonymous_bytes()
     kept = table.filter(pyarrow.compute.greater(table["value"], 0.1))  # filters
     say("grew", anonymous_bytes() - before)
+    say("kept", kept.nbytes)
+    if "drop" in sys.argv:
+        del kept
     say("in use", pyarrow.total_allocated_bytes())
     time.sleep(0.5)
-    return table, kept
+    return locals()
 
 
 if __name__ == "__main__":

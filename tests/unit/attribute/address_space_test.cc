@@ -32,6 +32,18 @@ TEST(AddressSpace, CutsUnmappedPartsOutAndBlocksIntoMappings) {
   EXPECT_TRUE(space.held_blocks().empty());
 }
 
+TEST(AddressSpace, MappingOfALibrarysBlockIsTheLibrarysForGood) {
+  AddressSpace space;
+  space.map(page(0), 10 * kPage, {Owner::program, kCall});
+  space.map(page(20), kPage, {Owner::program, kCall});
+  space.allocate(page(1), kPage, kOther, Owner::library);
+  space.release(page(1), kTid);
+  space.allocate(page(15), kPage, kOther, Owner::library);
+  space.release(page(15), kTid);
+  EXPECT_EQ(space.owned(),
+            (Owned{{page(0), page(10), Owner::library, kCall}, {page(20), page(21), Owner::program, kCall}}));
+}
+
 TEST(AddressSpace, WhatIsLeftOfABlockStaysLive) {
   AddressSpace space(kPage, true);
   space.allocate(page(0) + 16, 40 * kPage - 16, kCall);

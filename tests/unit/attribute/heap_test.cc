@@ -412,6 +412,29 @@ TEST(HeapOwner, AroundFreedBlocksTheAllocatorsMappingIsItsOwn) {
                                                                       {{Cause::unknown, kEmptyStack}, 4 * 4096}}));
 }
 
+TEST(HeapOwner, LibrarysMappingsAreKnownByItsBlocksAlone) {
+  Evidence evidence = mapped_by(Owner::library, {});
+  evidence.owned = {{page(16), page(17), Owner::block, kOther},
+                    {page(17), page(18), Owner::library, kCall},
+                    {page(18), page(18) + 1000, Owner::block, kOther},
+                    {page(18) + 1000, page(24), Owner::library, kCall}};
+  evidence.held_blocks = {{page(16), page(17), kOther}, {page(18), page(21), kOther}};
+  const Bytes known{{{Cause::heap_live, kOther}, 4096 + 1000},
+                    {{Cause::heap_slack, kOther}, 3096},
+                    {{Cause::heap_retained, kOther}, 2 * 4096}};
+  Bytes expected = known;
+  expected[{Cause::heap_unsplit, kCall}] = 4 * 4096;
+  EXPECT_EQ(bytes_of(evidence), expected);
+  evidence.has_liveness = false;
+  EXPECT_EQ(bytes_of(evidence), expected) << "no table is asked";
+  LiveSet blocks;
+  evidence.small_blocks = &blocks;
+  evidence.exact_blocks = true;
+  expected = known;
+  expected[{Cause::heap_metadata, kEmptyStack}] = 4 * 4096;
+  EXPECT_EQ(bytes_of(evidence), expected);
+}
+
 TEST(HeapOwner, SampledBlocksShowAnAllocatorsMappingWithoutATable) {
   LiveSet blocks;
   blocks.allocate({page(22), 512, 8, kOther});

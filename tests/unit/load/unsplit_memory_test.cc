@@ -42,6 +42,18 @@ TEST(LibraryAllocator, IsKnownByItsFileWhereFunctionsHaveNoNames) {
   EXPECT_EQ(mapped_by({{"", "/l/libtcmalloc_minimal.so.4"}}), "tcmalloc in /l/libtcmalloc_minimal.so.4");
 }
 
+TEST(LibraryAllocator, ServedABlockWhereItsFunctionIsTheInnermost) {
+  StackTable stacks;
+  const auto served = [&](const std::vector<std::pair<std::string, std::string>>& frames) {
+    const auto found = allocator_that_served(stacks, literal::native_stack(stacks, frames));
+    return found ? std::string(found->kind) + " in " + stacks[found->library].path : "";
+  };
+  EXPECT_EQ(served({{"arrow_mi_malloc_aligned", kArrow}, {"arrow::PoolBuffer::Reserve(long)", kArrow}}),
+            std::string("mimalloc in ") + kArrow);
+  EXPECT_EQ(served({{"arrow::PoolBuffer::Reserve(long)", kArrow}, {"je_malloc", kArrow}}), "");
+  EXPECT_EQ(served({}), "");
+}
+
 TEST(LibraryAllocator, IsNotWhoCallsIt) {
   EXPECT_EQ(mapped_by({}), "");
   EXPECT_EQ(mapped_by({{"map_table", kProgram}, {"mi_open", kProgram}}), "") << "of MyISAM";

@@ -382,6 +382,31 @@ TEST(AllocatorGrowth, EachAllocatorIsNamedWithItsLineAndRemedy) {
   EXPECT_NE(verdicts[1].why.find("libown.so"), std::string::npos);
 }
 
+TEST(HeapRetained, WhatALibrarysAllocatorKeepsIsNotMallocs) {
+  const Lines lines;
+  StackTable stacks = lines.stacks;
+  Frame serving;
+  serving.function = "arrow_mi_malloc_aligned";
+  serving.module = stacks.intern(Module{"/v/pyarrow/libarrow.so.2600", "id"});
+  const StackId arrow = stacks.intern({stacks.intern(serving), stacks[lines.maps].back()});
+  const RecordingAccount recording = recording_of(
+      stacks, 2,
+      {process_of(10,
+                  {{0.1, {}}, {1, {{Cause::heap_retained, 300, arrow}, {Cause::heap_retained, 100, lines.maps}}}})});
+  const auto verdicts = verdicts_of(recording, "heap-retained");
+  ASSERT_EQ(verdicts.size(), 2U);
+  EXPECT_EQ(verdicts[0].headline,
+            "300 MiB freed, but kept by Arrow's memory pool (mimalloc) (last allocated at a.py:3 in load): not a leak, "
+            "and not reclaimable by the kernel");
+  EXPECT_NE(verdicts[0].advice.find("release_unused()"), std::string::npos);
+  EXPECT_EQ(verdicts[0].severity, Severity::warning);
+  EXPECT_EQ(verdicts[0].evidence["growth_bytes"], 400 * kMiB);
+  EXPECT_EQ(verdicts[0].evidence["allocator_growth_bytes"], 300 * kMiB);
+  EXPECT_EQ(verdicts[1].bytes, 100 * kMiB);
+  EXPECT_EQ(verdicts[1].severity, Severity::info);
+  EXPECT_EQ(verdicts[1].evidence["growth_bytes"], 400 * kMiB);
+}
+
 TEST(AllocatorGrowth, LittleIsNotNamed) {
   EXPECT_EQ(verdicts_of(with_allocators(300, 3), "allocator-growth").size(), 1U);
   EXPECT_TRUE(verdicts_of(with_allocators(3, 3), "allocator-growth").empty());

@@ -1,0 +1,49 @@
+#include "shim/observe/library_blocks.h"
+
+#include <cstdint>
+
+#include "shim/events/event_order.h"
+#include "shim/heap/heap_count.h"
+#include "shim/heap/observation.h"
+#include "shim/observe/block_event.h"
+
+namespace whyrss::shim {
+namespace {
+
+std::uintptr_t number_of(const void* address) noexcept { return reinterpret_cast<std::uintptr_t>(address); }
+
+// The stack as it is at the first instruction of `function`: that frame says whose block it is.
+Caller within(const Caller& caller, const void* function) noexcept {
+  return {.ip = number_of(function) + 1, .sp = caller.sp - sizeof(std::uintptr_t), .bp = caller.bp};
+}
+
+void log_release(trace::RecordKind kind, const void* block) noexcept {
+  if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, number_of(block), 0, 0);
+  change_order();
+}
+
+}  // namespace
+
+void observe_library_allocate(const Caller& caller, const void* function, const void* block,
+                              std::size_t size_bytes) noexcept {
+  if (block == nullptr || (size_bytes < trace::kLibraryBlockBytes && !heap().exact)) return;
+  Observation event;
+  if (!event || !follow_block(event.thread(), block)) return;
+  emit_block(event.thread(), trace::RecordKind::library_allocate, event.stack(within(caller, function)),
+             number_of(block), size_bytes, 0);
+  change_order();
+}
+
+bool observe_library_release(const void* block) noexcept {
+  // Also while our own code runs: the address is about to be reused.
+  if (block == nullptr || !live_blocks().may_contain(block) || !live_blocks().remove(block)) return false;
+  log_release(trace::RecordKind::release, block);
+  return true;
+}
+
+void observe_library_release_undone(const void* block) noexcept {
+  live_blocks().insert(block);
+  log_release(trace::RecordKind::release_undone, block);
+}
+
+}  // namespace whyrss::shim
