@@ -79,6 +79,7 @@ ByteVector fork_family() {
                             range_record(trace::RecordKind::advise, 11, kHeap + 4096, 20480, MADV_FREE, 1),
                             touch_at(11, kHeap + 4096), kernel_faults_at(11, 0x7000000, 8192),
                             process_record(trace::RecordKind::fork, 12, 101),
+                            block(trace::RecordKind::library_allocate, 12, 0x7000000, 4096, 1),
                             block(trace::RecordKind::release, 13, kHeap, 0, 0),
                             text(trace::RecordKind::mark, 14, "epoch", 1)})));
   add_frame(
