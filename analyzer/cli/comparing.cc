@@ -63,19 +63,30 @@ RecordOptions record_options(const RunPlan& plan, const std::string& directory, 
 }
 
 bool keeps_much(const HeapParts& parts, std::int64_t rss_bytes) {
-  return parts.retained >= kKeptBytes &&
-         static_cast<double>(parts.retained) >= kKeptPart * static_cast<double>(rss_bytes);
+  const std::int64_t kept = parts.retained - parts.library_retained;
+  return kept >= kKeptBytes && static_cast<double>(kept) >= kKeptPart * static_cast<double>(rss_bytes);
 }
 
 // Read in a process of its own: the memory that this takes would count as the next bare run's peak.
-bool keeps_much(Runner& runner, const std::string& recording) {
+bool keeps_much(Runner& runner, const std::string& recording, bool with_names) {
   return runner.run_aside([&] {
-    const Result<RecordingAccount> account = load_account(recording);
+    const Result<RecordingAccount> account = with_names ? load_with_names(recording) : load_account(recording);
     if (!account) return 1;
     const RecordedRun run = recorded_run(*account);
     const bool much = keeps_much(run.at_peak, run.peak_rss_bytes) || keeps_much(run.at_end, run.final_rss_bytes);
     return run.has_parts && much ? 0 : 1;
   }) == 0;
+}
+
+// The allocator inside a library with the most memory, and whether that is one of Arrow's pools. Read in a process of
+// its own, as above.
+LibraryMemory library_memory(Runner& runner, const std::string& recording) {
+  const int found = runner.run_aside([&] {
+    const Result<RecordingAccount> account = load_with_names(recording);
+    return account ? static_cast<int>(library_memory(*account)) : -1;
+  });
+  return found <= 0 || found > static_cast<int>(LibraryMemory::other) ? LibraryMemory::little
+                                                                      : static_cast<LibraryMemory>(found);
 }
 
 // The recording whose peak is the middle one: its lines stand for all.
@@ -199,18 +210,32 @@ void Comparing::run_once(Runner& runner, Entrant& entrant, int round) {
   if (runner.interrupted() == 0) run_recorded(runner, plan, entrant, round);
 }
 
-// After the first round: whoever keeps much is to show what its settings can do about it.
-void Comparing::add_thrifty(Runner& runner) {
+// After the first round: whoever keeps much is to show what its settings can do about it. Arrow takes little from
+// malloc: where its pool holds memory its other pools join, under the first allocator.
+void Comparing::add_settings(Runner& runner) {
+  if (entrants_.empty() || entrants_.front().recordings.empty()) return;
+  const auto join = [&](const Contestant& who, std::vector<std::string> settings, std::string label) {
+    add_entrant({who.family, who.version, who.library}, {who.family, std::move(settings)}, false);
+    entrants_.back().contestant.label = std::move(label);
+    run_once(runner, entrants_.back(), 1);
+  };
+  const bool by_default = entrants_.front().may_be_tuned;
+  const Contestant first = entrants_.front().contestant;
+  const LibraryMemory memory = library_memory(runner, entrants_.front().recordings.front());
+  names_functions_ = memory != LibraryMemory::little;
   const std::size_t count = entrants_.size();
   for (std::size_t i = 0; i < count && runner.interrupted() == 0; ++i) {
     const Contestant contestant = entrants_[i].contestant;
-    const std::vector<std::string> settings = thrifty_settings(contestant.family);
+    std::vector<std::string> settings = thrifty_settings(contestant.family);
     if (!entrants_[i].may_be_tuned || settings.empty() || entrants_[i].recordings.empty()) continue;
-    if (!keeps_much(runner, entrants_[i].recordings.front())) continue;
-    add_entrant({contestant.family, contestant.version, contestant.library}, {contestant.family, settings}, false);
-    entrants_.back().contestant.label = contestant.family + " tuned";
-    run_once(runner, entrants_.back(), 1);
+    if (keeps_much(runner, entrants_[i].recordings.front(), names_functions_))
+      join(contestant, std::move(settings), contestant.family + " tuned");
   }
+  if (!by_default || memory == LibraryMemory::little || memory == LibraryMemory::other) return;
+  const std::string_view used = memory == LibraryMemory::arrow_mimalloc ? "mimalloc" : "jemalloc";
+  for (const std::string pool : {"system", "jemalloc", "mimalloc"})
+    if (pool != used && runner.interrupted() == 0)
+      join(first, {"ARROW_DEFAULT_MEMORY_POOL=" + pool}, fmt::format("{}, Arrow {}", first.family, pool));
 }
 
 // What malloc_trim(0) would give back of what glibc keeps at the end: one more run, in which it is called.
@@ -235,7 +260,7 @@ int Comparing::run() {
   for (int round = 1; round <= options_.repeat && runner.interrupted() == 0; ++round) {
     for (Entrant& entrant : entrants_)
       if (runner.interrupted() == 0) run_once(runner, entrant, round);
-    if (round == 1 && runner.interrupted() == 0) add_thrifty(runner);
+    if (round == 1 && runner.interrupted() == 0) add_settings(runner);
   }
   if (runner.interrupted() == 0) run_trim(runner);
   read_recordings(runner);
@@ -247,7 +272,7 @@ void Comparing::evaluate(Entrant& entrant) {
   Contestant& contestant = entrant.contestant;
   std::vector<std::string> read;
   for (const std::string& directory : entrant.recordings) {
-    const Result<RecordingAccount> account = load_account(directory);
+    const Result<RecordingAccount> account = names_functions_ ? load_with_names(directory) : load_account(directory);
     if (!account) {
       comparison_.notes.push_back(contestant.label + ": " + account.error());
       continue;

@@ -57,7 +57,7 @@ class Comparing {
   void run_once(Runner& runner, Entrant& entrant, int round);
   void run_bare(Runner& runner, const RunPlan& plan, Entrant& entrant, int round);
   void run_recorded(Runner& runner, const RunPlan& plan, Entrant& entrant, int round);
-  void add_thrifty(Runner& runner);
+  void add_settings(Runner& runner);
   void run_trim(Runner& runner);
   void note_failure(const Entrant& entrant, const char* way, int round, const RunResult& result);
   void progress(const std::string& text);
@@ -71,6 +71,7 @@ class Comparing {
   std::vector<Entrant> entrants_;
   std::string trim_recording_;
   bool reported_leftovers_ = false, shows_progress_ = false;
+  bool names_functions_ = false;  // of recordings: by them allocators inside libraries are known
 };
 
 }  // namespace whyrss

@@ -7,6 +7,7 @@ import subprocess
 import jsonschema
 import pytest
 from conftest import PATIENCE_S, ROOT, is_running, wait_until
+from test_heap_account import ARROW_POOL, WITH_POOL
 
 MIB = 1 << 20
 SCHEMA = json.loads((ROOT / "analyzer/report/compare/compare.schema.json").read_text())
@@ -92,6 +93,19 @@ def test_each_allocator_found(whyrss, compile_c, temporary):
     assert "glibc tuned" in [entry["label"] for entry in comparison["contestants"]]
     assert "said by the program" not in result.stdout + result.stderr
     assert list(temporary.iterdir()) == []
+
+
+def test_arrows_other_pools_join_where_one_holds_memory(whyrss, compile_c, temporary):
+    arrow = compile_c(ARROW_POOL, "-O2", "-shared", "-fPIC", name="libarrow.so.9999")
+    comparison, result = compared(whyrss, "--repeat", "1", "--", compile_c(WITH_POOL, "-ldl", name="with_pool"), arrow)
+    pools = [entry for entry in comparison["contestants"] if ", Arrow " in entry["label"]]
+    assert [entry["label"] for entry in pools] == ["glibc, Arrow system", "glibc, Arrow jemalloc"], result.stderr
+    assert [entry["settings"] for entry in pools] == [["ARROW_DEFAULT_MEMORY_POOL=system"], ["ARROW_DEFAULT_MEMORY_POOL=jemalloc"]]
+    for entry in pools:  # to this library its name is all that is Arrow's
+        heap = entry["recorded"]["at_end"]
+        assert heap["live"]["median"] > 56 * MIB and heap["retained"]["median"] > 33 * MIB
+        assert MIB < heap["unsplit"]["median"] < 3 * MIB
+    assert not any("tuned" in entry["label"] for entry in comparison["contestants"]), "what malloc keeps is little"
 
 
 def test_trim_gives_back_what_glibc_keeps(whyrss, compile_c, temporary):

@@ -55,6 +55,8 @@ ContestantFigures figures_of(const Contestant& contestant) {
   figures.live_at_end = recorded([](const RecordedRun& run) { return run.at_end.live; });
   figures.slack_at_end = recorded([](const RecordedRun& run) { return run.at_end.slack; });
   figures.retained_at_end = recorded([](const RecordedRun& run) { return run.at_end.retained; });
+  figures.unsplit_at_peak = recorded([](const RecordedRun& run) { return run.at_peak.unsplit; });
+  figures.unsplit_at_end = recorded([](const RecordedRun& run) { return run.at_end.unsplit; });
   for (const RecordedRun& run : contestant.recorded) figures.has_parts = figures.has_parts || run.has_parts;
   add_ends(contestant.bare, figures.ends);
   add_ends(contestant.recorded, figures.ends);

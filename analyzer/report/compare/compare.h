@@ -25,6 +25,8 @@ struct BareRun {
 
 struct HeapParts {
   std::int64_t live = 0, slack = 0, retained = 0, metadata = 0;
+  std::int64_t library_retained = 0;  // of `retained`, by allocators inside libraries
+  std::int64_t unsplit = 0;           // of those: live or free is not known
 };
 
 // Of all processes together, without our own memory; what several of them map counts once.
@@ -85,6 +87,7 @@ struct ContestantFigures {
   Spread peak_rss, page_faults, cpu_s, wall_s;  // bare
   Spread final_rss, rss_byte_seconds, recorded_peak_rss;
   Spread live_at_peak, slack_at_peak, retained_at_peak, live_at_end, slack_at_end, retained_at_end;
+  Spread unsplit_at_peak, unsplit_at_end;
   bool has_parts = false;
   std::vector<RunEnd> ends;  // of all runs that did not end well, each text once
 };
@@ -92,6 +95,10 @@ ContestantFigures figures_of(const Contestant& contestant);
 
 // One paragraph: which allocator, which setting, how much; or that there is nothing in it.
 std::string conclusion(const Comparison& comparison);
+
+// What allocators inside libraries have at some moment, of a recording whose functions have names.
+enum class LibraryMemory : std::uint8_t { little, arrow_mimalloc, arrow_jemalloc, other };
+LibraryMemory library_memory(const RecordingAccount& recording);
 
 // From a recording to the figures of its run.
 RecordedRun recorded_run(const RecordingAccount& recording);

@@ -139,7 +139,8 @@ std::string live_sentence(const Entry& base) {
   const ContestantFigures& figures = base.figures;
   if (!figures.has_parts)
     return "What of the heap was live and what the allocator only kept is not known of these recordings.";
-  const double heap = figures.live_at_peak.median + figures.slack_at_peak.median + figures.retained_at_peak.median;
+  const double heap = figures.live_at_peak.median + figures.slack_at_peak.median + figures.retained_at_peak.median +
+                      figures.unsplit_at_peak.median;
   if (heap <= 0 || figures.live_at_peak.median < kMostlyLive * heap) return "";
   return fmt::format("{} of {}'s heap at the peak was live: that much no allocator can save.",
                      percent_text(figures.live_at_peak.median / heap), base.who->label);

@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "model/library_allocator.h"
 #include "report/compare/compare.h"
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
@@ -87,7 +88,18 @@ HeapParts parts_of(const PerCause& causes) {
   return {.live = bytes(Cause::heap_live),
           .slack = bytes(Cause::heap_slack),
           .retained = bytes(Cause::heap_retained),
-          .metadata = bytes(Cause::heap_metadata)};
+          .metadata = bytes(Cause::heap_metadata),
+          .unsplit = bytes(Cause::heap_unsplit)};
+}
+
+// Known where functions have names.
+std::int64_t library_retained(const StackTable& stacks, const std::vector<const Account*>& states) {
+  std::int64_t sum = 0;
+  for (const Account* account : states)
+    for (const Slice& slice : account->slices)
+      if (slice.site.cause == Cause::heap_retained && allocator_that_served(stacks, slice.site.stack))
+        sum += slice.bytes;
+  return sum;
 }
 
 std::int64_t kept(const HeapParts& parts) { return parts.slack + parts.retained; }
@@ -163,6 +175,8 @@ RecordedRun recorded_run(const RecordingAccount& recording) {
   run.final_rss_bytes = rss_of(end);
   run.at_peak = parts_of(causes_of(peak));
   run.at_end = parts_of(causes_of(end));
+  run.at_peak.library_retained = library_retained(recording.stacks, peak);
+  run.at_end.library_retained = library_retained(recording.stacks, end);
   const Account* at_peak = last_at(largest->accounts, moments.peak_s);
   const bool counted = at_peak != nullptr && at_peak->has_liveness && largest->accounts.back().has_liveness;
   run.has_parts = counted || kept(run.at_peak) > 0 || kept(run.at_end) > 0;
@@ -170,6 +184,32 @@ RecordedRun recorded_run(const RecordingAccount& recording) {
     run.rss_byte_seconds += byte_seconds(process, &process == largest, recording.info.duration_s);
   run.allocator = largest->allocator;
   return run;
+}
+
+LibraryMemory library_memory(const RecordingAccount& recording) {
+  constexpr std::int64_t kLittleBytes = 8L << 20;
+  const StackTable& stacks = recording.stacks;
+  std::map<std::pair<bool, std::string_view>, std::int64_t> most;  // by whether it is Arrow's, and kind
+  for (const ProcessAccount& process : recording.processes)
+    for (const Account& account : process.accounts) {
+      std::map<std::pair<bool, std::string_view>, std::int64_t> here;
+      for (const Slice& slice : account.slices) {
+        const auto [cause, stack] = std::pair(slice.site.cause, slice.site.stack);
+        std::optional<LibraryAllocator> allocator;
+        if (cause == Cause::heap_unsplit) allocator = allocator_that_mapped(stacks, stack);
+        if (cause == Cause::heap_live || cause == Cause::heap_slack || cause == Cause::heap_retained)
+          allocator = allocator_that_served(stacks, stack);
+        if (!allocator) continue;
+        const bool arrow = base_name(stacks[allocator->library].path).starts_with("libarrow.so");
+        here[{arrow, allocator->kind}] += slice.bytes;
+      }
+      for (const auto& [key, bytes] : here) most[key] = std::max(most[key], bytes);
+    }
+  const auto largest = std::ranges::max_element(most, {}, [](const auto& entry) { return entry.second; });
+  if (largest == most.end() || largest->second < kLittleBytes) return LibraryMemory::little;
+  const auto& [arrow, kind] = largest->first;
+  if (arrow && kind == "mimalloc") return LibraryMemory::arrow_mimalloc;
+  return arrow && kind == "jemalloc" ? LibraryMemory::arrow_jemalloc : LibraryMemory::other;
 }
 
 std::vector<PinningLine> pinning_lines(const RecordingAccount& recording, bool at_end, std::size_t top) {

@@ -21,10 +21,11 @@ Json spread_json(const Spread& spread, bool whole) {
           {"runs", std::move(runs)}};
 }
 
-Json heap_json(const Spread& live, const Spread& slack, const Spread& retained, bool has_parts) {
+Json heap_json(const Spread& live, const Spread& slack, const Spread& retained, const Spread& unsplit, bool has_parts) {
   return {{"live", spread_json(live, true)},
           {"slack", has_parts ? spread_json(slack, true) : Json(nullptr)},
-          {"retained", has_parts ? spread_json(retained, true) : Json(nullptr)}};
+          {"retained", has_parts ? spread_json(retained, true) : Json(nullptr)},
+          {"unsplit", spread_json(unsplit, true)}};
 }
 
 Json trim_json(const std::optional<TrimEffect>& trim) {
@@ -42,27 +43,27 @@ Json lines_json(const Contestant& who) {
 
 Json contestant_json(const Contestant& who) {
   const ContestantFigures figures = figures_of(who);
-  return {
-      {"label", who.label},
-      {"allocator", who.family},
-      {"version", who.version},
-      {"library", who.library.empty() ? Json(nullptr) : Json(who.library)},
-      {"settings", who.settings},
-      {"failures", figures.ends},
-      {"bare",
-       {{"peak_rss", spread_json(figures.peak_rss, true)},
-        {"page_faults", spread_json(figures.page_faults, true)},
-        {"cpu_s", spread_json(figures.cpu_s, false)},
-        {"wall_s", spread_json(figures.wall_s, false)}}},
-      {"recorded",
-       {{"peak_rss", spread_json(figures.recorded_peak_rss, true)},
-        {"final_rss", spread_json(figures.final_rss, true)},
-        {"rss_byte_seconds", spread_json(figures.rss_byte_seconds, true)},
-        {"at_peak",
-         heap_json(figures.live_at_peak, figures.slack_at_peak, figures.retained_at_peak, figures.has_parts)},
-        {"at_end", heap_json(figures.live_at_end, figures.slack_at_end, figures.retained_at_end, figures.has_parts)}}},
-      {"pinning", lines_json(who)},
-      {"malloc_trim", trim_json(who.trim)}};
+  return {{"label", who.label},
+          {"allocator", who.family},
+          {"version", who.version},
+          {"library", who.library.empty() ? Json(nullptr) : Json(who.library)},
+          {"settings", who.settings},
+          {"failures", figures.ends},
+          {"bare",
+           {{"peak_rss", spread_json(figures.peak_rss, true)},
+            {"page_faults", spread_json(figures.page_faults, true)},
+            {"cpu_s", spread_json(figures.cpu_s, false)},
+            {"wall_s", spread_json(figures.wall_s, false)}}},
+          {"recorded",
+           {{"peak_rss", spread_json(figures.recorded_peak_rss, true)},
+            {"final_rss", spread_json(figures.final_rss, true)},
+            {"rss_byte_seconds", spread_json(figures.rss_byte_seconds, true)},
+            {"at_peak", heap_json(figures.live_at_peak, figures.slack_at_peak, figures.retained_at_peak,
+                                  figures.unsplit_at_peak, figures.has_parts)},
+            {"at_end", heap_json(figures.live_at_end, figures.slack_at_end, figures.retained_at_end,
+                                 figures.unsplit_at_end, figures.has_parts)}}},
+          {"pinning", lines_json(who)},
+          {"malloc_trim", trim_json(who.trim)}};
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ namespace {
 using Align = Table::Align;
 
 constexpr std::int64_t kShownLineBytes = 64 * 1024;  // less pins nothing worth a row
+constexpr std::int64_t kShownUnsplitBytes = 1L << 20;
 
 // " ±3%": how far the runs lie from their median at most; "" below half a percent.
 std::string around(const Spread& spread) {
@@ -52,20 +53,32 @@ Table run_table(const Comparison& comparison) {
   return table;
 }
 
+bool has_unsplit(const Comparison& comparison) {
+  return std::any_of(comparison.contestants.begin(), comparison.contestants.end(), [](const Contestant& who) {
+    const ContestantFigures figures = figures_of(who);
+    return std::max(figures.unsplit_at_peak.most, figures.unsplit_at_end.most) >= double{kShownUnsplitBytes};
+  });
+}
+
 Table heap_table(const Comparison& comparison) {
-  Table table({{"allocator"},
-               {"peak: live", Align::right},
-               {"slack", Align::right},
-               {"retained", Align::right},
-               {"end: live", Align::right},
-               {"slack", Align::right},
-               {"retained", Align::right}});
+  const bool with_unsplit = has_unsplit(comparison);
+  std::vector<Table::Column> columns{{"allocator"}};
+  for (const char* live : {"peak: live", "end: live"}) {
+    for (const char* name : {live, "slack", "retained"}) columns.push_back({name, Align::right});
+    if (with_unsplit) columns.push_back({"unsplit", Align::right});
+  }
+  Table table(std::move(columns));
   for (const Contestant& who : comparison.contestants) {
     const ContestantFigures figures = figures_of(who);
     // Without live bytes per page the whole heap counts as live, and nothing is known of the rest.
     const auto rest = [&](const Spread& spread) { return figures.has_parts ? mib_cell(spread) : std::string("-"); };
-    table.add({who.label, mib_cell(figures.live_at_peak), rest(figures.slack_at_peak), rest(figures.retained_at_peak),
-               mib_cell(figures.live_at_end), rest(figures.slack_at_end), rest(figures.retained_at_end)});
+    std::vector<std::string> cells{who.label, mib_cell(figures.live_at_peak), rest(figures.slack_at_peak),
+                                   rest(figures.retained_at_peak)};
+    if (with_unsplit) cells.push_back(mib_cell(figures.unsplit_at_peak));
+    for (std::string cell : {mib_cell(figures.live_at_end), rest(figures.slack_at_end), rest(figures.retained_at_end)})
+      cells.push_back(std::move(cell));
+    if (with_unsplit) cells.push_back(mib_cell(figures.unsplit_at_end));
+    table.add(std::move(cells));
   }
   return table;
 }
@@ -110,6 +123,8 @@ std::vector<std::string> explanations(const Comparison& comparison) {
       "Memory in MiB. Medians of the runs; ± is how far single runs lie from them at most.",
       "From bare runs: peak RSS (of the largest process, as the kernel counted it), page faults, CPU, wall.",
       "From recorded runs: final RSS, RSS·time, the heap and its lines; of all processes together, whyrss left out."};
+  if (has_unsplit(comparison))
+    lines.emplace_back("unsplit: of allocators inside libraries, of which live or free is not known.");
   for (const Contestant& who : comparison.contestants)
     if (!who.settings.empty())
       lines.push_back(fmt::format("{}: {}", who.label, printable(fmt::format("{}", fmt::join(who.settings, " ")))));

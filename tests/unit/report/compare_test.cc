@@ -285,5 +285,34 @@ TEST(CompareJson, FiguresAndRuns) {
   EXPECT_TRUE(glibc["library"].is_null());
 }
 
+RecordingAccount with_library(const std::string& library, const std::string& function, std::int64_t mib) {
+  RecordingAccount recording;
+  const StackId stack = literal::native_stack(recording.stacks, {{function, library}, {"load", "/home/u/prog"}});
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  process.accounts = {literal::walk(1, {{Cause::heap_unsplit, mib, stack}, {Cause::heap_live, 20, kEmptyStack}}),
+                      literal::walk(2, {})};
+  recording.processes = {process};
+  return recording;
+}
+
+TEST(LibraryMemory, IsOfTheAllocatorThatHasMost) {
+  const std::string arrow = "/v/pyarrow/libarrow.so.2600";
+  EXPECT_EQ(library_memory(with_library(arrow, "_mi_prim_alloc", 30)), LibraryMemory::arrow_mimalloc);
+  EXPECT_EQ(library_memory(with_library(arrow, "je_arrow_private_je_pages_map", 30)), LibraryMemory::arrow_jemalloc);
+  EXPECT_EQ(library_memory(with_library(arrow, "_mi_prim_alloc", 3)), LibraryMemory::little);
+  EXPECT_EQ(library_memory(with_library("/v/_polars_runtime.abi3.so", "_rjem_je_pages_map", 30)), LibraryMemory::other);
+  EXPECT_EQ(library_memory(with_library("/l/libown.so", "own_map", 30)), LibraryMemory::little);
+  EXPECT_EQ(library_memory(RecordingAccount{}), LibraryMemory::little);
+}
+
+TEST(CompareText, MemoryThatIsNotSplitHasAColumnWhereThereIsSome) {
+  Comparison comparison = comparison_of({contestant("glibc", 100, 50, 1)});
+  EXPECT_EQ(render_compare_text(comparison, 200).find("unsplit"), std::string::npos);
+  for (RecordedRun& run : comparison.contestants[0].recorded) run.at_peak.unsplit = 7 * kMiB;
+  const std::string text = render_compare_text(comparison, 200);
+  EXPECT_NE(text.find("retained  unsplit"), std::string::npos) << text;
+  EXPECT_NE(text.find("unsplit: of allocators inside libraries"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace whyrss::compare_test
