@@ -82,6 +82,12 @@ std::optional<LibraryAllocator> allocator_that_served(const StackTable& stacks, 
   return kind.empty() ? std::nullopt : std::optional(LibraryAllocator{kind, innermost.module});
 }
 
+std::optional<LibraryAllocator> allocator_of(const StackTable& stacks, Cause cause, StackId stack) {
+  if (cause == Cause::heap_unsplit) return allocator_that_mapped(stacks, stack);
+  if (cause != Cause::heap_live && cause != Cause::heap_slack && cause != Cause::heap_retained) return std::nullopt;
+  return allocator_that_served(stacks, stack);
+}
+
 std::string allocator_name(std::string_view library_path) {
   const std::string_view file = file_name(library_path);
   const auto known = std::ranges::find_if(

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "model/cause.h"
 #include "model/stack_table.h"
 
 namespace whyrss {
@@ -25,6 +26,9 @@ std::optional<LibraryAllocator> allocator_that_mapped(const StackTable& stacks, 
 
 // Which one returned the block that was allocated with this stack; nothing: the one that serves malloc.
 std::optional<LibraryAllocator> allocator_that_served(const StackTable& stacks, StackId stack);
+
+// Whose memory of that cause a site with this stack has; nothing: malloc's, or not of the heap.
+std::optional<LibraryAllocator> allocator_of(const StackTable& stacks, Cause cause, StackId stack);
 
 // As people who use the library call it: "Arrow's memory pool", "the allocator in libfoo.so".
 std::string allocator_name(std::string_view library_path);

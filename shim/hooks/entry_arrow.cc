@@ -77,7 +77,7 @@ constexpr std::uint64_t kTaken = 1;
 // only library that has the name, or it is not known.
 template <auto Own>
 decltype(Own) next_of(const char* name, const Caller& caller) noexcept {
-  static constinit std::array<CallSite, 16> sites{};  // libarrow 26 has five of each name
+  static constinit std::array<CallSite, 16> sites{};  // libarrow 26 has at most five of a name
   CallSite* free = nullptr;
   for (CallSite& site : sites) {
     const std::uint64_t address = site.return_address.load(std::memory_order_acquire);

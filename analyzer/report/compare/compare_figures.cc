@@ -194,11 +194,7 @@ LibraryMemory library_memory(const RecordingAccount& recording) {
     for (const Account& account : process.accounts) {
       std::map<std::pair<bool, std::string_view>, std::int64_t> here;
       for (const Slice& slice : account.slices) {
-        const auto [cause, stack] = std::pair(slice.site.cause, slice.site.stack);
-        std::optional<LibraryAllocator> allocator;
-        if (cause == Cause::heap_unsplit) allocator = allocator_that_mapped(stacks, stack);
-        if (cause == Cause::heap_live || cause == Cause::heap_slack || cause == Cause::heap_retained)
-          allocator = allocator_that_served(stacks, stack);
+        const auto allocator = allocator_of(stacks, slice.site.cause, slice.site.stack);
         if (!allocator) continue;
         const bool arrow = base_name(stacks[allocator->library].path).starts_with("libarrow.so");
         here[{arrow, allocator->kind}] += slice.bytes;

@@ -144,8 +144,8 @@ Json sites_json(StackJson& stacks, const CauseView& cause, std::size_t top) {
   for (const SiteView& site : cause.sites) {
     if (top == 0 || sites.size() < top) {
       sites.push_back(site_json(stacks, site));
-      for (const AllocatorBytes& allocator : by_allocator(stacks.table(), cause.cause, {site}))
-        sites.back()["allocator"] = allocator.name;
+      if (const auto allocator = allocator_of(stacks.table(), cause.cause, site.stack))
+        sites.back()["allocator"] = allocator_name(stacks.table()[allocator->library].path);
       continue;
     }
     has_rest = true;

@@ -375,7 +375,8 @@ CauseView of_malloc(const StackTable& stacks, const CauseView& cause, const std:
   CauseView own = cause;
   if (others.empty()) return own;
   for (const AllocatorBytes& other : others) own.rss.last -= other.growth;
-  std::erase_if(own.sites, [&](const SiteView& site) { return !by_allocator(stacks, cause.cause, {site}).empty(); });
+  std::erase_if(own.sites,
+                [&](const SiteView& site) { return allocator_of(stacks, cause.cause, site.stack).has_value(); });
   return own;
 }
 

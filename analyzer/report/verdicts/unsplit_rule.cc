@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,13 +47,6 @@ const Remedy& remedy_for(const AllocatorBytes& allocator) {
            (remedy.kind.empty() || remedy.kind == allocator.kind);
   };
   return *std::ranges::find_if(kRemedies, fits);
-}
-
-std::optional<LibraryAllocator> allocator_of(const StackTable& stacks, Cause cause, StackId stack) {
-  if (cause != Cause::heap_unsplit && cause != Cause::heap_live && cause != Cause::heap_slack &&
-      cause != Cause::heap_retained)
-    return std::nullopt;
-  return cause == Cause::heap_unsplit ? allocator_that_mapped(stacks, stack) : allocator_that_served(stacks, stack);
 }
 
 }  // namespace
