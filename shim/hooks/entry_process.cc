@@ -10,6 +10,7 @@
 #include "shim/events/vfork_child.h"
 #include "shim/hooks/entry_allocate.h"
 #include "shim/observe/allocator_stats.h"
+#include "shim/observe/library_hooks.h"
 #include "shim/process/final_walk.h"
 #include "shim/process/process_events.h"
 #include "shim/process/restriction.h"
@@ -119,5 +120,6 @@ WHYRSS_ENTRY int dlclose(void* library) noexcept {
   stacks_before_dlclose();
   const int result = real.dlclose(library);
   stacks_after_dlclose();
+  library_hooks_after_dlclose();
   return result;
 }

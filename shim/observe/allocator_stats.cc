@@ -132,20 +132,6 @@ bool may_ask_at(trace::StatsMoment moment) noexcept {
          session().settings.allocator_stats == AllocatorStats::on;
 }
 
-// Why the allocator must not be called now, nullptr: it may be. `here` is in the shim itself.
-const char* danger(ThreadState& thread, const Caller& here) noexcept {
-  if (g_may_be_locked.load(std::memory_order_relaxed)) return "a child by clone() may hold locks of its parent";
-  if (thread.ended || !ensure_scratch(thread)) return "there was no memory for a look at the stack";
-  const NativeWalk walk = walk_native(here, *thread.scratch);
-  if (walk.truncated || walk.incomplete) return "the stack was not known to its end";
-  if (has_signal_frame(*thread.scratch)) return "a signal handler may have interrupted the allocator";
-  const StackMemo& memo = thread.scratch->memo;
-  for (std::size_t i = memo.first(); i < StackMemo::kEnd; ++i)
-    if (memo.frame(i).ip - g_allocator_image.start < g_allocator_image.end - g_allocator_image.start)
-      return "the allocator itself was at work";
-  return nullptr;
-}
-
 std::string_view name_of(trace::StatsMoment moment) noexcept {
   switch (moment) {
     case trace::StatsMoment::start:
@@ -216,7 +202,9 @@ bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noe
     return false;
   }
   // The loader's own start has no unwind table; nothing is interrupted there.
-  const char* why_not = moment == trace::StatsMoment::start ? nullptr : danger(thread, here);
+  const char* why_not = moment == trace::StatsMoment::start
+                            ? nullptr
+                            : danger_of_call(thread, here, g_allocator_image.start, g_allocator_image.end);
   g_text.clear();
   if (why_not == nullptr) {
     call_allocator(thread);
@@ -232,6 +220,18 @@ bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noe
 }
 
 }  // namespace
+
+const char* danger_of_call(ThreadState& thread, const Caller& here, std::uint64_t start, std::uint64_t end) noexcept {
+  if (g_may_be_locked.load(std::memory_order_relaxed)) return "a child by clone() may hold locks of its parent";
+  if (thread.ended || !ensure_scratch(thread)) return "there was no memory for a look at the stack";
+  const NativeWalk walk = walk_native(here, *thread.scratch);
+  if (walk.truncated || walk.incomplete) return "the stack was not known to its end";
+  if (has_signal_frame(*thread.scratch)) return "a signal handler may have interrupted the allocator";
+  const StackMemo& memo = thread.scratch->memo;
+  for (std::size_t i = memo.first(); i < StackMemo::kEnd; ++i)
+    if (memo.frame(i).ip - start < end - start) return "the allocator itself was at work";
+  return nullptr;
+}
 
 void start_allocator_stats(ThreadState& thread) noexcept {
   const Settings& settings = session().settings;

@@ -12,6 +12,7 @@
 // mapping that the allocator makes then is seen. errno is kept.
 #pragma once
 
+#include "shim/events/caller.h"
 #include "shim/events/thread_state.h"
 #include "shim/trace/trace_format.h"
 
@@ -25,6 +26,9 @@ void report_allocator_stats(ThreadState& thread, trace::StatsMoment moment) noex
 
 // After an event in a slow path: asks when the reader wants to know, unless an earlier call took long.
 [[gnu::noinline]] void serve_stats_request(ThreadState& thread) noexcept;
+
+// Why an allocator whose code lies in [start, end) must not be called now, nullptr: it may be. `here` is in the shim.
+const char* danger_of_call(ThreadState& thread, const Caller& here, std::uint64_t start, std::uint64_t end) noexcept;
 
 // Whether locks of the allocator may be held for good, as in the child of a clone() of a process with several threads:
 // fork() takes and frees them around it.

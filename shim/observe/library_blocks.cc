@@ -29,8 +29,8 @@ void observe_library_allocate(const Caller& caller, const void* function, const 
   if (block == nullptr || (size_bytes < trace::kLibraryBlockBytes && !heap().exact)) return;
   Observation event;
   if (!event || !follow_block(event.thread(), block)) return;
-  emit_block(event.thread(), trace::RecordKind::library_allocate, event.stack(within(caller, function)),
-             number_of(block), size_bytes, 0);
+  const std::uint32_t stack = event.stack(function != nullptr ? within(caller, function) : caller);
+  emit_block(event.thread(), trace::RecordKind::library_allocate, stack, number_of(block), size_bytes, 0);
   change_order();
 }
 

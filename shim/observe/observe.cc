@@ -13,6 +13,7 @@
 #include "shim/events/unmoved_bytes.h"
 #include "shim/heap/observation.h"
 #include "shim/observe/allocator_stats.h"
+#include "shim/observe/library_hooks.h"
 #include "shim/observe/python_memory.h"
 #include "shim/sys/raw_io.h"
 
@@ -75,6 +76,10 @@ void observe_map(const Caller& caller, const Mapping& mapping) noexcept {
                         .stack_id = stack_id,
                         .tid = event.thread().writer.tid});
   change_order();
+  if ((mapping.flags & (MAP_ANONYMOUS | MAP_SHARED)) == MAP_ANONYMOUS) {
+    note_mapper(event.thread(), caller);
+    serve_library_hooks(event.thread());
+  }
   if (mapping.segment >= 0) emit_shared_file(event.thread(), static_cast<std::uint64_t>(mapping.segment), 0, stack_id);
   if (mapping.fd >= 0 && file == trace::MappedFile::memory) emit_memory_file(event.thread(), mapping.fd, stack_id);
 }

@@ -18,6 +18,7 @@
 #include "shim/observe/block_event.h"
 #include "shim/observe/exact_events.h"
 #include "shim/observe/exact_fast_path.h"
+#include "shim/observe/library_hooks.h"
 #include "shim/stacks/outermost_caller.h"
 #include "shim/sys/real.h"
 
@@ -117,6 +118,7 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
   if (!event) return;
   if (!small) log_large(event, caller, block, usable);
   serve_stats_request(thread);
+  serve_library_hooks(thread);
 }
 
 namespace {

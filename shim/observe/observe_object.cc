@@ -11,6 +11,7 @@
 #include "shim/observe/block_event.h"
 #include "shim/observe/exact_events.h"
 #include "shim/observe/exact_fast_path.h"
+#include "shim/observe/library_hooks.h"
 
 namespace whyrss::shim {
 namespace {
@@ -72,6 +73,7 @@ void log_sampled_object(const Caller& caller, const ObjectSample& sample, const 
   g_pace.count();
   emit_block(event.thread(), trace::RecordKind::allocate, event.stack(caller), block.start, block.size_bytes,
              sample.sampled_bytes);
+  serve_library_hooks(event.thread());
 }
 
 bool log_sampled_release(const void* object) noexcept {

@@ -22,6 +22,7 @@
 #include "shim/heap/liveness.h"
 #include "shim/observe/allocator_stats.h"
 #include "shim/observe/exact_events.h"
+#include "shim/observe/library_hooks.h"
 #include "shim/process/attach.h"
 #include "shim/process/collector_start.h"
 #include "shim/process/final_walk.h"
@@ -227,6 +228,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   reset_allocator_stats(thread);
   trace::follow_reader(g_session.pool.header->reader_offsets);
   attach_process(thread, trace::Born::fork);
+  library_hooks_after_fork_in_child();
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
   hand_off_uffd(thread);

@@ -350,9 +350,12 @@ void library_retained(const View& view, const ProcessView& process, const Alloca
                   .severity = allocator.growth * 2 <= process.rss.growth() ? Severity::info : Severity::warning,
                   .pid = process.account->pid,
                   .bytes = allocator.growth};
+  const std::int64_t all = process.find(Cause::heap_retained)->rss.growth();  // of all allocators
+  const auto late = 2 * allocator.growth > all ? freed_late(view, process) : std::nullopt;
   verdict.headline =
-      fmt::format("{} freed, but kept by {}{}: not a leak, and not reclaimable by the kernel",
-                  size_text(allocator.growth), allocator.text(), kept_where(lines, allocator.growth, "last allocated"));
+      fmt::format("{} freed, but kept by {}{}{}: not a leak, and not reclaimable by the kernel",
+                  size_text(allocator.growth), allocator.text(), kept_where(lines, allocator.growth, "last allocated"),
+                  late ? live_until_text(view, process, *late) : "");
   const std::string followed =
       view.recording->info.mode == "exact" ? "" : fmt::format(" of {} and more", size_text(kFollowedBlockBytes));
   verdict.why = fmt::format(
@@ -361,7 +364,7 @@ void library_retained(const View& view, const ProcessView& process, const Alloca
       "RSS, and a memory limit kills rather than takes them.",
       followed, printable(base_name(allocator.library)));
   verdict.advice = way_back(allocator);
-  verdict.evidence["growth_bytes"] = process.find(Cause::heap_retained)->rss.growth();  // of all allocators
+  verdict.evidence["growth_bytes"] = all;
   verdict.evidence["allocator_growth_bytes"] = allocator.growth;
   verdict.evidence["allocator"] = allocator.name;
   verdict.evidence["kind"] = allocator.kind;
@@ -389,22 +392,21 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const StackTable& stacks = view.recording->stacks;
     const std::vector<AllocatorBytes> others = by_allocator(stacks, Cause::heap_retained, whole->sites);
     for (const AllocatorBytes& other : others) library_retained(view, process, other, verdicts);
-    const CauseView own = of_malloc(stacks, *whole, others);
-    const CauseView* const cause = &own;
-    if (!is_worth_naming(own.rss.growth(), process)) continue;
-    const std::int64_t growth = own.rss.growth();
+    const CauseView cause = of_malloc(stacks, *whole, others);
+    if (!is_worth_naming(cause.rss.growth(), process)) continue;
+    const std::int64_t growth = cause.rss.growth();
     const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
     const Holders holders = holders_of(growth, process.pymalloc_growth.retained);
     const bool by_arena = known_by_arena(view, process, growth, process.pymalloc_growth.retained);
     const char* verb = by_arena ? "arenas mapped" : "last allocated";
-    const std::vector<LineGrowth> lines = lines_of(view, *cause);
+    const std::vector<LineGrowth> lines = lines_of(view, cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
-    if (cause->estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
+    if (cause.estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
     const auto live_until_s = freed_on_leaving_from(process);
     const bool was_live = heap_held_until(view, process).has_value();
     if (was_live) verdict.severity = Severity::info;
     const auto late = was_live ? std::nullopt : freed_late(view, process);
-    verdict.headline = fmt::format("{}{} freed{}, but kept by {}{}{}{}", cause->estimate ? "about " : "",
+    verdict.headline = fmt::format("{}{} freed{}, but kept by {}{}{}{}", cause.estimate ? "about " : "",
                                    size_text(growth), was_live ? " as it ended" : "", names_of(holders, process),
                                    kept_where(lines, growth, verb), late ? live_until_text(view, process, *late) : "",
                                    was_live ? "" : ": not a leak, and not reclaimable by the kernel");
@@ -424,7 +426,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const auto freed = freed_between(process, growth);
     if (freed && !live_until_s)
       verdict.why += fmt::format(" Most of it was freed {}.", two_times("between", freed->after_s, "and", freed->by_s));
-    if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
+    if (cause.estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     if (holders.malloc) {
       const AllocatorAdvice& known = advice_for(process);
       verdict.advice = known.remedy;
@@ -441,7 +443,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     verdict.evidence["live_until_s"] = live_until_s ? nlohmann::ordered_json(*live_until_s) : nullptr;
     verdict.evidence["freed_between_s"] =
         freed ? nlohmann::ordered_json::array({freed->after_s, freed->by_s}) : nlohmann::ordered_json(nullptr);
-    verdict.evidence["estimate"] = cause->estimate;
+    verdict.evidence["estimate"] = cause.estimate;
     verdict.evidence["last_allocated_at"] = line_evidence(lines);
     verdicts.push_back(std::move(verdict));
   }

@@ -73,6 +73,7 @@ bool is_libc_allocator(std::string_view function) {
 
 // Of C++, Rust, jemalloc, mimalloc and tcmalloc, also where they are linked into the program.
 bool is_other_allocator(std::string_view function) {
+  if (!has_parameters(function) && contains_one(function, {"_je_"})) return true;  // behind a library's own prefix
   return begins_with_one(function, {"operator new",
                                     "operator delete",
                                     "std::allocator<",

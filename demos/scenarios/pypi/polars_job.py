@@ -1,4 +1,5 @@
-"""A frame of Polars, whose threads allocate from a jemalloc of its own."""
+"""A frame of Polars, whose threads allocate from a jemalloc of its own. With `drop` it is given up again."""
+import sys
 import time
 
 import polars
@@ -17,7 +18,11 @@ def main():
     time.sleep(1.5)  # Polars gives back what it no longer needs half a second later
     say("grew", anonymous_bytes() - before)
     say("in use", frame.estimated_size())
-    return frame
+    if "drop" in sys.argv:
+        del frame
+        time.sleep(0.2)
+        say("stays", anonymous_bytes() - before)
+    return locals()
 
 
 if __name__ == "__main__":

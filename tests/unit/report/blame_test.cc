@@ -223,9 +223,10 @@ TEST(Blame, TheLineThatStartedAProcess) {
 TEST(Blame, AllocatorsAndStartAreNamedLast) {
   const std::string program = "/home/u/program";
   for (const char* allocator :
-       {"malloc", "je_arena_malloc_hard", "_rjem_je_large_malloc", "mi_heap_malloc_small", "_mi_page_malloc",
-        "tc_malloc", "tcmalloc::ThreadCache::FetchFromCentralCache()", "operator new[](unsigned long)", "__rust_alloc",
-        "xmalloc", "void* std::allocator<char>::allocate(unsigned long)", "_PyObject_GC_NewVar"})
+       {"malloc", "je_arena_malloc_hard", "duckdb_je_mallocx", "_rjem_je_large_malloc", "mi_heap_malloc_small",
+        "_mi_page_malloc", "tc_malloc", "tcmalloc::ThreadCache::FetchFromCentralCache()",
+        "operator new[](unsigned long)", "__rust_alloc", "xmalloc",
+        "void* std::allocator<char>::allocate(unsigned long)", "_PyObject_GC_NewVar"})
     EXPECT_EQ(blamed_native({{allocator, program}, {"load", program}, {"main", program}}), "load (program)")
         << allocator;
   for (const char* start : {"_start", "__libc_start_main", "__libc_start_call_main", "start_thread", "clone3"})
