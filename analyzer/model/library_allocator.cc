@@ -13,6 +13,13 @@ constexpr int kMostFrames = 8;
 
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
+// "deltalake/_internal.abi3.so": many a package calls its library so.
+std::string_view in_package(std::string_view path) {
+  constexpr std::string_view kFolder = "-packages/";  // of site-packages and dist-packages
+  const std::size_t at = path.rfind(kFolder);
+  return at == std::string_view::npos ? file_name(path) : path.substr(at + kFolder.size());
+}
+
 bool is_c_name(std::string_view function) { return function.find_first_of(":( <") == std::string_view::npos; }
 
 // Of a C function: at its begin, or behind the prefix that a library gives its copy ("duckdb_je_pages_map").
@@ -95,7 +102,8 @@ std::string allocator_name(std::string_view library_path) {
   if (known != kKnownLibraries.end()) return std::string(known->allocator);
   const bool is_library = file.find(".so") != std::string_view::npos;
   if (!is_library && file.starts_with("python")) return "CPython's allocator";
-  return (is_library ? "the allocator in " : "the own allocator of ") + std::string(file);
+  return (is_library ? "the allocator in " + std::string(in_package(library_path))
+                     : "the own allocator of " + std::string(file));
 }
 
 }  // namespace whyrss

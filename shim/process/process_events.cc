@@ -12,6 +12,7 @@
 #include "shim/heap/heap_count.h"
 #include "shim/heap/liveness.h"
 #include "shim/heap/observation.h"
+#include "shim/observe/library_hooks.h"
 
 namespace whyrss::shim {
 namespace {
@@ -87,6 +88,7 @@ void observe_thread_start(ThreadCreation creation, const void* stack_pointer) no
                            .stack_id = creation.stack_id,
                            .stack_pointer = number_of(stack_pointer),
                            .thread_pointer = number_of(__builtin_thread_pointer())});
+  serve_library_hooks(event.thread());  // no allocator is on its stack
 }
 
 }  // namespace whyrss::shim

@@ -251,6 +251,7 @@ int occupy(void) {
 """
 TAKING = r"""
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -266,6 +267,11 @@ static void load(const char* path) {
 static void see_event(void) {
   void* volatile block = malloc(1 << 20);
   free(block);
+}
+static void* do_nothing(void* argument) { return argument; }
+static void start_thread(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, do_nothing, 0) == 0) pthread_join(thread, 0);
 }
 static __attribute__((noinline)) void* keep(size_t size) {
   return take(size);
@@ -293,7 +299,8 @@ int main(int argc, char** argv) {
     load(argv[1]);
     give(take(64));
   }
-  if (strcmp(what, "uneventful")) see_event();
+  if (!strcmp(what, "threaded")) start_thread();
+  else if (strcmp(what, "uneventful")) see_event();
   for (int i = 0; i < 40; ++i) keep(1 << 20);
   take_zeroed(8 << 20);
   for (int i = 0; i < 32; ++i) dropped[i] = drop(1 << 20);
@@ -331,7 +338,7 @@ def fixture_taking(compile_c, tmp_path, monkeypatch):
         subprocess.run(["objcopy", f"--redefine-syms={tmp_path / 'names'}", archive, own], check=True)
         return compile_c(ALLOCATING_LIBRARY, f"-DJE(name)={prefix and f'{prefix}##'}name", str(own), *flags, *libraries, name=name)
 
-    program = compile_c(TAKING, "-ldl", name="taking")
+    program = compile_c(TAKING, "-ldl", "-lpthread", name="taking")
     return program, link
 
 
@@ -364,6 +371,18 @@ def test_jemalloc_inside_a_library_is_known_to_the_block(whyrss, recording, taki
     verdict, = [verdict for verdict in verdicts(report, "heap-retained")]
     assert "MiB freed, but kept by the allocator in libtaking.so (jemalloc) (last allocated at libtaking.so.c:" in verdict["headline"]
     assert process["notes"] == []
+
+
+def test_jemalloc_behind_a_prefix_in_the_program_itself(whyrss, recording, taking, compile_c):
+    """All stacks pass through the program, but that of a thread that starts."""
+    _, link = taking
+    part = link("zz_je_", "-c", name="part.o")
+    program = compile_c(TAKING, str(part), f"{part}.a", "-rdynamic", "-lpthread", "-ldl", "-lm", "-lstdc++", name="holding")
+    assert whyrss.record(recording, [program, "", "threaded"]).returncode == 3
+    process, = whyrss.finished_report(recording)["processes"]
+    own = own_allocator(process)
+    assert own["name"] == "the own allocator of holding"
+    assert abs(own["live"] / MIB - 57) < 0.1 and abs(own["retained"] / MIB - 37) < 0.3, own
 
 
 def test_jemalloc_in_a_library_that_is_unloaded_and_loaded_again(whyrss, recording, taking):

@@ -86,7 +86,7 @@ std::int64_t import_growth(const StackTable& stacks, const CauseView& cause) {
   if (!can_be_of_imports(cause.cause)) return 0;
   std::int64_t sum = 0;
   for (const SiteView& site : cause.sites)
-    if (importing_stack(stacks, site) != kEmptyStack) sum += site.growth;
+    if (importing_stack(stacks, cause.cause, site) != kEmptyStack) sum += site.growth;
   return sum;
 }
 
@@ -94,7 +94,8 @@ CauseView without_imports(const StackTable& stacks, const CauseView& cause) {
   CauseView own = cause;
   own.rss.last -= import_growth(stacks, cause);
   if (own.rss.last != cause.rss.last)
-    std::erase_if(own.sites, [&](const SiteView& site) { return importing_stack(stacks, site) != kEmptyStack; });
+    std::erase_if(own.sites,
+                  [&](const SiteView& site) { return importing_stack(stacks, cause.cause, site) != kEmptyStack; });
   return own;
 }
 

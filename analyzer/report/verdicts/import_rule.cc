@@ -90,7 +90,8 @@ std::map<Import, std::int64_t> imports_of(const StackTable& stacks, const Proces
     if (!can_be_of_imports(cause.cause) && cause.cause != Cause::heap_retained) continue;
     for (const SiteView& site : cause.sites)
       if (site.exclusive > 0)
-        if (const auto& import = import_at[site.stack == kEmptyStack ? importing_stack(stacks, site) : site.stack])
+        if (const auto& import =
+                import_at[site.stack == kEmptyStack ? importing_stack(stacks, cause.cause, site) : site.stack])
           imports[*import] += site.exclusive;
   }
   return imports;
@@ -180,7 +181,7 @@ void import_cost(const View& view, std::vector<Verdict>& verdicts) {
     for (const CauseView& cause : process.causes) {
       if (import_growth(stacks, cause) == 0) continue;
       for (const SiteView& site : cause.sites)
-        if (const StackId stack = importing_stack(stacks, site); stack != kEmptyStack) {
+        if (const StackId stack = importing_stack(stacks, cause.cause, site); stack != kEmptyStack) {
           const Frame& frame = *imported_frame(stacks, stack);
           sums[is_importer(frame) ? "" : module_name(frame)] += site.growth;
           growth += site.growth;

@@ -148,17 +148,20 @@ bool can_be_of_imports(Cause cause) {
          cause == Cause::heap_unsplit || cause == Cause::file_cow;
 }
 
-StackId importing_stack(const StackTable& stacks, const SiteView& site) {
-  if (site.stack != kEmptyStack) return imported_frame(stacks, site.stack) == nullptr ? kEmptyStack : site.stack;
-  std::int64_t all = 0, imported = 0;
+StackId importing_stack(const StackTable& stacks, Cause cause, const SiteView& site) {
+  if (site.stack != kEmptyStack && imported_frame(stacks, site.stack) == nullptr) return kEmptyStack;
+  std::int64_t all = 0, imported = 0, others = 0;
   const TouchView* most = nullptr;
   for (const TouchView& touch : site.touched()) {
     all += touch.resident;
-    if (touch.stack == kEmptyStack || imported_frame(stacks, touch.stack) == nullptr) continue;
-    imported += touch.resident;
-    if (most == nullptr || touch.resident > most->resident) most = &touch;
+    if (touch.stack == kEmptyStack) continue;
+    const bool is_import = imported_frame(stacks, touch.stack) != nullptr;
+    (is_import ? imported : others) += touch.resident;
+    if (is_import && (most == nullptr || touch.resident > most->resident)) most = &touch;
   }
-  return most != nullptr && 2 * imported > all ? most->stack : kEmptyStack;
+  if (site.stack == kEmptyStack) return most != nullptr && 2 * imported > all ? most->stack : kEmptyStack;
+  const bool is_filled_later = cause == Cause::anonymous || cause == Cause::heap_unsplit;
+  return is_filled_later && 2 * others > all ? kEmptyStack : site.stack;
 }
 
 std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites) {

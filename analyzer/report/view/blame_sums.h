@@ -49,9 +49,10 @@ std::vector<MappingGrowth> growth_by_mapping(const std::vector<SiteView>& sites)
 
 // Live blocks and what lies free beside them, private pages. What an allocator keeps after an import is its own.
 bool can_be_of_imports(Cause cause);
-// The stack of the import that made a site's memory (imported_frame): the one that mapped or allocated it, or, where no
-// call did, as the data of a library, the one that made most of it resident. Empty: no import did.
-StackId importing_stack(const StackTable& stacks, const SiteView& site);
+// The stack of the import that made a site's memory of this cause (imported_frame): the one that mapped or allocated
+// it, or, where no call did, as the data of a library, the one that made most of it resident. Empty: no import did, or
+// other code filled most of what it had only mapped, as the arena of a library's allocator.
+StackId importing_stack(const StackTable& stacks, Cause cause, const SiteView& site);
 
 std::int64_t sum_growth(const std::vector<const SiteView*>& sites);
 

@@ -79,7 +79,7 @@ std::int64_t take_imports(const StackTable& stacks, Cause cause, std::vector<Sit
   if (!can_be_of_imports(cause)) return 0;
   std::int64_t bytes = 0;
   std::erase_if(sites, [&](const SiteView& site) {
-    if (importing_stack(stacks, site) == kEmptyStack) return false;
+    if (importing_stack(stacks, cause, site) == kEmptyStack) return false;
     bytes += site.growth;
     return true;
   });

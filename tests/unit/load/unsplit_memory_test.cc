@@ -69,6 +69,8 @@ TEST(LibraryAllocator, HasTheNameThatPeopleUse) {
   EXPECT_EQ(allocator_name("/usr/bin/python3.13t"), "CPython's allocator");
   EXPECT_EQ(allocator_name("/l/libmine.so.2"), "the allocator in libmine.so.2");
   EXPECT_EQ(allocator_name(kProgram), "the own allocator of server");
+  EXPECT_EQ(allocator_name("/v/lib/python3.11/site-packages/deltalake/_internal.abi3.so"),
+            "the allocator in deltalake/_internal.abi3.so");
 }
 
 TEST(UnsplitMemory, IsAnonymousMemoryThatTheyMapped) {

@@ -102,6 +102,21 @@ TEST(GrowthParts, TheDataOfALibraryIsOfWhatTouchedIt) {
   EXPECT_EQ(headlines(recording).find("by imports"), std::string::npos);
 }
 
+// The arena of an allocator that a library reserves as it is loaded.
+TEST(GrowthParts, WhatAnImportMappedIsOfTheCodeThatFilledIt) {
+  Job job;
+  RecordingAccount recording = job.recording({{Cause::anonymous, 97, job.torch}});
+  const auto filled_by = [&](StackId stack) {
+    RecordingAccount filled = recording;
+    for (Slice& slice : filled.processes.front().accounts.front().slices.open())
+      if (slice.site.stack == job.torch) slice.touched = {{stack, 60 * kMiB}};
+    return headlines(filled);
+  };
+  EXPECT_EQ(filled_by(job.torch), "imports ok: 97 MiB by imports of torch\n");
+  EXPECT_EQ(filled_by(kEmptyStack), "imports ok: 97 MiB by imports of torch\n");
+  EXPECT_EQ(filled_by(job.kept).find("by imports"), std::string::npos) << filled_by(job.kept);
+}
+
 TEST(GrowthParts, APackageHasOneNameWhicheverOfItsModulesWasImported) {
   Job job;
   const StackId utils = stack_of(
