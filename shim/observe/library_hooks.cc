@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <span>
@@ -39,14 +38,8 @@ constinit std::atomic<bool> g_is_full{false};
 constinit std::atomic<bool> g_serving{false};  // one thread at a time; it owns g_text
 constinit Text g_text;
 
-// As jemalloc rounds a request up, from 4 KiB on: four classes for each doubling.
-std::size_t usable_of(std::size_t size_bytes) noexcept {
-  if (size_bytes < trace::kLibraryBlockBytes || size_bytes > SIZE_MAX / 2) return size_bytes;
-  const std::size_t below = std::bit_floor(size_bytes - 1) / 4 - 1;  // a step of its class, less one
-  return (size_bytes + below) & ~below;
-}
-
-// hook_alloc_t and the arguments of each.
+// hook_alloc_t and the arguments of each. What was asked for: how it is rounded up is another matter in each version,
+// and a block that is taken for longer than it is covers the next one.
 std::size_t requested(int type, const std::uintptr_t* arguments) noexcept {
   switch (type) {
     case 0:  // malloc(size)
@@ -70,7 +63,7 @@ std::size_t requested(int type, const std::uintptr_t* arguments) noexcept {
 }
 
 void on_allocate(void*, int type, void* block, std::uintptr_t, std::uintptr_t* arguments) noexcept {
-  observe_library_allocate(caller_here(), nullptr, block, usable_of(requested(type, arguments)));
+  observe_library_allocate(caller_here(), nullptr, block, requested(type, arguments));
 }
 
 void on_release(void*, int, void* block, std::uintptr_t*) noexcept { observe_library_release(block); }

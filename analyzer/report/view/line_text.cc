@@ -111,8 +111,8 @@ std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& 
   for (const LineGrowth& other : lines) {
     if (&other == &top || other.line.empty() || kGoodPart * other.bytes < whole || count == kMostOthers) continue;
     if (!is_significant(other.bytes, other.variance)) continue;
-    text += fmt::format(", {}{} {} {}", size_text(other.bytes), error_text(other.bytes, other.variance),
-                        other.number > 0 ? "at" : "in", other.line);
+    text += fmt::format(", {}{} {} {}{}", size_text(other.bytes), error_text(other.bytes, other.variance),
+                        other.number > 0 ? "at" : "in", other.line, starter_text(other));
     ++count;
   }
   return text;

@@ -1,4 +1,5 @@
-"""A frame of Polars, whose threads allocate from a jemalloc of its own. With `drop` it is given up again."""
+"""A frame of Polars, whose threads allocate from a jemalloc of its own. With `drop` it is given up again; with `series`
+there are many, none of which fills the pages that it has."""
 import sys
 import time
 
@@ -12,7 +13,16 @@ def make():
     return polars.DataFrame({"key": keys}).with_columns(half=polars.col("key") * 0.5, text=polars.col("key").cast(polars.String))  # makes
 
 
+def collect():
+    return [polars.int_range(0, 1_048_000, eager=True) * (0.5 + i) for i in range(16)]  # keeps
+
+
 def main():
+    if "series" in sys.argv:
+        kept = collect()
+        say("in use", sum(series.estimated_size() for series in kept))
+        time.sleep(0.5)
+        return kept
     before = anonymous_bytes()
     frame = make()
     time.sleep(1.5)  # Polars gives back what it no longer needs half a second later

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "literal_accounts.h"
+#include "model/thread_starts.h"
 #include "report/render/accounting_text.h"
 #include "report/verdicts/verdict.h"
 #include "report/view/build_view.h"
@@ -563,6 +564,17 @@ TEST(KeptWhere, ALineIsNamedAloneOnlyForNearlyAll) {
             "100 MiB anonymous mappings (most mapped at a.py:3 in load: 51 MiB, 49 MiB at a.py:9 in fill)");
   EXPECT_EQ(headline(50, 50),
             "100 MiB anonymous mappings (50 MiB of it mapped at a.py:3 in load, 50 MiB at a.py:9 in fill)");
+}
+
+TEST(KeptWhere, ASecondLineSaysThatAThreadStartedThereDidIt) {
+  StackTable stacks;
+  const StackId query = literal::python_stack(stacks, "a.py", 6, "query");
+  const StackId connect = literal::python_stack(stacks, "a.py", 9, "main");
+  const StackId worker = in_thread_of(stacks, literal::native_stack(stacks, {{"work", "/l/libdb.so"}}), connect);
+  const std::vector<Part> parts{{Cause::anonymous, 60, query}, {Cause::anonymous, 40, worker}};
+  EXPECT_EQ(verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline,
+            "100 MiB anonymous mappings (most mapped at a.py:6 in query: 60 MiB, 40 MiB at a.py:9 in main, by a thread "
+            "started there)");
 }
 
 TEST(KeptWhere, FilesOfOneNameAreToldApartByTheirFolders) {
