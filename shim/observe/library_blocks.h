@@ -9,8 +9,7 @@
 namespace whyrss::shim {
 
 // A block of `size_bytes` that the library's function at `function` has returned to its caller; nullptr: `caller` is in
-// the allocator. Large ones are logged,
-// in exact mode all.
+// the allocator. Large ones are logged, in exact mode all.
 void observe_library_allocate(const Caller& caller, const void* function, const void* block,
                               std::size_t size_bytes) noexcept;
 // Before the real release. True: its allocation had been logged, and now its release is.

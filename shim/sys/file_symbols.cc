@@ -41,13 +41,13 @@ bool has_build_id(const RawFile& file, const Elf64_Ehdr& header, std::span<const
 // share their ends.
 struct Name {
   std::uint32_t begin = 0, end = 0;
-  bool is_other = false;
+  bool is_also = false;
 };
 // A function of such a name, which begins at `name`.
 struct Function {
   std::uint64_t offset = 0;
   std::uint32_t name = 0, prefix_bytes = 0;
-  bool is_other = false;
+  bool is_also = false;
 };
 template <class Type>
 struct Few {
@@ -82,10 +82,10 @@ Few<Name> find_names(const RawFile& file, const Elf64_Shdr& strings, std::string
                      std::span<char> buffer) noexcept {
   Few<Name> names;
   visit_names(file, strings, buffer, [&](std::string_view name, std::uint64_t at) {
-    const bool is_other = name.ends_with(also);
-    if (!is_other && !name.ends_with(suffix)) return;
-    const std::uint64_t end = at + name.size() - (is_other ? also : suffix).size();
-    names.add({static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(end), is_other});
+    const bool is_also = name.ends_with(also);
+    if (!is_also && !name.ends_with(suffix)) return;
+    const std::uint64_t end = at + name.size() - (is_also ? also : suffix).size();
+    names.add({static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(end), is_also});
   });
   return names;
 }
@@ -104,7 +104,7 @@ Few<Function> find_functions(const RawFile& file, const Elf64_Shdr& symbols, con
       if (ELF64_ST_TYPE(symbol.st_info) != STT_FUNC || symbol.st_shndx == SHN_UNDEF) continue;
       for (const Name& name : names.view())
         if (symbol.st_name >= name.begin && symbol.st_name <= name.end)
-          functions.add({symbol.st_value, symbol.st_name, name.end - symbol.st_name, name.is_other});
+          functions.add({symbol.st_value, symbol.st_name, name.end - symbol.st_name, name.is_also});
     }
     at += size / sizeof(Elf64_Sym) * sizeof(Elf64_Sym);
   }
@@ -129,8 +129,7 @@ std::uint64_t find_pair(const RawFile& file, const Elf64_Shdr& symbols, const El
   const Few<Function> functions = find_functions(file, symbols, names, buffer);
   for (const Function& function : functions.view())
     for (const Function& other : functions.view())
-      if (!function.is_other && other.is_other && have_one_prefix(file, strings, function, other))
-        return function.offset;
+      if (!function.is_also && other.is_also && have_one_prefix(file, strings, function, other)) return function.offset;
   return 0;
 }
 

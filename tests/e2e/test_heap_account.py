@@ -226,6 +226,18 @@ def test_a_seed_samples_the_same_again(whyrss, tmp_path, compile_c):
     assert first[1][-2:] != first[0][-2:]  # a child is sampled by a seed of its own
 
 
+# Lines that a report has to tell apart, of both programs below.
+LINES_OF_TAKING = r"""
+static __attribute__((noinline)) void* keep(size_t size) {
+  return take(size);
+}
+static __attribute__((noinline)) void* drop(size_t size) {
+  return take(size);
+}
+static __attribute__((noinline)) void* grow(void* block, size_t size) {
+  return resize(block, size);
+}
+"""
 ALLOCATING_LIBRARY = r"""
 #include <stddef.h>
 #include <string.h>
@@ -273,15 +285,7 @@ static void start_thread(void) {
   pthread_t thread;
   if (pthread_create(&thread, 0, do_nothing, 0) == 0) pthread_join(thread, 0);
 }
-static __attribute__((noinline)) void* keep(size_t size) {
-  return take(size);
-}
-static __attribute__((noinline)) void* drop(size_t size) {
-  return take(size);
-}
-static __attribute__((noinline)) void* grow(void* block, size_t size) {
-  return resize(block, size);
-}
+""" + LINES_OF_TAKING + r"""
 int main(int argc, char** argv) {
   static void* dropped[32];
   const char* what = argv[2];
@@ -522,15 +526,7 @@ static void load(const char* path) {
   take = dlsym(library, "pool_take"), resize = dlsym(library, "pool_resize"), give = dlsym(library, "pool_give");
   give_by_jump = dlsym(library, "pool_give_by_jump"), live = dlsym(library, "pool_live");
 }
-static __attribute__((noinline)) void* keep(size_t size) {
-  return take(size);
-}
-static __attribute__((noinline)) void* drop(size_t size) {
-  return take(size);
-}
-static __attribute__((noinline)) void* grow(void* block, size_t size) {
-  return resize(block, size);
-}
+""" + LINES_OF_TAKING + r"""
 static int is_found(void) {
   void* program = dlopen(0, RTLD_NOW);
   return (dlsym(RTLD_DEFAULT, "arrow_mi_free") != 0) + (dlsym(RTLD_NEXT, "arrow_mi_free") != 0) + (dlsym(program, "arrow_mi_free") != 0);

@@ -1,5 +1,5 @@
 """A frame of Polars, whose threads allocate from a jemalloc of its own. With `drop` it is given up again; with `series`
-there are many, none of which fills the pages that it has."""
+many are kept whose sizes are no whole pages."""
 import sys
 import time
 
