@@ -89,7 +89,7 @@ void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLi
   for (std::string& note : done.notes) info.notes.push_back(std::move(note));
   if (replaces) static_cast<void>(write_name_file(folder, info.session, names));  // else they are read again
   apply_code_names(folder, recording.stacks, info.notes);
-  set_apart_unsplit(recording);
+  set_apart_unsplit(recording, names);
 }
 
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.

@@ -67,6 +67,7 @@ Json render_module(const Module& module, const ModuleNames& names) {
           {"build_id", hex(module.build_id)},
           {"debug_info", names.has_debug_info},
           {"cut_at_cpu_s", names.cut_at_cpu_s},
+          {"allocator", names.allocator},
           {"names", std::move(entries)}};
 }
 
@@ -76,6 +77,7 @@ void add_module(const Json& json, NameTable& table) {
   ModuleNames names;
   names.has_debug_info = json.at("debug_info").get<bool>();
   names.cut_at_cpu_s = json.at("cut_at_cpu_s").get<int>();
+  names.allocator = json.value("allocator", "");  // not in older ones
   for (const Json& entry : json.at("names")) {
     std::vector<CodeLine>& lines = names.lines[entry.at(0).get<std::uint64_t>()];
     lines.clear();

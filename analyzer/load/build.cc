@@ -156,7 +156,8 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
                  .pool_path = manifest.pool_path,
                  .see_evidence = {},
                  .until_ns = until_ns,
-                 .progress = part_of(progress, kOpened, 1)},
+                 .progress = part_of(progress, kOpened, 1),
+                 .allocator_stacks = &recording.allocator_stacks},
                 recording.stacks);
   const auto opened = part_of(progress, 0, kOpened);
   const std::uint64_t all_bytes = stored_bytes(inputs);

@@ -1,6 +1,7 @@
 #include "load/unsplit_memory.h"
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "model/library_allocator.h"
@@ -33,9 +34,26 @@ bool has_any(const SliceList& slices, UnsplitStacks& stacks) {
   return false;
 }
 
+// Where a stripped file holds an allocator.
+void name_nameless(RecordingAccount& recording, const NameTable& names) {
+  StackTable& stacks = recording.stacks;
+  std::map<FrameId, std::vector<CodeLine>> lines;
+  for (const StackId stack : recording.allocator_stacks) {
+    const std::vector<FrameId> frames = stacks[stack];
+    if (frames.empty()) continue;
+    const Frame& innermost = stacks[frames.front()];
+    if (innermost.kind != FrameKind::native || !innermost.function.empty()) continue;
+    const auto known = names.find(stacks[innermost.module]);
+    if (known != names.end() && !known->second.allocator.empty())
+      lines[frames.front()] = {{nameless_function(known->second.allocator), "", 0}};
+  }
+  stacks.set_names(lines);
+}
+
 }  // namespace
 
-void set_apart_unsplit(RecordingAccount& recording) {
+void set_apart_unsplit(RecordingAccount& recording, const NameTable& names) {
+  name_nameless(recording, names);
   UnsplitStacks stacks(recording.stacks);
   for (ProcessAccount& process : recording.processes) {
     for (Account& walk : process.accounts) {

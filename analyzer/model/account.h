@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -270,6 +271,9 @@ struct RecordingAccount {
   std::vector<Phase> phases;
   std::vector<Mark> marks;
   StackTable stacks;
+  // Whose innermost function is an allocator's, with or without a name: it returned a block of a library's allocator,
+  // or mapped memory by MAP_NORESERVE, as allocators do and hardly anybody else.
+  std::set<StackId> allocator_stacks;
 };
 
 }  // namespace whyrss

@@ -33,7 +33,10 @@ constexpr std::array<std::string_view, 9> kOfMimalloc{"unix_mmap_prim", "_mi_pri
                                                       "mi_os_",         "_mi_arena",  "mi_arena",
                                                       "_mi_segment",    "mi_segment", "arrow_mi_"};
 
+constexpr std::array<std::string_view, 2> kNamelessFunctions{"[jemalloc]", "[mimalloc]"};
+
 std::string_view kind_of(std::string_view function) {
+  if (is_nameless_function(function)) return function.substr(1, function.size() - 2);
   if (function.find("tcmalloc::") != std::string_view::npos || function.starts_with("TCMalloc_") ||
       function.find("MmapSysAllocator") != std::string_view::npos)
     return "tcmalloc";
@@ -93,6 +96,16 @@ std::optional<LibraryAllocator> allocator_of(const StackTable& stacks, Cause cau
   if (cause == Cause::heap_unsplit) return allocator_that_mapped(stacks, stack);
   if (cause != Cause::heap_live && cause != Cause::heap_slack && cause != Cause::heap_retained) return std::nullopt;
   return allocator_that_served(stacks, stack);
+}
+
+std::string nameless_function(std::string_view kind) {
+  const auto known =
+      std::ranges::find_if(kNamelessFunctions, [&](std::string_view name) { return name.find(kind) == 1; });
+  return known == kNamelessFunctions.end() ? "" : std::string(*known);
+}
+
+bool is_nameless_function(std::string_view function) {
+  return std::ranges::find(kNamelessFunctions, function) != kNamelessFunctions.end();
 }
 
 std::string allocator_name(std::string_view library_path) {

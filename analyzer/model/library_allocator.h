@@ -30,6 +30,10 @@ std::optional<LibraryAllocator> allocator_that_served(const StackTable& stacks, 
 // Whose memory of that cause a site with this stack has; nothing: malloc's, or not of the heap.
 std::optional<LibraryAllocator> allocator_of(const StackTable& stacks, Cause cause, StackId stack);
 
+// What stands for the name of a function of a stripped allocator: "[jemalloc]".
+std::string nameless_function(std::string_view kind);
+bool is_nameless_function(std::string_view function);
+
 // As people who use the library call it: "Arrow's memory pool", "the allocator in libfoo.so".
 std::string allocator_name(std::string_view library_path);
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -33,7 +34,12 @@ struct ReplaySettings {
   std::function<void(int pid, const Evidence&)> see_evidence;
   // What was found later is left out: its events are not stored yet.
   std::uint64_t until_ns = std::numeric_limits<std::uint64_t>::max();
-  std::function<void(double)> progress{};  // told how much is played, from 0 to 1, where it is set
+  std::function<void(double)> progress{};         // told how much is played, from 0 to 1, where it is set
+  std::set<StackId>* allocator_stacks = nullptr;  // gets those of RecordingAccount, if set
+
+  void see_allocator(StackId stack) const {
+    if (allocator_stacks != nullptr) allocator_stacks->insert(stack);
+  }
 };
 
 struct NewMapping;

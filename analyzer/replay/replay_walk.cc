@@ -113,6 +113,7 @@ void Replay::on_block_record(Process& process, const EventRecord& record) {
     if (block.sampled_bytes > 0 && process.small.allocate(block, stack)) return;
     process.small.forget(block.address, block.size_bytes);
     const Owner mapper = record.kind == RecordKind::library_allocate ? Owner::library : Owner::allocator;
+    if (mapper == Owner::library) settings_.see_allocator(stack);
     space.touched().begin_block(block.address, block.size_bytes, record.time_ns);
     if (!space.gives_back(block.address, block.size_bytes) ||
         next_walk_shows(process, block.address, block.size_bytes, true))
@@ -172,6 +173,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       const ResolvedStack stack = process.image->resolve(map.stack_id);
       const MappingInfo info{owner_of(map.origin, stack.from_allocator), process.threads.in_thread(stack.id, map.tid)};
       const bool anonymous = (map.flags & MAP_ANONYMOUS) != 0 && (map.flags & MAP_SHARED) == 0;
+      if (anonymous && (map.flags & MAP_NORESERVE) != 0) settings_.see_allocator(info.stack);
       if (!space.gives_back(map.address, map.size_bytes) ||
           next_walk_shows(process, map.address, map.size_bytes, anonymous))
         space.map(map.address, map.size_bytes, info);

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "support/file.h"
+#include "symbolize/allocator_text.h"
 #include "symbolize/dwarf_lines.h"
 #include "symbolize/elf_file.h"
 #include "symbolize/symbol_names.h"
@@ -29,6 +30,7 @@ constexpr std::size_t kWriteBytes = 32 * 1024;
 constexpr char kError = 'e';      // text
 constexpr char kNames = 'n';      // address, count, then (function, file, line) x count
 constexpr char kDebugInfo = 'd';  // it has debug info, or needs none
+constexpr char kAllocator = 'a';  // text
 constexpr char kEnd = 'z';
 
 void append(std::string& out, std::uint64_t value) { out.append(reinterpret_cast<const char*>(&value), sizeof value); }
@@ -97,6 +99,11 @@ bool answer(int fd, const ModuleToRead& wanted) {
     std::vector<CodeLine> lines;
     if (!symbols[i].empty()) lines.push_back({symbols[i], "", 0});
     append_names(out, wanted.addresses[i], lines);
+  }
+  // Where all have a name its functions tell.
+  if (std::ranges::any_of(symbols, &std::string::empty)) {
+    out += kAllocator;
+    append(out, allocator_by_text(file->module()));
   }
   if (!write_fully(fd, out)) return false;
   out.clear();
@@ -170,6 +177,7 @@ ModuleAnswer parse_module_answer(const std::string& bytes, bool& finished) {
     bool good = true;
     if (letter == kNames) good = reader.names(result.names);
     if (letter == kError) good = reader.text(result.note);
+    if (letter == kAllocator) good = reader.text(result.names.allocator);
     if (letter == kDebugInfo) result.names.has_debug_info = true;
     if (letter == kEnd) finished = true;
     if (!good) break;

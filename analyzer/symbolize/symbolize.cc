@@ -52,6 +52,7 @@ void add_answer(ModuleNames answer, ModuleNames& known) {
   known.lines.merge(answer.lines);
   known.has_debug_info = known.has_debug_info || answer.has_debug_info;
   known.cut_at_cpu_s = answer.cut_at_cpu_s;
+  if (!answer.allocator.empty()) known.allocator = std::move(answer.allocator);
 }
 
 // Built again since: nothing else tells where there is no build id to compare.

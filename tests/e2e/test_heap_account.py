@@ -389,6 +389,25 @@ def test_jemalloc_behind_a_prefix_in_the_program_itself(whyrss, recording, takin
     assert abs(own["live"] / MIB - 57) < 0.1 and abs(own["retained"] / MIB - 37) < 0.3, own
 
 
+def test_jemalloc_in_a_stripped_library(whyrss, recording, taking):
+    """It is known by its messages; where nothing exports its mallctl its blocks are not."""
+    program, link = taking
+    for prefix, flags in ("", ["-Wl,--exclude-libs,ALL"]), ("zz_je_", []):
+        whole = link(prefix, "-shared", "-fPIC", "-s", *flags, name="libtaking.so")
+        assert whyrss.record(recording, [program, whole, ""], "-f").returncode == 3
+        report = whyrss.finished_report(recording)
+        assert_conserved(report)
+        process, = report["processes"]
+        own = own_allocator(process)
+        assert own["name"] == "the allocator in libtaking.so"
+        if prefix:
+            assert abs(own["live"] / MIB - 57) < 0.1 and abs(own["retained"] / MIB - 37) < 0.3, own
+        else:
+            assert own["live"] is None and 96 < own["unsplit"] / MIB < 99, own
+            verdict, = verdicts(report, "allocator-growth")
+            assert "of the allocator in libtaking.so (jemalloc), in use or free is not known" in verdict["headline"]
+
+
 def test_jemalloc_in_a_library_that_is_unloaded_and_loaded_again(whyrss, recording, taking):
     """What the first one held stays in memory: it was not given back."""
     program, link = taking

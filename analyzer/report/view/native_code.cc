@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "model/library_allocator.h"
+
 namespace whyrss {
 namespace {
 
@@ -74,6 +76,7 @@ bool is_libc_allocator(std::string_view function) {
 // Of C++, Rust, jemalloc, mimalloc and tcmalloc, also where they are linked into the program.
 bool is_other_allocator(std::string_view function) {
   if (!has_parameters(function) && contains_one(function, {"_je_"})) return true;  // behind a library's own prefix
+  if (is_nameless_function(function)) return true;
   return begins_with_one(function, {"operator new",
                                     "operator delete",
                                     "std::allocator<",

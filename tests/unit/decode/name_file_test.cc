@@ -39,6 +39,7 @@ NameTable some_names() {
   names.lines[0x1234] = {{"inlined", "a.c", 4}, {"outer", "b.c", 9}};
   names.lines[0xffffffffffffffff] = {};
   names.has_debug_info = true;
+  names.allocator = "jemalloc";
   table[Module{"/bin/other", ""}].cut_at_cpu_s = 2;
   return table;
 }
@@ -50,6 +51,7 @@ void expect_same(const NameTable& found, const NameTable& wanted) {
     EXPECT_EQ(found.at(module).lines, names.lines);
     EXPECT_EQ(found.at(module).has_debug_info, names.has_debug_info);
     EXPECT_EQ(found.at(module).cut_at_cpu_s, names.cut_at_cpu_s);
+    EXPECT_EQ(found.at(module).allocator, names.allocator);
   }
 }
 

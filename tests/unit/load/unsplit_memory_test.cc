@@ -82,12 +82,33 @@ TEST(UnsplitMemory, IsAnonymousMemoryThatTheyMapped) {
       literal::walk(1, {{Cause::anonymous, 30, arrow}, {Cause::anonymous, 20, own}, {Cause::lazy_free, 5, arrow}})};
   process.accounts[0].slices.pack();
   recording.processes = {process};
-  set_apart_unsplit(recording);
+  set_apart_unsplit(recording, {});
   const SliceList& slices = recording.processes[0].accounts[0].slices;
   EXPECT_EQ(slices.sum_of(Cause::heap_unsplit).bytes, 30 * kMiB);
   EXPECT_EQ(slices.sum_of(Cause::anonymous).bytes, 20 * kMiB);
   EXPECT_EQ(slices.sum_of(Cause::lazy_free).bytes, 5 * kMiB);
   EXPECT_EQ(slices.size(), 3U);
+}
+
+// As of a Rust program that was stripped: its own mappings are made elsewhere, or without MAP_NORESERVE.
+TEST(UnsplitMemory, IsKnownByWhatAStrippedFileHolds) {
+  RecordingAccount recording;
+  const StackId reserves = literal::native_stack(recording.stacks, {{"", kProgram}, {"", kProgram}});
+  const StackId maps = literal::native_stack(recording.stacks, {{"map_table", kProgram}, {"", kProgram}});
+  const StackId elsewhere = literal::native_stack(recording.stacks, {{"", kDuckdb}});
+  recording.allocator_stacks = {reserves, elsewhere};
+  ProcessAccount process = literal::python_process(10, {"prog"});
+  process.accounts = {literal::walk(
+      1, {{Cause::anonymous, 30, reserves}, {Cause::anonymous, 20, maps}, {Cause::anonymous, 5, elsewhere}})};
+  process.accounts[0].slices.pack();
+  recording.processes = {process};
+  NameTable names;
+  names[recording.stacks[recording.stacks[recording.stacks[reserves].front()].module]].allocator = "jemalloc";
+  set_apart_unsplit(recording, names);
+  EXPECT_EQ(recording.processes[0].accounts[0].slices.sum_of(Cause::heap_unsplit).bytes, 30 * kMiB);
+  const auto found = allocator_that_mapped(recording.stacks, reserves);
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->kind, "jemalloc");
 }
 
 }  // namespace

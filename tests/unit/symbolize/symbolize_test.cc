@@ -287,6 +287,39 @@ TEST(Symbolize, OnlyWhatIsMissingIsRead) {
   EXPECT_EQ(known.cut_at_cpu_s, 0);
 }
 
+// Of a file that is not loaded.
+std::string build_id_in(const std::string& file) {
+  ElfW(Ehdr) header;
+  std::memcpy(&header, file.data(), sizeof header);
+  std::vector<ElfW(Phdr)> segments(header.e_phnum);
+  std::memcpy(segments.data(), file.data() + header.e_phoff, segments.size() * sizeof segments.front());
+  for (auto& segment : segments) segment.p_vaddr = segment.p_offset;
+  dl_phdr_info info{};
+  info.dlpi_addr = reinterpret_cast<ElfW(Addr)>(file.data());
+  info.dlpi_phdr = segments.data();
+  info.dlpi_phnum = header.e_phnum;
+  return build_id_of(info);
+}
+
+std::string allocator_in(const std::string& path) {
+  const Module module{path, build_id_in(read_file(path))};
+  StackTable stacks;
+  NameTable names;
+  stack_of(stacks, module, {1});  // no function covers it
+  symbolize(stacks, names);
+  return names[module].allocator;
+}
+
+// Debian's, which are stripped.
+TEST(Symbolize, AnAllocatorIsKnownByItsMessages) {
+  for (const auto& [file, allocator] : {std::pair{"libjemalloc.so.2", "jemalloc"}, {"libmimalloc.so.2", "mimalloc"}}) {
+    const std::string path = std::string("/usr/lib/x86_64-linux-gnu/") + file;
+    if (!fs::exists(path)) GTEST_SKIP() << file << " is not installed";
+    EXPECT_EQ(allocator_in(fs::canonical(path)), allocator);
+  }
+  EXPECT_EQ(allocator_in(fs::canonical("/proc/self/exe")), "") << "it searches for both";
+}
+
 TEST_F(SymbolizeFile, ManyModulesAtOnce) {
   const Image self = image(nullptr);
   StackTable stacks;
