@@ -208,7 +208,7 @@ def lines_of(processes, cause, most=3):
             if one["cause"] != cause and cause in CAUSES:
                 continue
             for site in one["sites"]:
-                line = _line(site["stack"])
+                line = _line(site["stack"] + site.get("during", []))
                 if line:
                     growth, variance = sums.get(line, (0, 0))
                     sums[line] = growth + site["growth"], variance + site["standard_error"] ** 2

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "decode/line_table.h"
+#include "model/thread_starts.h"
 
 namespace whyrss {
 namespace {
@@ -261,8 +262,8 @@ void ImageTables::push_python(const PythonFrames& frames, std::vector<FrameId>& 
 // Of all that a record says of its stack. Differs from run to run: nobody can make a recording in which two share one.
 std::uint64_t ImageTables::hash_of(const trace::StackRecord& record, Bytes frames) {
   static const char somewhere = 0;
-  const std::uint64_t shape =
-      std::uint64_t{record.flags} << 32 | std::uint64_t{record.native_count} << 16 | record.python_count;
+  const std::uint64_t shape = std::uint64_t{record.waiting_count} << 48 | std::uint64_t{record.flags} << 32 |
+                              std::uint64_t{record.native_count} << 16 | record.python_count;
   const std::uint64_t hash =
       XXH3_64bits_withSeed(frames.data(), frames.size(), shape ^ reinterpret_cast<std::uint64_t>(&somewhere));
   return hash != 0 ? hash : 1;
@@ -286,6 +287,8 @@ ResolvedStack ImageTables::resolve_record(Bytes bytes) {
   }
   PythonFrames python_frames(record.python_count);
   for (PythonFrame& frame : python_frames) reader.take(frame);
+  PythonFrames waiting(record.waiting_count);
+  for (PythonFrame& frame : waiting) reader.take(frame);
 
   std::vector<bool> evals(native.size());
   for (std::size_t i = 0; i < native.size(); ++i) evals[i] = is_eval(native[i]);
@@ -311,6 +314,10 @@ ResolvedStack ImageTables::resolve_record(Bytes bytes) {
     frames.push_back(frame_of(frame));
   }
   push_python(placed.after, frames);
+  if (!waiting.empty()) {
+    frames.push_back(waiter_frame(*table_));
+    push_python(waiting, frames);
+  }
   result.id = table_->intern(frames);
   if (at_any_time) memo_.keep(hash, result);
   return result;

@@ -46,8 +46,9 @@ bool visit_segments(Bytes payload, Visit visit) {
 inline std::optional<std::uint32_t> stack_id_of(const trace::RecordHeader& header, Bytes record) {
   trace::StackRecord stack{};
   if (header.kind != trace::RecordKind::stack || !ByteReader(record).take(stack)) return std::nullopt;
+  const std::size_t python_count = std::size_t{stack.python_count} + stack.waiting_count;
   const std::size_t needed =
-      sizeof stack + stack.native_count * sizeof(std::uint64_t) + stack.python_count * sizeof(trace::PythonFrame);
+      sizeof stack + stack.native_count * sizeof(std::uint64_t) + python_count * sizeof(trace::PythonFrame);
   return needed <= record.size() ? std::optional(stack.stack_id) : std::nullopt;
 }
 

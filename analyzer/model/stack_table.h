@@ -84,7 +84,7 @@ class StackTable {
     std::vector<std::uint8_t> frames;         // by FrameId
     std::vector<std::uint32_t> imports;       // by StackId
     std::vector<std::uint32_t> native_lines;  // by StackId
-    std::vector<std::uint8_t> starters;       // by StackId
+    std::vector<std::uint8_t> done_by;        // by StackId
   };
   [[nodiscard]] BlameMemo& blame_memo() const { return blame_memo_; }
 

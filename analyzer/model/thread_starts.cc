@@ -8,6 +8,10 @@
 
 namespace whyrss {
 
+FrameId waiter_frame(StackTable& stacks) {
+  return stacks.intern(Frame{.function = std::string(kWaiterFunction), .file = {}});
+}
+
 StackId in_thread_of(StackTable& stacks, StackId stack, StackId starter) {
   std::vector<FrameId> frames = stacks[stack];
   frames.push_back(stacks.intern(Frame{.function = std::string(kThreadFunction), .file = {}}));
@@ -21,6 +25,7 @@ void ThreadStarts::create(std::uint32_t tid, std::uint32_t creator_tid) { creato
 void ThreadStarts::start(std::uint32_t tid, StackId starter) {
   const auto creator = creators_.extract(tid);
   starters_.erase(tid);  // of one that has ended
+  starter = without_waiter(starter);
   if (!creator.empty()) starter = in_thread(starter, creator.mapped());
   if (has_own_line(starter)) starters_.emplace(tid, starter);
 }
@@ -41,6 +46,15 @@ void ThreadStarts::clear() {
   creators_.clear();
   starters_.clear();
   known_.clear();
+}
+
+// Where the main thread was when a thread started another one says nothing of that one's work.
+StackId ThreadStarts::without_waiter(StackId stack) {
+  std::vector<FrameId> frames = (*stacks_)[stack];
+  const auto waiter = std::ranges::find_if(frames, [&](FrameId id) { return is_waiter_frame((*stacks_)[id]); });
+  if (waiter == frames.end()) return stack;
+  frames.erase(waiter, frames.end());
+  return stacks_->intern(frames);
 }
 
 bool ThreadStarts::has_own_line(StackId stack) const {

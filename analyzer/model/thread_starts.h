@@ -1,5 +1,6 @@
 // What a thread does in code of others alone, as a pool of threads or a library in threads of its own does it: its
-// stacks go on, below a frame that stands for this, with the one that started the thread.
+// stacks go on, below a frame that stands for this, with that of the main thread, which waited meanwhile; where that
+// has no line of the user's own files either, with the one that started the thread.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,20 @@
 
 namespace whyrss {
 
-inline constexpr std::string_view kThreadFunction = "<thread started by>";
+inline constexpr std::string_view kThreadFunction = "<thread started by>", kWaiterFunction = "<while this ran>";
 
+// Below it is the stack of the main thread.
+inline bool is_waiter_frame(const Frame& frame) {
+  return frame.kind == FrameKind::native && frame.function == kWaiterFunction;
+}
+FrameId waiter_frame(StackTable& stacks);
+
+// Below it is the stack of another thread.
 inline bool is_thread_frame(const Frame& frame) {
-  return frame.kind == FrameKind::native && frame.function == kThreadFunction;
+  return is_waiter_frame(frame) || (frame.kind == FrameKind::native && frame.function == kThreadFunction);
 }
 
-// `stack`, that frame, and `starter`.
+// `stack`, a frame that stands for the start of a thread, and `starter`.
 StackId in_thread_of(StackTable& stacks, StackId stack, StackId starter);
 
 // Of one program image.
@@ -41,6 +49,7 @@ class ThreadStarts {
   void clear();
 
  private:
+  [[nodiscard]] StackId without_waiter(StackId stack);
   [[nodiscard]] bool has_own_line(StackId stack) const;
 
   StackTable* stacks_;

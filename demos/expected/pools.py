@@ -22,9 +22,9 @@ def held(account, worker, wanted):
 def received(account, worker, wanted, pool="makes pool"):
     """The same of a worker that was looked at while it held them, and the line that made the pool."""
     held(account, worker, wanted)
-    where, starter = "received at %s:%d" % account.line(pool), "by a process started there"
-    account.expect(any(verdict["pid"] == worker["pid"] and where in verdict["headline"] and starter in verdict["headline"]
-                       for verdict in account.report["verdicts"]), f"pid {worker['pid']}: {where}, {starter}")
+    where = "received by a process that %s:%d" % account.line(pool)
+    account.expect(any(verdict["pid"] == worker["pid"] and where in verdict["headline"]
+                       for verdict in account.report["verdicts"]), f"pid {worker['pid']}: {where} started")
 
 
 def inherited(account, worker, wanted):

@@ -178,14 +178,14 @@ def duckdb(account):
     """Its own figure counts buffers that nothing has touched yet."""
     live = own_jemalloc(account, "DuckDB's allocator")["live"]
     account.expect(0.8 * account.said("in use") <= live <= account.said("in use"), f"live: {live / MIB:.0f} MiB", "figure")
-    first(account, "heap-growth", account.said("grew"), 0.05)  # by a thread that connect() started, or the query
+    first(account, "heap-growth", account.said("grew"), 0.05, at=("makes",))
 
 
 @scenario("pypi-duckdb-close", "A database of DuckDB was closed: all of it comes back", "pypi/duckdb_job.py", "close", needs=NEEDS)
 def duckdb_close(account):
     own = own_jemalloc(account, "DuckDB's allocator")
     account.expect_close(own["live"] + own["retained"], 0, 0, "in DuckDB's allocator", MIB)
-    first(account, "gone-since-peak", account.said("grew"), 0.1)  # by a thread that connect() started, or the query
+    first(account, "gone-since-peak", account.said("grew"), 0.1, at=("makes",))
 
 
 @scenario("pypi-commands", "200 short commands: how much do they have together?", "pypi/commands.py", needs=NEEDS)

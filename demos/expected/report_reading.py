@@ -9,9 +9,8 @@ def _stack_holders(report):
     for process in report["processes"]:
         for entry in process["causes"]:
             for site in entry["sites"]:
-                yield site, ["stack"]
-                for part in site["touched_by"] + site.get("advised_by", []):
-                    yield part, ["stack"]
+                for part in [site, *site["touched_by"], *site.get("advised_by", [])]:
+                    yield part, ["stack", "during"] if "during" in part else ["stack"]
         for site in process["cow"]["sites"]:
             yield site, ["allocated_at", "written_at"]
 

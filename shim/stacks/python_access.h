@@ -1,5 +1,6 @@
 // How the interpreter's structures are read: by plain loads, or, where a pointer may lead anywhere, after a
-// walk each page. One walk serves both (python_walk.cc), compiled twice.
+// walk each page; another thread's by copies (python_copy.h). One walk serves them all (python_walk.cc), compiled for
+// each.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@ namespace whyrss::shim {
 // In hooks: the interpreter called out, its structures are consistent.
 class DirectReader {
  public:
-  static constexpr bool kProbed = false;
+  static constexpr bool kProbed = false, kForeign = false;
 
   template <class Value>
   Value load(const void* base, std::size_t offset) noexcept {
@@ -26,7 +27,7 @@ class DirectReader {
 // Anywhere else. What cannot be read is zero, and `failed` is said from then on.
 class ProbedReader {
  public:
-  static constexpr bool kProbed = true;
+  static constexpr bool kProbed = true, kForeign = false;
 
   template <class Value>
   Value load(const void* base, std::size_t offset) noexcept {
@@ -48,6 +49,12 @@ class ProbedReader {
       readable = can_read(page);
     failed_ |= !readable;
     return readable;
+  }
+
+  // Of a range that can be read.
+  static bool copy(void* into, const void* from, std::size_t size_bytes) noexcept {
+    __builtin_memcpy(into, from, size_bytes);
+    return true;
   }
 
   [[nodiscard]] bool failed() const noexcept { return failed_; }

@@ -1,12 +1,16 @@
 // Code objects and their ids: address -> id, without locks. An entry belongs to its address until
-// CPython has freed the code object (free_code, from the wrapped tp_dealloc); code that runs is not freed,
-// so that a lookup of it never races with that.
+// CPython has freed the code object (free_code, from the wrapped tp_dealloc); code that the calling thread runs is not
+// freed, so that a lookup of it never races with that. What another thread runs may be: what is read of it is pending
+// until it is known that it was there all the time.
 #include <sys/mman.h>
 #include <sys/syscall.h>
+
+#include <algorithm>
 
 #include "shim/events/emit.h"
 #include "shim/events/own_memory_events.h"
 #include "shim/stacks/python_access.h"
+#include "shim/stacks/python_copy.h"
 #include "shim/stacks/python_frames.h"
 #include "shim/stacks/python_interpreter.h"
 #include "shim/sys/own_memory.h"
@@ -26,7 +30,7 @@ constexpr std::uint8_t kCut = 1;  // CodeRecord.flags: a text or the line table 
 
 struct Slot {
   std::atomic<std::uintptr_t> address;  // 0: never used
-  std::atomic<std::uint64_t> known;     // Known of this code object as a number, 0: being described
+  std::atomic<std::uint64_t> known;     // Known of this code object as a number, 0 or pending: being described
 };
 static_assert(sizeof(Slot) == 16);
 
@@ -38,6 +42,10 @@ struct Known {
   static Known from(std::uint64_t number) noexcept { return __builtin_bit_cast(Known, number); }
   [[nodiscard]] std::uint64_t number() const noexcept { return __builtin_bit_cast(std::uint64_t, *this); }
 };
+
+// Slot.known while another thread than those that run the code describes it: with the id that it is to have.
+constexpr std::uint64_t kPending = std::uint64_t{1} << 63;
+bool is_settled(std::uint64_t number) noexcept { return number != 0 && (number & kPending) == 0; }
 
 constexpr std::int32_t kUnitBytes = 2;
 
@@ -84,23 +92,25 @@ struct RawText {
   std::uint8_t kind = 1;
 };
 
-RawText text_of(ProbedReader& reader, const void* object) noexcept {
+template <class Reader>
+RawText text_of(Reader& reader, const void* object) noexcept {
   if (!is_of_type(reader, object, g_python.unicode_type)) return {};
   const PythonLayout& layout = *g_python.layout;
-  const auto state = reader.load<std::uint32_t>(object, layout.text_state);
+  const auto state = reader.template load<std::uint32_t>(object, layout.text_state);
   const auto kind = static_cast<std::uint8_t>((state >> layout.text_kind_bit) & 7);  // bytes per character
   if (((state >> layout.text_compact_bit) & 1) == 0 || (kind != 1 && kind != 2 && kind != 4)) return {};
   const bool is_ascii = ((state >> layout.text_ascii_bit) & 1) != 0;
   const std::size_t offset = is_ascii ? layout.ascii_data : layout.compact_data;
   return {.data = static_cast<const std::byte*>(object) + offset,
-          .size_bytes = reader.load<std::size_t>(object, layout.text_length) * kind,
+          .size_bytes = reader.template load<std::size_t>(object, layout.text_length) * kind,
           .kind = kind};
 }
 
-RawText line_table_of(ProbedReader& reader, const void* object) noexcept {
+template <class Reader>
+RawText line_table_of(Reader& reader, const void* object) noexcept {
   if (!is_of_type(reader, object, g_python.bytes_type)) return {};
   return {.data = static_cast<const std::byte*>(object) + g_python.layout->bytes_data,
-          .size_bytes = reader.load<std::size_t>(object, g_python.layout->bytes_size)};
+          .size_bytes = reader.template load<std::size_t>(object, g_python.layout->bytes_size)};
 }
 
 std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) noexcept {
@@ -114,30 +124,35 @@ std::uint32_t cut(RawText& text, std::size_t limit_bytes, std::uint8_t& flags) n
 // The memory of an object that was freed keeps its type for a while. Its reference count is then 0 or, under
 // pymalloc, a pointer to the next free block: addresses have bits set above the 32 of a count. The bits
 // above 48 are flags since 3.14.
-bool is_alive(ProbedReader& reader, const void* object) noexcept {
+template <class Reader>
+bool is_alive(Reader& reader, const void* object) noexcept {
   const PythonLayout& layout = *g_python.layout;
   if (layout.free_threaded)  // the lowest bits of the shared count are flags
-    return reader.load<std::uint32_t>(object, layout.object_local_count) != 0 ||
-           reader.load<std::uint64_t>(object, layout.object_shared_count) > 3;
-  const auto count = reader.load<std::uint64_t>(object, 0);
+    return reader.template load<std::uint32_t>(object, layout.object_local_count) != 0 ||
+           reader.template load<std::uint64_t>(object, layout.object_shared_count) > 3;
+  const auto count = reader.template load<std::uint64_t>(object, 0);
   return (count & UINT32_MAX) != 0 && ((count >> 32) & UINT16_MAX) == 0;
 }
 
 // Writes the record without publishing it; its size, 0 when there was no room or nothing to read. Once per
 // code object, so that looking before each read costs nothing that matters; and in CPython 3.11 the frame
 // that is just being left can hold a code object that is gone.
-std::size_t write_record(const void* code, Known& known, const trace::Writer& writer, trace::Lease& lease) noexcept {
+template <class Reader>
+std::size_t write_record(const void* code, Reader& reader, Known& known, const trace::Writer& writer,
+                         trace::Lease& lease) noexcept {
   const PythonLayout& layout = *g_python.layout;
-  ProbedReader reader;
   if (!is_of_type(reader, code, g_python.code_type) || !is_alive(reader, code)) return 0;
-  const auto text_at = [&](std::size_t offset) { return text_of(reader, reader.load<const void*>(code, offset)); };
+  const auto text_at = [&](std::size_t offset) {
+    return text_of(reader, reader.template load<const void*>(code, offset));
+  };
   RawText file = text_at(layout.code_file);
   RawText name = text_at(layout.code_name);
   RawText qualname = layout.code_qualname != 0 ? text_at(layout.code_qualname) : RawText{};
-  RawText lines = line_table_of(reader, reader.load<const void*>(code, layout.code_line_table));
-  const auto first_line = reader.load<std::uint32_t>(code, layout.code_first_line);
+  RawText lines = line_table_of(reader, reader.template load<const void*>(code, layout.code_line_table));
+  const auto first_line = reader.template load<std::uint32_t>(code, layout.code_first_line);
   if (layout.code_first_traceable != 0)
-    known.first_traceable_bytes = reader.load<std::int32_t>(code, layout.code_first_traceable) * kUnitBytes;
+    known.first_traceable_bytes =
+        std::max(reader.template load<std::int32_t>(code, layout.code_first_traceable), 0) * kUnitBytes;
   std::uint8_t flags = 0;
   trace::CodeRecord record{};
   record.code_id = known.id;
@@ -162,7 +177,7 @@ std::size_t write_record(const void* code, Known& known, const trace::Writer& wr
   __builtin_memcpy(bytes, &record, sizeof(record));
   std::byte* into = bytes + sizeof(record);
   for (const RawText& piece : {file, name, qualname, lines}) {
-    if (piece.size_bytes != 0) __builtin_memcpy(into, piece.data, piece.size_bytes);
+    if (piece.size_bytes != 0 && !reader.copy(into, piece.data, piece.size_bytes)) return 0;
     into += piece.size_bytes;
   }
   return size_bytes;
@@ -183,20 +198,30 @@ bool is_being_freed(const void* code) noexcept {
   return dying != nullptr;
 }
 
-void forget_code(const void* code) noexcept {
+// Calls visit(slot) for each slot of this code object until it returns true; whether it did. Two threads may have
+// claimed two slots.
+template <class Visit>
+bool any_slot(const void* code, Visit visit) noexcept {
   Slot* slots = g_slots.load(std::memory_order_acquire);
-  if (slots == nullptr) return;
+  if (slots == nullptr) return false;
   const auto address = reinterpret_cast<std::uintptr_t>(code);
   const std::uint32_t first = first_slot(address);
   for (std::uint32_t probe = 0; probe < kMaxProbes; ++probe) {
     Slot& slot = slots[(first + probe) % kSlotCount];
     const std::uintptr_t found = slot.address.load(std::memory_order_acquire);
-    if (found == 0) return;
-    if (found != address) continue;  // to the end: two threads may have claimed two slots
+    if (found == 0) return false;
+    if (found == address && visit(slot)) return true;
+  }
+  return false;
+}
+
+void forget_code(const void* code) noexcept {
+  any_slot(code, [](Slot& slot) {
     slot.known.store(0, std::memory_order_relaxed);
     slot.address.store(kFreed, std::memory_order_release);
     g_generation.fetch_add(1, std::memory_order_release);
-  }
+    return false;
+  });
 }
 
 void say_full() noexcept {
@@ -205,29 +230,58 @@ void say_full() noexcept {
               "python: too many code objects at once, some frames have no name");
 }
 
-Known describe_code(const void* code, const trace::Writer& writer, trace::Lease& lease) noexcept {
+// A slot of this code object; nullptr: there is none.
+Slot* slot_for(const void* code) noexcept {
   Slot* slots = g_slots.load(std::memory_order_acquire);
-  if (slots == nullptr || code == nullptr) return {};
+  if (slots == nullptr || code == nullptr) return nullptr;
   const auto address = reinterpret_cast<std::uintptr_t>(code);
   Slot* slot = find_or_claim(slots, address);
   // Another thread may have taken the last reusable slot meanwhile: there can be another one.
   if (slot == nullptr) slot = find_or_claim(slots, address);
-  if (slot == nullptr) {
-    say_full();
-    return {};
-  }
-  if (const std::uint64_t number = slot->known.load(std::memory_order_acquire); number != 0) return Known::from(number);
-  if (is_being_freed(code)) return {};
+  if (slot == nullptr) say_full();
+  return slot;
+}
+
+std::uint32_t next_id() noexcept { return g_last_id.fetch_add(1) + 1; }
+
+// Describes a code object; id 0: that was not possible.
+template <class Reader>
+Known write_code(const void* code, Reader& reader, std::uint32_t id, const trace::Writer& writer,
+                 trace::Lease& lease) noexcept {
   if (g_record_due.exchange(false)) emit_python_record(writer, lease);
-  // Two threads may describe the same code at the same time: the id that comes first stays.
-  Known known{.id = g_last_id.fetch_add(1) + 1};
-  const std::size_t size_bytes = write_record(code, known, writer, lease);
+  Known known{.id = id};
+  const std::size_t size_bytes = write_record(code, reader, known, writer, lease);
   if (size_bytes == 0) return {};
   // Published first: a fork child may refer to what it finds in the table.
   trace::publish(lease, size_bytes);
-  std::uint64_t first = 0;
-  if (!slot->known.compare_exchange_strong(first, known.number(), std::memory_order_acq_rel)) return Known::from(first);
   return known;
+}
+
+Known describe_code(const void* code, ProbedReader& reader, const trace::Writer& writer, trace::Lease& lease) noexcept {
+  Slot* slot = slot_for(code);
+  if (slot == nullptr) return {};
+  std::uint64_t number = slot->known.load(std::memory_order_acquire);
+  if (is_settled(number)) return Known::from(number);
+  if (is_being_freed(code)) return {};
+  const Known known = write_code(code, reader, next_id(), writer, lease);
+  // Two threads may describe the same code at the same time: the id that comes first stays.
+  while (known.id != 0 && !slot->known.compare_exchange_weak(number, known.number(), std::memory_order_acq_rel))
+    if (is_settled(number)) return Known::from(number);
+  return known;
+}
+
+trace::PythonFrame frame_of(const WalkedPythonFrame& frame, Known known) noexcept {
+  std::uint16_t flags = frame.flags;
+  // A generator's frame starts anew each time. Until 3.10 a frame in the chain has always started: while a trace
+  // function hears of its call, no instruction of it has run.
+  const bool may_wait = g_python.layout->code_first_traceable != 0 && frame.of_generator == 0;
+  if (may_wait && frame.last_instruction_bytes < known.first_traceable_bytes)
+    flags |= trace::PythonFrameFlags::incomplete;
+  return {.code_id = known.id,
+          .last_instruction_bytes = frame.last_instruction_bytes,
+          .native_index = trace::kNoNativeIndex,
+          .flags = flags,
+          .reserved = 0};
 }
 
 }  // namespace
@@ -250,18 +304,40 @@ bool map_code_table() noexcept {
 
 trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,
                                   trace::Lease& lease) noexcept {
-  const Known known = describe_code(frame.code, writer, lease);
-  std::uint16_t flags = frame.flags;
-  // A generator's frame starts anew each time. Until 3.10 a frame in the chain has always started: while a trace
-  // function hears of its call, no instruction of it has run.
-  const bool may_wait = g_python.layout->code_first_traceable != 0 && frame.of_generator == 0;
-  if (may_wait && frame.last_instruction_bytes < known.first_traceable_bytes)
-    flags |= trace::PythonFrameFlags::incomplete;
-  return {.code_id = known.id,
-          .last_instruction_bytes = frame.last_instruction_bytes,
-          .native_index = trace::kNoNativeIndex,
-          .flags = flags,
-          .reserved = 0};
+  ProbedReader reader;
+  return frame_of(frame, describe_code(frame.code, reader, writer, lease));
+}
+
+ForeignFrame describe_foreign_frame(const WalkedPythonFrame& frame, CopiedReader& reader, const trace::Writer& writer,
+                                    trace::Lease& lease) noexcept {
+  Slot* slot = slot_for(frame.code);
+  if (slot == nullptr) return {};
+  std::uint64_t number = slot->known.load(std::memory_order_acquire);
+  if (is_settled(number)) return {frame_of(frame, Known::from(number)), number, false};
+  // While another thread describes it, it gets an id that the table does not have.
+  const std::uint32_t id = next_id();
+  const bool is_first =
+      number == 0 && slot->known.compare_exchange_strong(number, kPending | id, std::memory_order_acq_rel);
+  reader.forget();  // what was copied before that may be of what was there before
+  const Known known = write_code(frame.code, reader, id, writer, lease);
+  if (known.id == 0 && is_first) settle_foreign_code(frame.code, id, false);
+  return {frame_of(frame, known), known.number(), known.id != 0 && is_first};
+}
+
+trace::PythonFrame frame_of_same_code(const WalkedPythonFrame& frame, std::uint64_t number) noexcept {
+  return frame_of(frame, Known::from(number));
+}
+
+bool settle_foreign_code(const void* code, std::uint64_t number, bool was_there) noexcept {
+  std::uint64_t pending = kPending | Known::from(number).id;
+  return any_slot(code, [&](Slot& slot) {
+    std::uint64_t expected = pending;
+    return slot.known.compare_exchange_strong(expected, was_there ? number : 0, std::memory_order_acq_rel);
+  });
+}
+
+bool is_known_code(const void* code) noexcept {
+  return any_slot(code, [](Slot& slot) { return is_settled(slot.known.load(std::memory_order_acquire)); });
 }
 
 void free_code(void* code, Deallocator real) noexcept {

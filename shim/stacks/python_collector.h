@@ -12,7 +12,9 @@ namespace whyrss::shim {
 // Collects frames; gives those of one eval call its address.
 class Collector {
  public:
-  explicit Collector(std::span<WalkedPythonFrame> frames) noexcept : frames_(frames) {}
+  // `wants_places`: also of the last ones that had room it is to be found out where their eval call ends.
+  explicit Collector(std::span<WalkedPythonFrame> frames, bool wants_places = true) noexcept
+      : frames_(frames), wants_places_(wants_places) {}
 
   void add(const void* code, std::int32_t last_instruction_bytes, std::uint16_t flags, std::uint64_t eval_address,
            bool of_generator) noexcept {
@@ -41,7 +43,7 @@ class Collector {
   }
 
   // Nothing more would be learnt from the frames that follow.
-  [[nodiscard]] bool is_done() const noexcept { return truncated_ && eval_begin_ == count_; }
+  [[nodiscard]] bool is_done() const noexcept { return truncated_ && (eval_begin_ == count_ || !wants_places_); }
   [[nodiscard]] bool is_truncated() const noexcept { return truncated_; }
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] bool in_eval_call() const noexcept { return eval_begin_ != count_; }
@@ -62,6 +64,7 @@ class Collector {
 
  private:
   std::span<WalkedPythonFrame> frames_;
+  bool wants_places_;
   std::size_t count_ = 0, eval_begin_ = 0;
   bool truncated_ = false;
 };

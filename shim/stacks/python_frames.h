@@ -12,6 +12,8 @@
 
 namespace whyrss::shim {
 
+class CopiedReader;  // python_copy.h
+
 // Looks for an interpreter (constructor time: exe and needed libraries are relocated). Emits the
 // PythonRecord when there is one. Wraps PyCode_Type.tp_dealloc and the arena allocator.
 void python_start(const trace::Writer& writer, trace::Lease& lease) noexcept;
@@ -24,11 +26,13 @@ void python_start_late(const trace::Writer& writer, trace::Lease& lease) noexcep
 void python_before_dlclose() noexcept;
 
 struct PythonWalk {
-  std::uint16_t count = 0;         // of the frames walked
-  const PythonHop* met = nullptr;  // what they were called from is as remembered from here on
-  bool truncated = false;          // more frames than room
-  bool torn = false;               // the chain did not end as it should
-  bool whole = false;              // all of it was walked, or what was not is known: a trail may remember it
+  std::uint16_t count = 0;           // of the frames walked
+  const PythonHop* met = nullptr;    // what they were called from is as remembered from here on
+  bool truncated = false;            // more frames than room
+  bool torn = false;                 // the chain did not end as it should
+  bool whole = false;                // all of it was walked, or what was not is known: a trail may remember it
+  bool unknown = false;              // the thread could not be asked
+  const std::byte* state = nullptr;  // of the thread; nullptr: it has none
 };
 
 // How the interpreter's structures are read.
@@ -46,6 +50,22 @@ bool is_python_known() noexcept;
 // met: its caller has it remember the walk or forget.
 PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access, PythonTrail* trail = nullptr) noexcept;
 
+// pthread_self(), from the thread control block.
+inline std::uintptr_t own_thread() noexcept {
+  std::uintptr_t self;
+  __asm__("mov %%fs:0x10, %0" : "=r"(self));
+  return self;
+}
+
+// A thread and its state.
+struct Waiter {
+  const std::byte* state;
+  std::uintptr_t thread;  // own_thread()
+};
+// Its frames while it has released the GIL, and no other thread has a state, as many as there is room for; none where
+// they were not to be read. It may go on at any moment: see python_waiter.h.
+std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept;
+
 // Whether the calling thread runs CPython's cyclic collector, or a finalizer that it has called. False also where that
 // is not known. In any thread, and in signal handlers.
 bool python_is_collecting() noexcept;
@@ -54,6 +74,21 @@ bool python_is_collecting() noexcept;
 // that was not possible. native_index is left to the caller.
 trace::PythonFrame describe_frame(const WalkedPythonFrame& frame, const trace::Writer& writer,
                                   trace::Lease& lease) noexcept;
+
+// The same of another thread's frame.
+struct ForeignFrame {
+  trace::PythonFrame frame;
+  std::uint64_t number;  // of its code
+  bool pending;          // its id holds for others once it is settled
+};
+ForeignFrame describe_foreign_frame(const WalkedPythonFrame& frame, CopiedReader& reader, const trace::Writer& writer,
+                                    trace::Lease& lease) noexcept;
+trace::PythonFrame frame_of_same_code(const WalkedPythonFrame& frame, std::uint64_t number) noexcept;
+// What is pending: the code `was_there` from the walk on until now, or the id is void. False: the id is not that of the
+// code, which was freed meanwhile, or described by a thread that runs it.
+bool settle_foreign_code(const void* code, std::uint64_t number, bool was_there) noexcept;
+// Whether there is code at that address that has an id.
+bool is_known_code(const void* code) noexcept;
 
 // Changes when an id is forgotten: what describe_frame said of a frame before may then be of other code. Never 0.
 std::uint64_t code_generation() noexcept;

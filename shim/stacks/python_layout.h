@@ -33,12 +33,15 @@ struct PythonLayout {
   // from 3.11 on, so that its size proves the frame's.
   std::array<std::uint16_t, 4> basic_sizes{};
 
-  // PyThreadState. `innermost`: frame (3.8 to 3.10), cframe (3.11, 3.12), current_frame (3.13). base_frame:
-  // a pointer to the outermost boundary.
-  std::uint16_t thread_interpreter = 0, thread_id = 0, native_thread_id = 0, innermost = 0;
+  // PyThreadState, which begins with a link to the previous one. `innermost`: frame (3.8 to 3.10), cframe (3.11, 3.12),
+  // current_frame (3.13). base_frame: a pointer to the outermost boundary.
+  std::uint16_t thread_next = 0, thread_interpreter = 0, thread_id = 0, native_thread_id = 0, innermost = 0;
   std::uint16_t cframe = 0, root_cframe = 0, base_frame = 0;
   // CFrame; current_frame is the first field in 3.12.
   std::uint16_t cframe_current = 0, cframe_previous = 0;
+  // PyThreadState: a word of which some of these bits are set while a thread holds it; until 3.11 the GIL has a holder.
+  std::uint16_t attached_word = 0;
+  std::uint32_t attached_bits = 0;
 
   // An int that is not 0 while the cyclic collector runs, in PyInterpreterState, or in _PyRuntime (3.8). Until 3.12 its
   // lists begin at `generations`, and `first_generation` points to them. Since 3.13 _PyRuntime says where it is, at

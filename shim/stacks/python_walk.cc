@@ -1,7 +1,7 @@
-// Walks the calling thread's Python frames. Inside malloc, mmap and fork hooks the interpreter is in C code
-// that called out, and its chain is consistent. Where a signal stopped it, it may be in the middle of a
-// frame's push or pop: what is read is then checked, and a chain that does not end as it should is said to
-// be torn. In CPython 3.11 and 3.12 that happens within some twenty instructions of a call.
+// Walks the calling thread's Python frames, or those of the main thread while it waits. Inside malloc, mmap and fork
+// hooks the interpreter is in C code that called out, and its chain is consistent. Where a signal stopped it, it may be
+// in the middle of a frame's push or pop: what is read is then checked, and a chain that does not end as it should is
+// said to be torn. In CPython 3.11 and 3.12 that happens within some twenty instructions of a call.
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -9,6 +9,7 @@
 
 #include "shim/stacks/python_access.h"
 #include "shim/stacks/python_collector.h"
+#include "shim/stacks/python_copy.h"
 #include "shim/stacks/python_frames.h"
 #include "shim/stacks/python_hops.h"
 #include "shim/stacks/python_interpreter.h"
@@ -28,15 +29,9 @@ constexpr std::int32_t kUnitBytes = 2;
 // _PyStackRef of 3.14: the low bits are tags; 0 in earlier versions.
 constexpr std::uintptr_t kStackRefTags = 3;
 
-std::uintptr_t self_thread() noexcept {
-  std::uintptr_t self;
-  __asm__("mov %%fs:0x10, %0" : "=r"(self));
-  return self;
-}
-
 // Of a state that may belong to a thread that is just leaving: its memory may go at any moment.
 bool is_own_foreign_state(const std::byte* state, std::size_t thread_id_offset) noexcept {
-  const std::uint64_t self = self_thread();
+  const std::uint64_t self = own_thread();
   const auto* thread_id = reinterpret_cast<const std::uint32_t*>(state + thread_id_offset);
   return holds_word(thread_id, static_cast<std::uint32_t>(self)) &&
          holds_word(thread_id + 1, static_cast<std::uint32_t>(self >> 32));
@@ -63,7 +58,7 @@ const std::byte* current_state(Reader& reader) noexcept {
         is_own_foreign_state(attached, layout.thread_id))
       own = attached;
   }
-  return reader.template load<std::uintptr_t>(own, layout.thread_id) == self_thread() ? own : nullptr;
+  return reader.template load<std::uintptr_t>(own, layout.thread_id) == own_thread() ? own : nullptr;
 }
 
 bool is_misaligned(const void* frame) noexcept { return (reinterpret_cast<std::uintptr_t>(frame) & 7) != 0; }
@@ -78,7 +73,8 @@ bool may_be_frame(Reader& reader, const void* frame) noexcept {
 // Whether a frame's code is one: in the middle of a push it may be what the memory held before.
 template <class Reader>
 bool may_be_code(Reader& reader, const void* code) noexcept {
-  return !Reader::kProbed || is_of_type(reader, code, g_python.code_type);
+  if (!Reader::kProbed || (Reader::kForeign && is_known_code(code))) return true;
+  return is_of_type(reader, code, g_python.code_type);
 }
 
 // 3.8 to 3.10: one C eval call per frame.
@@ -244,19 +240,24 @@ bool is_plausible(Reader& reader, const std::byte* state, const WalkedPythonFram
 }
 
 template <std::size_t kRow, class Reader>
-PythonWalk walk(std::span<WalkedPythonFrame> frames, PythonTrail* trail) noexcept {
+PythonWalk walk_of(const std::byte* state, Reader& reader, Collector& collector, PythonTrail* trail) noexcept {
   constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  if constexpr (layout.family <= FrameFamily::objects_cframe)
+    return walk_objects<kRow>(reader, state, collector, trail);
+  else if constexpr (layout.family == FrameFamily::entry_flag)
+    return walk_entry_flag<kRow>(reader, state, collector, trail);
+  else
+    return walk_boundary<kRow>(reader, state, collector, trail);
+}
+
+template <std::size_t kRow, class Reader>
+PythonWalk walk(std::span<WalkedPythonFrame> frames, PythonTrail* trail) noexcept {
   Reader reader;
   const std::byte* state = current_state<kRow>(reader);
   if (state == nullptr || frames.empty()) return {};
   Collector collector(frames);
-  PythonWalk result;
-  if constexpr (layout.family <= FrameFamily::objects_cframe)
-    result = walk_objects<kRow>(reader, state, collector, trail);
-  else if constexpr (layout.family == FrameFamily::entry_flag)
-    result = walk_entry_flag<kRow>(reader, state, collector, trail);
-  else
-    result = walk_boundary<kRow>(reader, state, collector, trail);
+  PythonWalk result = walk_of<kRow>(state, reader, collector, trail);
+  result.state = state;
   if (result.count != 0 && !g_python.verified.load(std::memory_order_relaxed)) {
     if (!is_plausible<kRow>(reader, state, frames[0])) {
       // A signal may have come at a bad moment, a hook has not.
@@ -279,11 +280,40 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames, Access access, PythonTrail*
     if constexpr (layout.minor >= 15) t_has_asked = true;
     return walk<kRow, DirectReader>(frames, trail);
   }
-  if (layout.minor >= 15 && !t_has_asked) return {};
+  if (layout.minor >= 15 && !t_has_asked) return {.unknown = true};
   return walk<kRow, ProbedReader>(frames, nullptr);
 }
 
+// Whether a state is released now: its thread waits for what it called without the GIL, or for the GIL.
+template <std::size_t kRow>
+bool is_detached(const std::byte* state, CopiedReader& reader) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  if constexpr (layout.attached_word == 0) return g_python.attached_state() != state;
+  return (reader.word_now(state, layout.attached_word) & layout.attached_bits) == 0;
+}
+
+template <std::size_t kRow>
+std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept {
+  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
+  const std::byte* state = waiter.state;
+  if (!is_detached<kRow>(state, reader)) return 0;
+  reader.renew();
+  if (reader.load<std::uintptr_t>(state, layout.thread_id) != waiter.thread) return 0;
+  // Another Python thread may be the one that called the library, while this one waits for something else.
+  const bool is_alone =
+      reader.load<std::uintptr_t>(state, 0) == 0 && reader.load<std::uintptr_t>(state, layout.thread_next) == 0;
+  if (!is_alone) return 0;
+  Collector collector(frames, false);
+  const PythonWalk walk = walk_of<kRow>(state, reader, collector, nullptr);
+  const bool stood_still = is_detached<kRow>(state, reader) && !reader.failed();
+  return stood_still && (!walk.torn || walk.truncated) ? walk.count : 0;
+}
+
 // One per row of the table.
+constexpr auto kWaitingWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) {
+  return std::array{&walk_waiting<kRow>...};
+}
+(std::make_index_sequence<kPythonLayouts.size()>());
 constexpr auto kWalks = []<std::size_t... kRow>(std::index_sequence<kRow...>) { return std::array{&walk<kRow>...}; }
 (std::make_index_sequence<kPythonLayouts.size()>());
 
@@ -316,6 +346,12 @@ PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access, Pytho
   // While the interpreter is taken down, other threads' states are freed under them.
   if (g_python.is_finalizing() != 0) return {};
   return kWalks[g_python.row](frames, access, trail);
+}
+
+std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept {
+  if (!g_python.usable.load(std::memory_order_acquire) || !g_python.verified.load(std::memory_order_relaxed)) return 0;
+  if (g_python.is_finalizing() != 0) return 0;
+  return kWaitingWalks[g_python.row](waiter, frames, reader);
 }
 
 }  // namespace whyrss::shim

@@ -60,12 +60,13 @@ NativeWalk walk_with_libunwind(const Caller& caller, StackScratch& scratch) noex
   return {.first = scratch.memo.first(), .count = count, .truncated = truncated, .incomplete = incomplete};
 }
 
-std::uint64_t hash_of(std::uint64_t native, const PythonMemo& python) noexcept {
-  const std::uint64_t hash = mix(native, python.hash());
+std::uint64_t hash_of(std::uint64_t native, const StackScratch& scratch) noexcept {
+  std::uint64_t hash = mix(native, scratch.python.hash());
+  if (scratch.waiter.hash() != 0) hash = mix(hash, scratch.waiter.hash());
   return hash != 0 ? hash : 1;
 }
 std::uint64_t hash_of(const StackScratch& scratch) noexcept {
-  return hash_of(scratch.memo.hash(scratch.memo.first()), scratch.python);
+  return hash_of(scratch.memo.hash(scratch.memo.first()), scratch);
 }
 
 std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, const trace::Writer& writer,
@@ -74,7 +75,8 @@ std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, cons
   for (std::size_t i = 0; i < frames.native.count; ++i) describe_module(native[i].ip - 1, writer, lease);
   const std::size_t native_bytes = frames.native.count * sizeof(std::uint64_t);
   const std::span<const trace::PythonFrame> python = scratch.python.frames();
-  const std::size_t size_bytes = sizeof(trace::StackRecord) + native_bytes + python.size_bytes();
+  const std::span<const trace::PythonFrame> waiting = scratch.waiter.frames();
+  const std::size_t size_bytes = sizeof(trace::StackRecord) + native_bytes + python.size_bytes() + waiting.size_bytes();
   std::byte* bytes = trace::reserve(writer, lease, size_bytes);
   if (bytes == nullptr) return trace::kNoStack;
   const std::uint32_t id = g_next_id.fetch_add(1, std::memory_order_relaxed) + 1;
@@ -87,12 +89,13 @@ std::uint32_t emit_stack(const Frames& frames, const StackScratch& scratch, cons
                                   .native_count = static_cast<std::uint16_t>(frames.native.count),
                                   .python_count = static_cast<std::uint16_t>(python.size()),
                                   .flags = flags,
-                                  .reserved16 = 0,
+                                  .waiting_count = static_cast<std::uint16_t>(waiting.size()),
                                   .reserved = 0};
   std::memcpy(bytes, &record, sizeof record);
   for (std::size_t i = 0; i < frames.native.count; ++i)
     std::memcpy(bytes + sizeof record + i * sizeof native->ip, &native[i].ip, sizeof native->ip);
   std::memcpy(bytes + sizeof record + native_bytes, python.data(), python.size_bytes());
+  std::memcpy(bytes + sizeof record + native_bytes + python.size_bytes(), waiting.data(), waiting.size_bytes());
   trace::publish(lease, size_bytes);
   if ((flags & trace::StackFlags::truncated) != 0 && writer.slot != trace::kNoSlot)
     writer.pool.slots[writer.slot].stacks_truncated.fetch_add(1, std::memory_order_relaxed);
@@ -176,6 +179,19 @@ PythonWalk take_python(const Caller& caller, const trace::Writer& writer, trace:
   return walk;
 }
 
+// In a thread that has none, those of the main thread: it may wait for this one.
+PythonWalk take_frames(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
+                       StackScratch& scratch) noexcept {
+  const PythonWalk walk = take_python(caller, writer, lease, scratch);
+  const bool is_main = writer.tid == writer.pid;
+  if (is_main && walk.state != nullptr) note_waiter(walk.state);
+  if (is_main || walk.torn || walk.unknown || scratch.python.hash() != 0)
+    scratch.waiter.clear();
+  else
+    scratch.waiter.take(scratch.walked, writer, lease);
+  return walk;
+}
+
 // What is recalled of a stack with Python frames is no id: the two are kept apart.
 RecallKey recall_key(const Caller& caller, std::uint64_t changes, bool has_python) noexcept {
   return {.ip = caller.ip, .sp = caller.sp, .bp = caller.bp, .changes = changes << 1 | (has_python ? 1 : 0)};
@@ -203,8 +219,8 @@ std::uint32_t recall_stack(const Caller& caller, const trace::Writer& writer, tr
   const std::uint64_t native =
       scratch.recall->find(recall_key(caller, g_stack_changes.load(std::memory_order_acquire), has_python));
   if (native == 0 || !has_python) return static_cast<std::uint32_t>(native);
-  take_python(caller, writer, lease, scratch);
-  const std::uint64_t hash = hash_of(native, scratch.python);
+  take_frames(caller, writer, lease, scratch);
+  const std::uint64_t hash = hash_of(native, scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (const std::uint32_t id = scratch.recall->id_of(hash, epoch); id != trace::kNoStack) return id;
   const std::uint32_t id = g_stacks.find(hash).id;
@@ -225,7 +241,9 @@ std::uint32_t take_stack(const Caller& caller, NativeWalk& native, const trace::
     return scratch.last_id;
   if (may_have_python() || scratch.python.hash() != 0) {
     if (!caller.interrupted) python_start_late(writer, lease);
-    frames.python = take_python(caller, writer, lease, scratch);
+    frames.python = take_frames(caller, writer, lease, scratch);
+  } else {
+    scratch.waiter.clear();
   }
   const std::uint64_t hash = hash_of(scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
@@ -266,6 +284,7 @@ void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease
   const TablesName inherited = code_may_be_gone ? TablesName{} : g_tables;
   const bool shared = name_tables(inherited, writer, lease) && inherited.pid != 0;
   python_after_fork_in_child(shared);
+  forget_waiter();
   if (shared) return;
   g_next_id.store(0, std::memory_order_relaxed);
   forget_stacks();

@@ -8,6 +8,7 @@
 #include "shim/events/event_order.h"
 #include "shim/events/thread_state.h"
 #include "shim/stacks/python_trail.h"
+#include "shim/stacks/python_waiter.h"
 #include "shim/stacks/stack_python.h"
 #include "shim/stacks/stack_recall.h"
 #include "shim/stacks/unwind_memo.h"
@@ -45,6 +46,7 @@ struct StackScratch {
   };
   PythonMemo python;  // the Python frames that were taken last
   PythonTrail trail;  // where they were found
+  WaiterMemo waiter;  // of a thread that runs no Python code
 };
 static_assert(sizeof(StackScratch) <= 160 * 1024);
 

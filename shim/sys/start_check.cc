@@ -12,6 +12,7 @@
 
 #include <array>
 #include <atomic>
+#include <span>
 
 #include "shim/sys/raw_io.h"
 
@@ -23,13 +24,14 @@ struct Call {
 };
 
 // What the library asks of the kernel from here on, in forms that change nothing. Not what the loader does too (open,
-// read, map, protect). The perf event is last: without it all else goes on.
+// read, map, protect). Without the last two all else goes on.
 struct Probes {
   timespec no_time{};
   std::array<long, 64> answer{};
   std::uint32_t word = 0;
   perf_event_attr event{};
-  std::array<Call, 30> calls{};
+  std::array<Call, 29> needed{};
+  Call event_call{}, copy_call{};
 
   Probes() noexcept {
     event.size = sizeof(event);
@@ -41,49 +43,50 @@ struct Probes {
     const long buffer = as_long(answer.data());
     constexpr long kSetVma = 0x53564d41;                        // PR_SET_VMA of Linux 5.17
     constexpr long kGetPermitted = 0x1022, kGetCpuid = 0x1011;  // ARCH_GET_XCOMP_PERM of Linux 5.16, ARCH_GET_CPUID
-    calls = {{{SYS_lseek, nowhere, 0, 0, 0, 0},
-              {SYS_pread64, nowhere, buffer, 0, 0, 0},
-              {SYS_madvise, 0, 0, MADV_DONTDUMP, 0, 0},
-              {SYS_madvise, 0, 0, MADV_WIPEONFORK, 0, 0},
-              {SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0},
-              {SYS_prctl, kSetVma, 0, 0, 0, 0},
-              {SYS_prctl, PR_GET_TSC, buffer, 0, 0, 0},
-              {SYS_getpid, 0, 0, 0, 0, 0},
-              {SYS_getppid, 0, 0, 0, 0, 0},
-              {SYS_gettid, 0, 0, 0, 0, 0},
-              {SYS_getrandom, buffer, 0, 0, 0, 0},
-              {SYS_getcwd, buffer, 0, 0, 0, 0},
-              {SYS_readlink, as_long("/proc/self/exe"), buffer, 1, 0, 0},
-              {SYS_access, as_long("/"), 0, 0, 0, 0},
-              {SYS_getdents64, nowhere, buffer, 0, 0, 0},
-              {SYS_fstatfs, nowhere, buffer, 0, 0, 0},
-              {SYS_fstat, nowhere, buffer, 0, 0, 0},
-              {SYS_ioctl, nowhere, 0, 0, 0, 0},
-              {SYS_uname, buffer, 0, 0, 0, 0},
-              {SYS_getrusage, 0, buffer, 0, 0, 0},
-              {SYS_clock_gettime, CLOCK_MONOTONIC, as_long(&no_time), 0, 0, 0},
-              {SYS_futex, as_long(&word), FUTEX_WAKE, 0, 0, 0},
-              {SYS_nanosleep, 0, 0, 0, 0, 0},
-              {SYS_sigaltstack, 0, 0, 0, 0, 0},
-              {SYS_arch_prctl, kGetPermitted, buffer, 0, 0, 0},
-              {SYS_arch_prctl, kGetCpuid, 0, 0, 0, 0},
-              {SYS_rt_sigaction, 5, 0, buffer, 8, 0},
-              {SYS_rt_sigprocmask, 0, 0, buffer, 8, 0},
-              {SYS_rt_sigpending, buffer, 8, 0, 0, 0},
-              {SYS_perf_event_open, as_long(&event), 0, nowhere, nowhere, 0}}};
+    needed = {{{SYS_lseek, nowhere, 0, 0, 0, 0},
+               {SYS_pread64, nowhere, buffer, 0, 0, 0},
+               {SYS_madvise, 0, 0, MADV_DONTDUMP, 0, 0},
+               {SYS_madvise, 0, 0, MADV_WIPEONFORK, 0, 0},
+               {SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0},
+               {SYS_prctl, kSetVma, 0, 0, 0, 0},
+               {SYS_prctl, PR_GET_TSC, buffer, 0, 0, 0},
+               {SYS_getpid, 0, 0, 0, 0, 0},
+               {SYS_getppid, 0, 0, 0, 0, 0},
+               {SYS_gettid, 0, 0, 0, 0, 0},
+               {SYS_getrandom, buffer, 0, 0, 0, 0},
+               {SYS_getcwd, buffer, 0, 0, 0, 0},
+               {SYS_readlink, as_long("/proc/self/exe"), buffer, 1, 0, 0},
+               {SYS_access, as_long("/"), 0, 0, 0, 0},
+               {SYS_getdents64, nowhere, buffer, 0, 0, 0},
+               {SYS_fstatfs, nowhere, buffer, 0, 0, 0},
+               {SYS_fstat, nowhere, buffer, 0, 0, 0},
+               {SYS_ioctl, nowhere, 0, 0, 0, 0},
+               {SYS_uname, buffer, 0, 0, 0, 0},
+               {SYS_getrusage, 0, buffer, 0, 0, 0},
+               {SYS_clock_gettime, CLOCK_MONOTONIC, as_long(&no_time), 0, 0, 0},
+               {SYS_futex, as_long(&word), FUTEX_WAKE, 0, 0, 0},
+               {SYS_nanosleep, 0, 0, 0, 0, 0},
+               {SYS_sigaltstack, 0, 0, 0, 0, 0},
+               {SYS_arch_prctl, kGetPermitted, buffer, 0, 0, 0},
+               {SYS_arch_prctl, kGetCpuid, 0, 0, 0, 0},
+               {SYS_rt_sigaction, 5, 0, buffer, 8, 0},
+               {SYS_rt_sigprocmask, 0, 0, buffer, 8, 0},
+               {SYS_rt_sigpending, buffer, 8, 0, 0, 0}}};
+    event_call = {SYS_perf_event_open, as_long(&event), 0, nowhere, nowhere, 0};
+    copy_call = {SYS_process_vm_writev, 0, 0, 0, 0, 0};
   }
 };
 
-// How many of them a child survives. It shares our memory and our stack, keeps what it needs in registers, and its
+// Whether a child survives them. It shares our memory and our stack, keeps what it needs in registers, and its
 // descriptors are its own.
-std::size_t survived_calls(const Probes& probes) noexcept {
+bool survives(std::span<const Call> calls) noexcept {
   constexpr long kFlags = 0x4100;  // CLONE_VM | CLONE_VFORK; no signal at its end
   long child = SYS_clone;
   volatile std::uint64_t survived = 0;
   register long r10 __asm__("r10") = 0;
   register long r8 __asm__("r8") = 0;
-  register const Call* call __asm__("r12") = probes.calls.data();
-  register std::uint64_t count __asm__("r13") = probes.calls.size();
+  register const Call* call __asm__("r12") = calls.data();
+  register std::uint64_t count __asm__("r13") = calls.size();
   __asm__ volatile(
       "syscall\n\t"
       "testq %%rax, %%rax\n\t"
@@ -108,11 +111,11 @@ std::size_t survived_calls(const Probes& probes) noexcept {
         "d"(0L), [survived] "b"(&survived), [call] "r"(call), [count] "r"(count), [exit] "i"(SYS_exit_group)
       : "rcx", "r11", "memory");
   static_assert(sizeof(Call) == 48);
-  if (is_raw_error(child)) return 0;
+  if (is_raw_error(child)) return false;
   int status = -1;
   while (raw_syscall(SYS_wait4, child, as_long(&status), __WALL, 0) == -EINTR) {
   }
-  return survived;
+  return survived == calls.size();
 }
 
 std::uint64_t status_number(std::string_view status, std::string_view key) noexcept {
@@ -123,7 +126,7 @@ std::uint64_t status_number(std::string_view status, std::string_view key) noexc
 }
 
 struct Findings {
-  bool known, traced, deadly, event_deadly;
+  bool known, traced, deadly, event_deadly, copy_deadly;
   std::uint64_t seccomp;
 };
 constinit Findings g_found{};  // by the first thread, before there is another
@@ -136,9 +139,9 @@ const Findings& find() noexcept {
   g_found.seccomp = status_number(status, "\nSeccomp:\t");
   if (g_found.seccomp == SECCOMP_MODE_FILTER) {
     const Probes probes;
-    const std::size_t survived = survived_calls(probes);
-    g_found.event_deadly = survived < probes.calls.size();
-    g_found.deadly = survived + 1 < probes.calls.size();
+    g_found.deadly = !survives(probes.needed);
+    g_found.event_deadly = g_found.deadly || !survives(std::span(&probes.event_call, 1));
+    g_found.copy_deadly = g_found.deadly || !survives(std::span(&probes.copy_call, 1));
   }
   g_found.known = true;
   return g_found;
@@ -151,6 +154,8 @@ std::string_view reason_against_start() noexcept {
 }
 
 bool is_event_deadly() noexcept { return find().event_deadly; }
+
+bool is_copy_deadly() noexcept { return find().copy_deadly; }
 
 bool is_traced() noexcept { return find().traced; }
 

@@ -12,6 +12,9 @@ std::string_view reason_against_start() noexcept;
 // A filter kills whoever asks for a perf event.
 bool is_event_deadly() noexcept;
 
+// A filter kills for process_vm_writev.
+bool is_copy_deadly() noexcept;
+
 // A debugger or tracer was attached at the start.
 bool is_traced() noexcept;
 

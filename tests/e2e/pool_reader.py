@@ -36,16 +36,24 @@ class Stack:
 
     def __init__(self, record):
         self.record = record
-        self.native_count, self.python_count, self.flags = struct.unpack_from("<3H", record, 20)
+        self.native_count, self.python_count, self.flags, self.waiting_count = struct.unpack_from("<4H", record, 20)
 
     @functools.cached_property
     def native(self):
         return struct.unpack_from(f"<{self.native_count}Q", self.record, 32)
 
+    def frames(self, first, count):
+        start = 32 + self.native_count * 8 + first * 16
+        return [Frame(*fields) for fields in struct.iter_unpack("<Ii2H4x", self.record[start:start + count * 16])]
+
     @functools.cached_property
     def python(self):
-        return [Frame(*fields) for fields in
-                struct.iter_unpack("<Ii2H4x", self.record[32 + self.native_count * 8:][:self.python_count * 16])]
+        return self.frames(0, self.python_count)
+
+    @functools.cached_property
+    def waiting(self):
+        """Of the main thread, meanwhile."""
+        return self.frames(self.python_count, self.waiting_count)
 
 
 class Process:

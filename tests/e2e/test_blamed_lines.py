@@ -151,7 +151,8 @@ def test_a_pool_of_threads_has_the_line_that_started_it(whyrss, recording, tmp_p
     script = tmp_path / "pool.py"
     script.write_text(THREAD_POOL)
     said = heap_headline(whyrss, recording, [PYTHON, script], "--mode", mode)
-    assert re.search(rf"\((most )?made at pool\.py:{line_of(THREAD_POOL, '# keeps')} in <module>, by a thread started there[:)]", said), said
+    where = rf"by a thread that pool\.py:{line_of(THREAD_POOL, '# keeps')} in <module> started"
+    assert re.search(rf"\((most )?made {where}[:)]", said), said
 
 
 # In a thread that a thread of the library starts, for each client.
@@ -176,7 +177,7 @@ def test_what_a_manager_keeps_has_the_line_that_made_it(whyrss, recording, tmp_p
     whyrss.record(recording, [PYTHON, script])
     said = [verdict["headline"] for verdict in whyrss.finished_report(recording)["verdicts"]]
     # It frees it all as it ends, of which malloc may keep much: then it was received, and is "last allocated" there.
-    where = rf"(received|last allocated) at shared\.py:{line_of(MANAGER, '# keeps')} in <module>, by a process started there"
+    where = rf"(received|last allocated) by a process that shared\.py:{line_of(MANAGER, '# keeps')} in <module> started"
     assert any(re.search(where, line) for line in said), said
 
 

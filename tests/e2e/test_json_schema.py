@@ -23,7 +23,7 @@ def stack_numbers(report):
     for process in report["processes"]:
         for site in (site for cause in process["causes"] for site in cause["sites"]):
             for part in (site, *site["touched_by"], *site.get("advised_by", [])):
-                yield part["stack"]
+                yield from (part[name] for name in ("stack", "during") if name in part)
         for site in process["cow"]["sites"]:
             yield from (site["allocated_at"], site["written_at"])
 

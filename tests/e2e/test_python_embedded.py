@@ -74,7 +74,7 @@ def test_library_loaded_later(whyrss, tmp_path, compile_c, python, scope):
     assert (result.returncode, result.stdout) == (0, "fine\n"), result.stderr
     (process,) = pool_reader.read_pool(tmp_path / "pool").values()
     assert process.python is not None and process.python.support == 0
-    found = {event.size_bytes // 4096 * 4096: shown_frames(process, process.stacks[event.stack_id])
+    found = {event.size_bytes // 4096 * 4096: shown_frames(process, process.stacks[event.stack_id].python)
              for event in process.events if event.size_bytes >= 2 << 20 and event.stack_id}
     expected = {}
     for line in result.stderr.splitlines():

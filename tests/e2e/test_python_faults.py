@@ -39,9 +39,9 @@ def test_page_faults_equal_traceback(whyrss, tmp_path, python):
             if (pid, size) not in expected or not stacks:
                 continue
             wanted = expected[pid, size][:MAX_PYTHON_FRAMES]
-            if not allocated_by or shown_frames(process, process.stacks[allocated_by]) != wanted:
+            if not allocated_by or shown_frames(process, process.stacks[allocated_by].python) != wanted:
                 continue  # another block of as many pages
-            found = [(shown_frames(process, stack), stack.flags & pool_reader.STACK_TORN) for stack in stacks]
+            found = [(shown_frames(process, stack.python), stack.flags & pool_reader.STACK_TORN) for stack in stacks]
             # At the end the interpreter takes itself down: some blocks are touched once more, by no line.
             same = any(frames for frames, _ in found)
             same &= all(frames in (wanted, []) and not torn for frames, torn in found)

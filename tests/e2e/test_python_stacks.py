@@ -33,7 +33,7 @@ def compare(pool, expected):
     for (pid, size), wanted in expected.items():
         process, events = pool[pid], by_pid[pid].get(size, [])
         stacks = [process.stacks[event.stack_id] for event in events if event.stack_id]
-        found = [shown_frames(process, stack) for stack in stacks]
+        found = [shown_frames(process, stack.python) for stack in stacks]
         if len(wanted) > MAX_PYTHON_FRAMES:
             same = any(frames_ == wanted[:MAX_PYTHON_FRAMES] and stack.flags & pool_reader.STACK_TRUNCATED
                        for frames_, stack in zip(found, stacks))

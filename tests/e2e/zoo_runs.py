@@ -29,11 +29,11 @@ def run_zoo(shim, python, tmp_path, chunk_count=None, **more):
     return pool_reader.read_pool(pool), expected
 
 
-def shown_frames(process, stack):
-    """What traceback would show of a stack."""
+def shown_frames(process, walked):
+    """What traceback would show of frames of a stack."""
     version = process.python.version_hex
     frames = []
-    for frame in stack.python:
+    for frame in walked:
         assert frame.code in process.codes, f"no code {frame.code}"
         code = process.codes[frame.code]
         if not frame.flags & pool_reader.FRAME_INCOMPLETE:

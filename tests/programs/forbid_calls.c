@@ -19,6 +19,7 @@ static const struct {
               {"userfaultfd", SYS_userfaultfd},
               {"process_madvise", SYS_process_madvise},
               {"process_vm_readv", SYS_process_vm_readv},
+              {"process_vm_writev", SYS_process_vm_writev},
               {"kcmp", SYS_kcmp},
               {"memfd_create", SYS_memfd_create}};
 enum { kCallCount = sizeof kCalls / sizeof *kCalls };

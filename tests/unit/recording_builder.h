@@ -86,14 +86,17 @@ inline ByteVector module_at(std::uint64_t time_ns, std::uint64_t start, std::uin
 }
 
 inline ByteVector stack(std::uint64_t time_ns, std::uint32_t id, const std::vector<std::uint64_t>& native,
-                        const std::vector<trace::PythonFrame>& python = {}) {
+                        const std::vector<trace::PythonFrame>& python = {},
+                        const std::vector<trace::PythonFrame>& waiting = {}) {
   ByteVector variable;
   append(variable, native.data(), native.size() * sizeof native[0]);
-  append(variable, python.data(), python.size() * sizeof(trace::PythonFrame));
+  for (const auto& frames : {python, waiting})
+    append(variable, frames.data(), frames.size() * sizeof(trace::PythonFrame));
   trace::StackRecord fixed{};
   fixed.stack_id = id;
   fixed.native_count = static_cast<std::uint16_t>(native.size());
   fixed.python_count = static_cast<std::uint16_t>(python.size());
+  fixed.waiting_count = static_cast<std::uint16_t>(waiting.size());
   return record(trace::RecordKind::stack, time_ns, fixed, variable);
 }
 

@@ -102,11 +102,11 @@ Json touched_json(StackJson& stacks, const SiteView& site) {
       rest.resident += touch.resident;
       continue;
     }
-    list.push_back({{"growth", touch.growth},
-                    {"resident", touch.resident},
-                    {"stack", stacks(touch.stack)},
-                    {"standard_error", rounded_error(touch.variance)},
-                    {"by_kernel", touch.by_kernel}});
+    Json entry{{"growth", touch.growth}, {"resident", touch.resident}};
+    stacks.set(entry, touch.stack);
+    entry["standard_error"] = rounded_error(touch.variance);
+    entry["by_kernel"] = touch.by_kernel;
+    list.push_back(std::move(entry));
   }
   if (rest.growth != 0 || rest.resident != 0)
     list.push_back({{"growth", rest.growth},
@@ -120,17 +120,17 @@ Json touched_json(StackJson& stacks, const SiteView& site) {
 Json advised_json(StackJson& stacks, const SiteView& site) {
   Json list = Json::array();
   for (const AdviceView& advice : site.advised())
-    list.push_back({{"growth", advice.growth}, {"resident", advice.resident}, {"stack", stacks(advice.stack)}});
+    stacks.set(list.emplace_back(Json{{"growth", advice.growth}, {"resident", advice.resident}}), advice.stack);
   return list;
 }
 
 Json site_json(StackJson& stacks, const SiteView& site) {
   Json json{{"growth", site.growth},
             {"resident", site.resident},
-            {"mapping", site.mapping().empty() ? Json(nullptr) : Json(site.mapping())},
-            {"stack", stacks(site.stack)},
-            {"standard_error", rounded_error(site.variance)},
-            {"touched_by", touched_json(stacks, site)}};
+            {"mapping", site.mapping().empty() ? Json(nullptr) : Json(site.mapping())}};
+  stacks.set(json, site.stack);
+  json["standard_error"] = rounded_error(site.variance);
+  json["touched_by"] = touched_json(stacks, site);
   if (site.huge > 0) json["huge_bytes"] = site.huge;
   if (site.in_large_block) json["in_large_block"] = true;
   if (!site.advised().empty()) json["advised_by"] = advised_json(stacks, site);

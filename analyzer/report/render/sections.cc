@@ -235,7 +235,7 @@ Table line_table(const View& view, std::size_t top) {
   const auto rows_of = [&](Cause cause, const std::string& name, const std::vector<const SiteView*>& sites) {
     std::vector<LineRow> rows;
     for (const LineGrowth& line : growth_by_line(view.recording->stacks, sites)) {
-      std::string where = printable(line.line);
+      std::string where = line.line.empty() ? "" : printable(line.line) + done_by_text(line);
       if (where.empty())
         where = name.empty() ? "(no call recorded)" : name;
       else if (is_of_file(cause))
@@ -257,8 +257,8 @@ Table touch_table(const View& view, std::size_t top) {
   const auto rows_of = [&](Cause cause, const std::string& name, const std::vector<const SiteView*>& sites) {
     std::vector<LineRow> rows;
     for (const LineGrowth& line : growth_by_touch(view.recording->stacks, sites)) {
-      const std::string where = line.line.empty() ? "(not recorded)" : printable(line.line);
-      std::string other = printable(line.other_line);
+      const std::string where = line.line.empty() ? "(not recorded)" : printable(line.line) + done_by_text(line);
+      std::string other = printable(line.other_line) + (line.other_meanwhile ? ", by other threads while it ran" : "");
       if (is_of_file(cause) || (other.empty() && !name.empty()))
         other += fmt::format("{}({})", other.empty() ? "" : " ", name);
       rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = other});

@@ -3,7 +3,12 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
+#include <vector>
+
+#include "model/thread_starts.h"
+#include "report/view/blame.h"
 
 namespace whyrss {
 namespace {
@@ -37,6 +42,24 @@ void write_table(std::string_view name, const List& list, const std::function<vo
   write(list.empty() ? "],\n" : "\n  ],\n");
 }
 
+// A stack, and of the frames of a thread that waited those from the program's own on.
+struct Parts {
+  std::vector<FrameId> stack, during;
+};
+
+Parts parts_of(const StackTable& stacks, StackId id) {
+  Parts parts;
+  bool waited = false;
+  for (const FrameId frame : stacks[id]) {
+    if (is_thread_frame(stacks[frame])) waited = is_waiter_frame(stacks[frame]);
+    if (!is_waiter_frame(stacks[frame])) (waited ? parts.during : parts.stack).push_back(frame);
+  }
+  const Frame* blamed = blamed_frame(stacks, id);
+  const auto own = std::ranges::find_if(parts.during, [&](FrameId frame) { return &stacks[frame] == blamed; });
+  if (own != parts.during.end()) parts.during.erase(parts.during.begin(), own);
+  return parts;
+}
+
 }  // namespace
 
 std::size_t StackJson::number_of(FrameId frame) {
@@ -45,20 +68,28 @@ std::size_t StackJson::number_of(FrameId frame) {
   return known->second;
 }
 
-std::size_t StackJson::number_of(StackId stack) {
-  const auto [known, is_new] = stack_numbers_.try_emplace(stack, stack_frames_.size());
+std::size_t StackJson::number_of(const std::vector<FrameId>& frames) {
+  const auto [known, is_new] = stack_numbers_.try_emplace(frames, stack_frames_.size());
   if (is_new) {
-    std::vector<std::size_t>& frames = stack_frames_.emplace_back();
-    for (const FrameId frame : (*stacks_)[stack]) frames.push_back(number_of(frame));
+    std::vector<std::size_t>& numbers = stack_frames_.emplace_back();
+    for (const FrameId frame : frames) numbers.push_back(number_of(frame));
   }
   return known->second;
 }
 
-Json StackJson::operator()(StackId stack) {
-  if (schema_ != JsonSchema::v1) return number_of(stack);
-  Json frames = Json::array();
-  for (const FrameId id : (*stacks_)[stack]) frames.push_back(frame_json(*stacks_, id));
-  return frames;
+Json StackJson::of_frames(const std::vector<FrameId>& frames) {
+  if (schema_ != JsonSchema::v1) return number_of(frames);
+  Json list = Json::array();
+  for (const FrameId id : frames) list.push_back(frame_json(*stacks_, id));
+  return list;
+}
+
+Json StackJson::operator()(StackId stack) { return of_frames((*stacks_)[stack]); }
+
+void StackJson::set(Json& json, StackId stack) {
+  const Parts parts = parts_of(*stacks_, stack);
+  json["stack"] = of_frames(parts.stack);
+  if (!parts.during.empty()) json["during"] = of_frames(parts.during);
 }
 
 void StackJson::write_tables(const std::function<void(std::string_view)>& write) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <unordered_map>
@@ -20,6 +21,9 @@ class StackJson {
 
   // What stands for a stack: a list of frames, or its number in the table.
   nlohmann::ordered_json operator()(StackId stack);
+  // Sets `stack` of a JSON object, and apart from it `during`: the frames of the thread that waited, if one did, from
+  // the program's own on.
+  void set(nlohmann::ordered_json& json, StackId stack);
 
   [[nodiscard]] const StackTable& table() const { return *stacks_; }
 
@@ -27,12 +31,13 @@ class StackJson {
   void write_tables(const std::function<void(std::string_view)>& write) const;
 
  private:
-  std::size_t number_of(StackId stack);
+  nlohmann::ordered_json of_frames(const std::vector<FrameId>& frames);
+  std::size_t number_of(const std::vector<FrameId>& frames);
   std::size_t number_of(FrameId frame);
 
   const StackTable* stacks_;
   JsonSchema schema_;
-  std::unordered_map<StackId, std::size_t> stack_numbers_{{kEmptyStack, 0}};
+  std::map<std::vector<FrameId>, std::size_t> stack_numbers_{{{}, 0}};
   std::unordered_map<FrameId, std::size_t> frame_numbers_;
   std::vector<FrameId> frames_;                            // by number
   std::vector<std::vector<std::size_t>> stack_frames_{1};  // by number: numbers of frames, innermost first

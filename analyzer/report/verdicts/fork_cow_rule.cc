@@ -152,8 +152,10 @@ bool mostly_freed(const StackTable& stacks, const std::vector<SiteView>& writers
 std::string at_line(const std::string& what, const std::vector<LineGrowth>& lines) {
   const LineGrowth* top = top_named(lines);
   if (top == nullptr || top->line.empty()) return "";
-  return top->number > 0 ? fmt::format("{} at {}", what, top->line.substr(0, top->line.rfind(" in ")))
-                         : fmt::format("{} in {}", what, top->line);
+  if (top->number <= 0) return fmt::format("{} in {}", what, top->line);
+  const std::string line = top->line.substr(0, top->line.rfind(" in "));
+  if (2 * top->meanwhile_bytes > top->bytes) return fmt::format("{} while {} ran", what, line);
+  return fmt::format("{} at {}", what, line);
 }
 
 // What one worker copied at least, and at most.

@@ -309,14 +309,15 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
     if (top_named(lines) == nullptr) verdict.headline += no_line_text(lines);
     verdict.headline += trend_text(trend, lines);
     const bool at_end = process.interval.to_s >= end_of_work(*view.recording, *process.account);
-    verdict.why = fmt::format("The program allocated this{} and {}{}",
+    const LineGrowth* const top = top_named(lines);
+    verdict.why = fmt::format("The program allocated this{} and {}{}.",
                               objects        ? " for Python objects"
                               : some_objects ? fmt::format(" ({} of it for Python objects)", size_text(object_growth))
                                              : "",
                               at_end ? "has not freed it" : "had not freed it by then",
-                              by_arena || top_named(lines) == nullptr ? "." : "; the line is where it was asked for.");
+                              by_arena || top == nullptr ? "" : asked_text(*top));
     if (by_arena) verdict.why += kByArenaWhy;
-    if ((objects || some_objects) && !by_arena && top_named(lines) != nullptr) verdict.why += kFreeListsWhy;
+    if ((objects || some_objects) && !by_arena && top != nullptr) verdict.why += kFreeListsWhy;
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     verdict.advice = growth_advice(trend, by_arena,
                                    what_keeps(process.account->python.has_value(), objects, names_native_line(lines)));
@@ -471,9 +472,8 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     if (by_arena)
       verdict.headline += kept_where(lines, growth, "in arenas mapped");
     else if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
-      verdict.headline +=
-          fmt::format(": {} allocated {} {} pin {}{}", size_text(held_by(*top)), top->number > 0 ? "at" : "in",
-                      top->line, size_text(top->bytes), error_text(top->bytes, top->variance));
+      verdict.headline += fmt::format(": {} allocated {} pin {}{}", size_text(held_by(*top)), placed_text(*top),
+                                      size_text(top->bytes), error_text(top->bytes, top->variance));
     verdict.why = fmt::format(
         "A page goes back only when nothing on it is live. Here {} of live blocks lie scattered over pages whose other "
         "blocks were freed.",

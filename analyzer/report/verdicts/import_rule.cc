@@ -48,7 +48,7 @@ std::optional<Import> import_of(const StackTable& stacks, StackId stack) {
   const Frame* inner = nullptr;  // the last frame seen that is neither
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
-    if (is_thread_frame(frame)) break;
+    if (is_thread_frame(frame) && !is_waiter_frame(frame)) break;
     if (frame.kind != FrameKind::python) continue;
     if (is_of_workers(frame)) {
       in_worker = true;

@@ -26,6 +26,8 @@
 #include "report/view/blame_sums.h"
 #include "report/view/build_view.h"
 #include "report/view/line_text.h"
+#include "report/view/memory_figures.h"
+#include "report/view/series.h"
 #include "report/view/trend.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
@@ -250,10 +252,35 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
   return part;
 }
 
+// A walk before the peak with nearly as much RSS, at which most of what the allocator kept at the peak was live: the
+// program was freeing when RSS was largest, and what it freed is what made the peak.
+std::optional<double> live_before_peak(const ProcessView& process) {
+  if (!process.at_peak) return std::nullopt;
+  constexpr double kNearly = 0.95;
+  const std::vector<Account>& accounts = process.account->accounts;
+  const Account* peak = last_at(accounts, process.at_peak->time_s);
+  const std::int64_t kept = bytes_of(*peak, Cause::heap_retained), live = bytes_of(*peak, Cause::heap_live);
+  const Account* fullest = nullptr;
+  for (const Account& walk : accounts) {
+    if (walk.time_s <= process.interval.from_s || walk.time_s >= peak->time_s) continue;
+    const bool is_near = static_cast<double>(walk.rss_bytes) >= kNearly * static_cast<double>(peak->rss_bytes);
+    const std::int64_t freed = bytes_of(walk, Cause::heap_live) - live;
+    if (!is_near || 2 * freed <= kept || freed < kNamedGrowthBytes) continue;
+    if (fullest == nullptr || bytes_of(walk, Cause::heap_live) > bytes_of(*fullest, Cause::heap_live)) fullest = &walk;
+  }
+  return fullest == nullptr ? std::nullopt : std::optional(fullest->time_s);
+}
+
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
-  for (const ProcessView& process : view.processes) {
+  for (const ProcessView& at_peak : view.processes) {
+    const std::optional<double> before_s = live_before_peak(at_peak);
+    const ProcessView process =
+        before_s ? build_with_peak(*view.recording, *at_peak.account, at_peak.interval, *before_s) : at_peak;
+    const std::string peak =
+        before_s ? fmt::format("near the peak (RSS {} of {})", size_text(process.rss.peak), size_text(at_peak.rss.peak))
+                 : fmt::format("at the peak (RSS {})", size_text(process.rss.peak));
     const bool is_held = heap_held_until(view, process).has_value();  // heap-growth says until when
     const std::optional<LateHeap> late = freed_late(view, process);
     std::optional<View> until_peak;
@@ -282,13 +309,12 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const char* const verb = received != nullptr ? "received" : part.verb;
       if (process.at_peak && !process.at_peak->is_estimate() && !dominates(gone, gone_of_cause))
         verdict.headline =
-            fmt::format("{} more at the peak (RSS {}) than at the end: {} less {}{}, while other memory grew",
-                        size_text(gone), size_text(process.rss.peak), size_text(gone_of_cause), part.what,
-                        kept_where(lines, gone_of_cause, verb, part.touch_verb));
+            fmt::format("{} more {} than at the end: {} less {}{}, while other memory grew", size_text(gone), peak,
+                        size_text(gone_of_cause), part.what, kept_where(lines, gone_of_cause, verb, part.touch_verb));
       else
-        verdict.headline = fmt::format("{}{} {} more at the peak (RSS {}) than at the end{}",
-                                       unseen >= gone / 20 ? "at least " : "", size_text(gone), part.what,
-                                       size_text(process.rss.peak), kept_where(lines, gone, verb, part.touch_verb));
+        verdict.headline =
+            fmt::format("{}{} {} more {} than at the end{}", unseen >= gone / 20 ? "at least " : "", size_text(gone),
+                        part.what, peak, kept_where(lines, gone, verb, part.touch_verb));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (!dominates(left, gone))
         verdict.why = fmt::format(
@@ -301,12 +327,14 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was freed right before the end, by the program or as main() returned: whether it would be "
             "freed in a longer run is not known.";
       }
-      verdict.advice = cause.cause == Cause::file_cache
-                           ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
-                       : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack
-                           ? "It was free already: see what had been allocated there before."
-                           : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
-                                         names_line(lines, gone) ? "make this line hold less" : "hold less");
+      verdict.advice =
+          cause.cause == Cause::file_cache
+              ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
+          : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack
+              ? "It was free already: see what had been allocated there before."
+              : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
+                            names_line(lines, gone) && top_named(lines)->thread_bytes == 0 ? "make this line hold less"
+                                                                                           : "hold less");
       if (received != nullptr) {
         verdict.why += received->why;
         verdict.advice = fmt::format("{}{}", kIfThePeak, received->advice);

@@ -157,6 +157,7 @@ std::optional<FrameId> find_imported(const StackTable& stacks, StackId stack) {
   std::optional<FrameId> module, inner;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
+    if (is_waiter_frame(frame)) continue;
     if (is_thread_frame(frame)) break;
     if (frame.kind != FrameKind::python || frame.file.empty()) continue;
     if (is_importer(frame)) {
@@ -198,23 +199,26 @@ const Frame* native_line_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().native_lines, find_native_line);
 }
 
-Started started_by_blamed(const StackTable& stacks, StackId stack) {
+DoneBy done_by(const StackTable& stacks, StackId stack) {
   constexpr std::uint8_t kUnknown = 0, kFirst = 1;
-  std::vector<std::uint8_t>& known = stacks.blame_memo().starters;
+  std::vector<std::uint8_t>& known = stacks.blame_memo().done_by;
   if (known.size() < stacks.stack_count()) known.resize(stacks.stack_count(), kUnknown);
   std::uint8_t& answer = known.at(static_cast<std::size_t>(stack));
   if (answer == kUnknown) {
     const Frame* blamed = blamed_frame(stacks, stack);
-    Started found = Started::nothing;
+    DoneBy found = DoneBy::itself;
     for (const FrameId id : stacks[stack]) {
       const Frame& frame = stacks[id];
       if (&frame == blamed) break;
-      if (is_thread_frame(frame)) found = std::max(found, Started::thread);
-      if (begins_process(frame)) found = Started::process;
+      if (is_waiter_frame(frame))
+        found = std::max(found, DoneBy::other_thread);
+      else if (is_thread_frame(frame))
+        found = std::max(found, DoneBy::started_thread);
+      if (begins_process(frame)) found = DoneBy::started_process;
     }
     answer = static_cast<std::uint8_t>(kFirst + static_cast<std::uint8_t>(found));
   }
-  return static_cast<Started>(answer - kFirst);
+  return static_cast<DoneBy>(answer - kFirst);
 }
 
 const Frame* imported_frame(const StackTable& stacks, StackId stack) {

@@ -18,10 +18,10 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack);
 // libraries and extension modules. Null: it has none, or their lines are not known.
 const Frame* native_line_frame(const StackTable& stacks, StackId stack);
 
-// What the line of that frame started, if the stack is of that: a thread (model/thread_starts.h), or a process that
-// multiprocessing forked, which goes on with the stack of the line.
-enum class Started : std::uint8_t { nothing, thread, process };
-Started started_by_blamed(const StackTable& stacks, StackId stack);
+// Who worked, if not the line of that frame: another thread while it ran, or one that it started
+// (model/thread_starts.h), or a process that multiprocessing forked there, which goes on with the stack of the line.
+enum class DoneBy : std::uint8_t { itself, other_thread, started_thread, started_process };
+DoneBy done_by(const StackTable& stacks, StackId stack);
 
 // "file.py:41 in load", "json/decoder.py:355 in raw_decode" of a package or the standard library, "function
 // (library.so)"; "library.so+0x1a2b" of an address without a name, as addr2line takes it; "" for null.

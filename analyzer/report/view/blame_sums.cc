@@ -64,7 +64,11 @@ class LineSums {
     return sum.growth;
   }
   // Of the last entry.
-  void goes_with(const std::string& line, std::int64_t bytes) { last_->others[line] += bytes; }
+  void goes_with(const std::string& line, std::int64_t bytes, DoneBy by) {
+    Other& other = last_->others[line];
+    other.bytes += bytes;
+    if (by == DoneBy::other_thread) other.meanwhile_bytes += bytes;
+  }
   void came_by(const std::string& native_line, std::int64_t bytes) { last_->native_lines[native_line] += bytes; }
 
   std::vector<LineGrowth> take() {
@@ -73,10 +77,11 @@ class LineSums {
     for (const auto& [key, sum] : sums_) ++files[key.first];
     for (auto& [key, sum] : sums_) {
       if (files[key.first] > 1) sum.growth.line = with_folder(sum.growth);
-      for (const auto& [line, bytes] : sum.others)
-        if (bytes > sum.growth.bytes - bytes && line != sum.growth.line) {
+      for (const auto& [line, other] : sum.others)
+        if (other.bytes > sum.growth.bytes - other.bytes && line != sum.growth.line) {
           sum.growth.other_line = line;
-          sum.growth.other_bytes = bytes;
+          sum.growth.other_bytes = other.bytes;
+          sum.growth.other_meanwhile = 2 * other.meanwhile_bytes > other.bytes;
         }
       for (const auto& [line, bytes] : sum.native_lines)
         if (bytes > sum.growth.bytes - bytes) {
@@ -90,14 +95,24 @@ class LineSums {
   }
 
  private:
+  struct Other {
+    std::int64_t bytes = 0, meanwhile_bytes = 0;
+  };
   struct Sum {
     LineGrowth growth;
-    std::map<std::string, std::int64_t> others, native_lines;
+    std::map<std::string, Other> others;
+    std::map<std::string, std::int64_t> native_lines;
   };
   std::map<std::pair<std::string, std::string>, Sum> sums_;
   std::unordered_map<const LineNames::Name*, Sum*> of_name_;
   Sum* last_ = nullptr;
 };
+
+void add_worked(LineGrowth& entry, DoneBy by, std::int64_t bytes) {
+  if (by == DoneBy::other_thread) entry.meanwhile_bytes += bytes;
+  if (by == DoneBy::started_thread) entry.thread_bytes += bytes;
+  if (by == DoneBy::started_process) entry.process_bytes += bytes;
+}
 
 }  // namespace
 
@@ -108,13 +123,13 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     LineGrowth& entry = sums.entry(names[site->stack]);
     entry.bytes += site->growth;
     entry.variance += site->variance;
-    const Started started = started_by_blamed(stacks, site->stack);
-    if (started == Started::thread) entry.thread_bytes += site->growth;
-    if (started == Started::process) entry.process_bytes += site->growth;
+    add_worked(entry, done_by(stacks, site->stack), site->growth);
     if (const Frame* native = native_line_frame(stacks, site->stack)) sums.came_by(names.of(native).line, site->growth);
-    for (const AdviceView& advice : site->advised()) sums.goes_with(names[advice.stack].line, advice.growth);
+    for (const AdviceView& advice : site->advised())
+      sums.goes_with(names[advice.stack].line, advice.growth, done_by(stacks, advice.stack));
     if (!site->advised().empty()) continue;
-    for (const TouchView& touch : site->touched()) sums.goes_with(names[touch.stack].line, touch.growth);
+    for (const TouchView& touch : site->touched())
+      sums.goes_with(names[touch.stack].line, touch.growth, done_by(stacks, touch.stack));
   }
   return sums.take();
 }
@@ -126,7 +141,8 @@ std::vector<LineGrowth> growth_by_touch(const StackTable& stacks, const std::vec
     LineGrowth& entry = sums.entry(names[stack]);
     entry.bytes += growth;
     entry.variance += variance;
-    sums.goes_with(names[site.stack].line, growth);
+    add_worked(entry, done_by(stacks, stack), growth);
+    sums.goes_with(names[site.stack].line, growth, done_by(stacks, site.stack));
   };
   for (const SiteView* site : sites) {
     if (site->touched().empty()) add(*site, kEmptyStack, site->growth, 0);
@@ -139,7 +155,11 @@ std::vector<LineGrowth> growth_by_advice(const StackTable& stacks, const std::ve
   LineNames names(stacks);
   LineSums sums;
   for (const SiteView* site : sites)
-    for (const AdviceView& advice : site->advised()) sums.entry(names[advice.stack]).bytes += advice.growth;
+    for (const AdviceView& advice : site->advised()) {
+      LineGrowth& entry = sums.entry(names[advice.stack]);
+      entry.bytes += advice.growth;
+      add_worked(entry, done_by(stacks, advice.stack), advice.growth);
+    }
   return sums.take();
 }
 

@@ -15,12 +15,14 @@ struct LineGrowth {
   int number = 0;
   std::int64_t bytes = 0;
   double variance = 0;  // of `bytes`
-  // Of `bytes`: of threads and processes that the line started, in code that is not the program's.
-  std::int64_t thread_bytes = 0, process_bytes = 0;
+  // Of `bytes`, in code that is not the program's: of other threads while the line ran, of threads and of processes
+  // that it started.
+  std::int64_t meanwhile_bytes = 0, thread_bytes = 0, process_bytes = 0;
   // The line of the other kind that most of it goes with, if one does and it is not the same: for the line that mapped
   // or allocated the memory the one that touched it, and the other way round; of lazy_free the one that gave it up.
   std::string other_line{};
   std::int64_t other_bytes = 0;  // that go with it
+  bool other_meanwhile = false;  // most of them: of other threads while that line ran
   // The native line by which a line of Python got most of it (native_line_frame); "" where none did.
   std::string native_line{};
   std::int64_t native_bytes = 0;  // that came by it

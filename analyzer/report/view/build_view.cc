@@ -179,7 +179,9 @@ std::optional<StateMoment> moment_of(const Account* account) {
   return StateMoment{account->time_s, account->estimated_from_s.value_or(account->time_s)};
 }
 
-ProcessView process_view(const ProcessTimes& times, const ProcessAccount& process, Interval interval) {
+// `peak_s`: which walk is that of the peak, instead of the one with the largest RSS.
+ProcessView process_view(const ProcessTimes& times, const ProcessAccount& process, Interval interval,
+                         std::optional<double> peak_s = std::nullopt) {
   ProcessView view;
   view.account = &process;
   view.interval = interval;
@@ -192,6 +194,7 @@ ProcessView process_view(const ProcessTimes& times, const ProcessAccount& proces
     if (peak == nullptr || walk->rss_bytes > peak->rss_bytes) peak = walk;
     view.uss.peak = std::max(view.uss.peak, sum_causes(walk).exclusive_sum);
   }
+  if (peak_s) peak = last_at(process.accounts, *peak_s);
   const auto rss = [](const Account* account) { return account == nullptr ? 0 : account->rss_bytes; };
   view.rss = {rss(first), rss(last), rss(peak)};
   view.at_first = moment_of(first);
@@ -346,6 +349,11 @@ View build_processes(const ProcessTimes& times, Interval interval, std::optional
 
 View build_processes(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid) {
   return build_processes(ProcessTimes(recording), interval, only_pid);
+}
+
+ProcessView build_with_peak(const RecordingAccount& recording, const ProcessAccount& process, Interval interval,
+                            double peak_s) {
+  return process_view(ProcessTimes(recording), process, interval, peak_s);
 }
 
 View build_view(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid) {

@@ -13,6 +13,10 @@ namespace whyrss {
 View build_processes(const ProcessTimes& times, Interval interval, std::optional<int> only_pid = std::nullopt);
 View build_processes(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid = std::nullopt);
 
+// One process, with the figures of the walk at `peak_s` as those of its peak.
+ProcessView build_with_peak(const RecordingAccount& recording, const ProcessAccount& process, Interval interval,
+                            double peak_s);
+
 // The largest sum of the RSS of all processes at one moment, as walks know it.
 std::int64_t peak_rss_sum(const ProcessTimes& times, double from_s, double to_s);
 

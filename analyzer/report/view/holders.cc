@@ -62,7 +62,7 @@ Holder unmapped_holder(const View& view, UnmappedOf unmapped_of) {
   const std::vector<SiteView> sites = unmapped_sites(files);
   const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
   if (const LineGrowth* top = top_named(lines); top != nullptr && 2 * top->bytes > holder.bytes)
-    holder.line += ", made at " + top->line;
+    holder.line += ", made " + placed_text(*top);
   return holder;
 }
 

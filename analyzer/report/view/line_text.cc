@@ -86,6 +86,7 @@ const char* touch_verb(Cause cause) {
 std::string touched_where(const LineGrowth& line, const char* verb) {
   if (line.other_line.empty()) return "";
   const char* most = dominates(line.other_bytes, line.bytes) ? "" : "mostly ";
+  if (line.other_meanwhile) return fmt::format(", {}{} while {} ran", most, verb, line.other_line);
   return fmt::format(", {}{} at {}", most, verb, line.other_line);
 }
 
@@ -95,12 +96,30 @@ bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
   return top != nullptr && !mostly_unseen(lines, whole) && kLeastPart * top->bytes >= whole;
 }
 
-namespace {
-
-const char* starter_text(const LineGrowth& line) {
-  if (2 * line.process_bytes > line.bytes) return ", by a process started there";
-  return 2 * line.thread_bytes > line.bytes ? ", by a thread started there" : "";
+const char* done_by_text(const LineGrowth& line) {
+  if (2 * line.process_bytes > line.bytes) return ", by a process that it started";
+  if (2 * line.meanwhile_bytes > line.bytes) return ", by other threads while it ran";
+  return 2 * line.thread_bytes > line.bytes ? ", by a thread that it started" : "";
 }
+
+const char* asked_text(const LineGrowth& line) {
+  if (2 * line.process_bytes > line.bytes) return "; the line started the process that asked for it";
+  if (2 * line.meanwhile_bytes > line.bytes)
+    return "; other threads of the process asked for it while the main thread was at that line";
+  if (2 * line.thread_bytes > line.bytes)
+    return "; a thread that the line started asked for it, perhaps for the work of another line";
+  return "; the line is where it was asked for";
+}
+
+std::string placed_text(const LineGrowth& line) {
+  if (line.number <= 0) return "in " + line.line + done_by_text(line);
+  if (2 * line.meanwhile_bytes > line.bytes) return fmt::format("while {} ran", line.line);
+  if (2 * line.process_bytes > line.bytes) return fmt::format("by a process that {} started", line.line);
+  if (2 * line.thread_bytes > line.bytes) return fmt::format("by a thread that {} started", line.line);
+  return "at " + line.line;
+}
+
+namespace {
 
 // ", 41 MiB at a.py:4 in f" for up to two more lines that have a good part of it too.
 std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& top, std::int64_t whole) {
@@ -111,8 +130,8 @@ std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& 
   for (const LineGrowth& other : lines) {
     if (&other == &top || other.line.empty() || kGoodPart * other.bytes < whole || count == kMostOthers) continue;
     if (!is_significant(other.bytes, other.variance)) continue;
-    text += fmt::format(", {}{} {} {}{}", size_text(other.bytes), error_text(other.bytes, other.variance),
-                        other.number > 0 ? "at" : "in", other.line, starter_text(other));
+    text +=
+        fmt::format(", {}{} {}", size_text(other.bytes), error_text(other.bytes, other.variance), placed_text(other));
     ++count;
   }
   return text;
@@ -130,19 +149,17 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   const LineGrowth* top = top_named(lines);
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";
-  const std::string placed = fmt::format("{} {}", verb, top->number > 0 ? "at" : "in");
-  const std::string line =
-      top->line + starter_text(*top) + (names_native_line(lines) ? ", by " + top->native_line : "");
+  const std::string placed =
+      fmt::format("{} {}{}", verb, placed_text(*top), names_native_line(lines) ? ", by " + top->native_line : "");
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);
   const std::string size = size_text(top->bytes) + error;
   if (is_nearly_all(top->bytes, whole))
-    return fmt::format(" ({} {}{}{})", placed, line, error.empty() ? "" : ": " + size, touched);
+    return fmt::format(" ({}{}{})", placed, error.empty() ? "" : ": " + size, touched);
   if (!names_line(lines, whole)) return fmt::format(" (no line has more than {} of it)", size_text(top->bytes));
-  if (2 * top->bytes <= whole)
-    return fmt::format(" ({} of it {} {}{})", size, placed, line, others_text(lines, *top, whole));
-  return fmt::format(" (most {} {}: {}{}{})", placed, line, size, touched, others_text(lines, *top, whole));
+  if (2 * top->bytes <= whole) return fmt::format(" ({} of it {}{})", size, placed, others_text(lines, *top, whole));
+  return fmt::format(" (most {}: {}{}{})", placed, size, touched, others_text(lines, *top, whole));
 }
 
 nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
@@ -154,6 +171,7 @@ nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
                     {"number", line.number},
                     {"native_line", line.native_line},
                     {"growth_bytes", line.bytes},
+                    {"meanwhile_bytes", line.meanwhile_bytes},
                     {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(line.variance)))}});
   }
   return list;

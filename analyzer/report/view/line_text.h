@@ -29,6 +29,14 @@ const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
 // Whether nobody was seen for more than half of `whole`: then no line should be named alone.
 bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 
+// Where memory of a line was made: "at a.py:3 in f", "in f (libx.so)", "by a thread that a.py:3 in f started", "while
+// a.py:3 in f ran" of other threads, whose stacks have no line of the program.
+std::string placed_text(const LineGrowth& line);
+// What a table says of that behind the line: ", by a thread that it started", ", by other threads while it ran", or "".
+const char* done_by_text(const LineGrowth& line);
+// The same in a sentence on what the line means: "; the line is where it was asked for".
+const char* asked_text(const LineGrowth& line);
+
 // Whether kept_where() names a line: one has enough of `whole` to be worth it.
 bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole);
 

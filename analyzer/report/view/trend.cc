@@ -236,7 +236,7 @@ std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& named)
   const bool is_reported = top != nullptr && top->line == line->line && top->file == line->file;
   if (is_reported && trend.kind == Trend::Kind::growing) return text + end;
   const bool most = trend.kind == Trend::Kind::growing && !dominates(line->bytes, trend.bytes);
-  return text + fmt::format("{} {} {}{}", most ? ", mostly" : "", line->number > 0 ? "at" : "in", line->line, end);
+  return text + fmt::format("{} {}{}", most ? ", mostly" : "", placed_text(*line), end);
 }
 
 std::string filling_text(const Trend& trend) {

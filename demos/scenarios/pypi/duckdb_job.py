@@ -12,7 +12,7 @@ IN_USE = "SELECT sum(memory_usage_bytes)::BIGINT FROM duckdb_memory()"
 def main():
     connection = duckdb.connect()
     before = anonymous_bytes()
-    connection.execute(MAKES_TABLE)
+    connection.execute(MAKES_TABLE)  # makes
     say("grew", anonymous_bytes() - before)
     say("in use", connection.execute(IN_USE).fetchone()[0])
     if "close" in sys.argv:

@@ -13,11 +13,17 @@ def make():
     return polars.DataFrame({"key": keys}).with_columns(half=polars.col("key") * 0.5, text=polars.col("key").cast(polars.String))  # makes
 
 
+def warm():
+    """Polars starts its threads."""
+    return polars.DataFrame({"key": [1, 2]}).with_columns(half=polars.col("key") * 0.5)
+
+
 def collect():
     return [polars.int_range(0, 1_048_000, eager=True) * (0.5 + i) for i in range(16)]  # keeps
 
 
 def main():
+    warm()
     if "series" in sys.argv:
         kept = collect()
         say("in use", sum(series.estimated_size() for series in kept))

@@ -26,6 +26,7 @@
 #include <internal/pycore_interpframe.h>
 #endif
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <structmember.h>
@@ -40,6 +41,8 @@ _Static_assert(FRAME_OWNED_BY_INTERPRETER == 3, "python_layout.h has this value"
 #endif
 #endif
 _Static_assert(sizeof(PyMemberDef) == 40 && offsetof(PyMemberDef, offset) == 16, "python_layout.h has these values");
+
+_Static_assert(offsetof(PyThreadState, prev) == 0, "python_walk.cc has this value");
 
 static void print(const char* name, size_t value) {
   if (value != 0) printf(".%s = %zu\n", name, value);
@@ -137,6 +140,7 @@ static void print_frames(void) {
 }
 
 static void print_threads(void) {
+  FIELD("thread_next", PyThreadState, next);
   FIELD("thread_interpreter", PyThreadState, interp);
   FIELD("thread_id", PyThreadState, thread_id);
 #if PY_MINOR_VERSION >= 11
@@ -160,6 +164,18 @@ static void print_threads(void) {
   FIELD("cframe_previous", _PyCFrame, previous);
 #elif PY_MINOR_VERSION >= 15
   FIELD("base_frame", PyThreadState, base_frame);
+#endif
+#if PY_MINOR_VERSION == 12
+  PyThreadState state;
+  memset(&state, 0, sizeof state);
+  state._status.active = 1;
+  unsigned bits;
+  memcpy(&bits, &state._status, sizeof bits);
+  FIELD("attached_word", PyThreadState, _status);
+  print("attached_bits", bits);
+#elif PY_MINOR_VERSION >= 13
+  FIELD("attached_word", PyThreadState, state);
+  print("attached_bits", UINT32_MAX); /* _Py_THREAD_DETACHED is 0 */
 #endif
 }
 

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
 #include <string>
 
 #include "decode/event_stream.h"
@@ -127,6 +128,48 @@ TEST(Ingest, AThreadWithoutALineOfTheProgramIsOfTheLineThatStartedIt) {
   }
   EXPECT_EQ(by_thread, (std::map<std::string, std::int64_t>{{"load", 3 * 4096}}));
   EXPECT_EQ(alone, (std::map<std::string, std::int64_t>{{"", 2 * 4096}, {"load", 4096}}));
+}
+
+// Of a thread without Python frames the stack goes on with that of the main thread, if it has a line of the user's
+// files, else with the one that started it too.
+TEST(Ingest, WhereTheMainThreadWaited) {
+  TestRecording recording;
+  const auto lines =
+      joined({attach(kSecond, 100, 1, trace::Born::exec), module_at(kSecond, 0x5000, 0x6000, "/usr/lib/libpool.so"),
+              python_at(kSecond, 0x8000, 0x9000, 0x8100, 0x8200), code(kSecond, 1, "/home/u/job.py", "load", 17),
+              code(kSecond, 2, "/usr/lib/python3.11/threading.py", "run", 900),
+              code(kSecond, 3, "/home/u/job.py", "start", 3)});
+  const auto at = [](std::uint32_t code_id, std::uint16_t flags = trace::PythonFrameFlags::entry) {
+    return trace::PythonFrame{code_id, -1, trace::kNoNativeIndex, flags, 0};
+  };
+  const auto allocate = [](std::uint64_t number, std::uint32_t stack_id) {
+    return block(RecordKind::allocate, 2 * kSecond, kHeap + 4096 * number, 4096, stack_id, 7);
+  };
+  recording.add(
+      100,
+      {segment(1, 0,
+               joined({lines, stack(kSecond, 1, {0x5101}, {}, {at(2), at(1)}), stack(kSecond, 2, {0x5101}, {}, {at(2)}),
+                       stack(kSecond, 3, {0x8150}, {at(3)}), thread_started(kSecond, 7, 3),
+                       stack(kSecond, 4, {0x5101}, {}, {at(1, trace::PythonFrameFlags::incomplete), at(1)}),
+                       allocate(1, 1), allocate(2, 2), allocate(3, 4), stack(kSecond, 5, {0x5201}, {}, {at(1)}),
+                       thread_created(kSecond, 8, 7), thread_started(kSecond, 8, 5), stack(kSecond, 6, {0x5301}),
+                       block(RecordKind::allocate, 2 * kSecond, kHeap + 4096 * 4, 4096, 6, 8)}))},
+      {{FrameKind::walk, walk(3 * kSecond, {heap(5)})}});
+  recording.write_manifest();
+  const auto account = load_account(recording.path());
+  ASSERT_TRUE(account.ok()) << account.error();
+  std::set<std::vector<std::string>> found;
+  for (const Slice& slice : account->processes.at(0).accounts.at(0).slices) {
+    std::vector<std::string> names;
+    for (const FrameId id : account->stacks[slice.site.stack]) names.push_back(account->stacks[id].function);
+    if (!names.empty()) found.insert(names);
+  }
+  EXPECT_EQ(found,
+            (std::set<std::vector<std::string>>{{"", "<while this ran>", "run", "load"},
+                                                {"", "<while this ran>", "load"},
+                                                {"", "<while this ran>", "run", "<thread started by>", "start"},
+                                                {"", "<thread started by>", "", "<thread started by>", "start"}}))
+      << "what a thread of a pool starts is of the line that started the pool, wherever the main thread was";
 }
 
 TEST(Ingest, AFileThatWasDeletedIsTheSameFile) {

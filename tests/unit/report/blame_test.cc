@@ -190,16 +190,39 @@ TEST(Blame, TheLineThatStartedAThread) {
   };
   const StackId pool = in_thread({library}, {library, own});
   EXPECT_EQ(blamed_line(stacks, pool), "job.py:12 in f");
-  EXPECT_EQ(started_by_blamed(stacks, pool), Started::thread);
-  EXPECT_EQ(started_by_blamed(stacks, stacks.intern({library, own})), Started::nothing);
-  EXPECT_EQ(started_by_blamed(stacks, kEmptyStack), Started::nothing);
+  EXPECT_EQ(done_by(stacks, pool), DoneBy::started_thread);
+  EXPECT_EQ(done_by(stacks, stacks.intern({library, own})), DoneBy::itself);
+  EXPECT_EQ(done_by(stacks, kEmptyStack), DoneBy::itself);
   const StackId of_library = in_thread({native}, {library, importer, own});
-  EXPECT_EQ(started_by_blamed(stacks, of_library), Started::thread);
+  EXPECT_EQ(done_by(stacks, of_library), DoneBy::started_thread);
   EXPECT_FALSE(is_python_object(stacks, of_library)) << "no Python code asked for it";
   EXPECT_EQ(imported_frame(stacks, of_library), nullptr) << "what a thread does after an import is no import";
   const StackId imports = in_thread({library, importer}, {own});
   ASSERT_NE(imported_frame(stacks, imports), nullptr);
   EXPECT_EQ(imported_frame(stacks, imports)->line, 3);
+}
+
+// What a thread of a library does while the main thread waits for it is of the line that waits; but no call leads
+// there.
+TEST(Blame, TheLineThatWaited) {
+  StackTable stacks;
+  const auto python = [&](const char* file, int line) {
+    return stacks.intern(Frame{.kind = FrameKind::python, .function = "f", .file = file, .line = line});
+  };
+  const FrameId library = python("/v/site-packages/frames/frame.py", 3), own = python("/home/u/job.py", 12);
+  const FrameId importer = python("<frozen importlib._bootstrap>", 1);
+  const FrameId native = stacks.intern(Frame{.function = "grow", .file = {}});
+  const StackId waited = stacks.intern({native, waiter_frame(stacks), library, own});
+  EXPECT_EQ(blamed_line(stacks, waited), "job.py:12 in f");
+  EXPECT_EQ(done_by(stacks, waited), DoneBy::other_thread);
+  EXPECT_FALSE(is_python_object(stacks, waited));
+  EXPECT_EQ(imported_frame(stacks, waited), nullptr);
+  const StackId imports = stacks.intern({native, waiter_frame(stacks), library, importer, own});
+  ASSERT_NE(imported_frame(stacks, imports), nullptr) << "the import waits for it";
+  EXPECT_EQ(imported_frame(stacks, imports)->line, 3);
+  const StackId both =
+      in_thread_of(stacks, stacks.intern({native, waiter_frame(stacks), library}), stacks.intern({own}));
+  EXPECT_EQ(done_by(stacks, both), DoneBy::started_thread);
 }
 
 // A process that was forked goes on with the stack of the line that started it.
@@ -214,10 +237,10 @@ TEST(Blame, TheLineThatStartedAProcess) {
   const FrameId makes = python("/home/u/job.py", 12, "main"), works = python("/home/u/job.py", 4, "work");
   const StackId receives = stacks.intern({gets, begins, starts, makes});
   EXPECT_EQ(blamed_line(stacks, receives), "job.py:12 in main");
-  EXPECT_EQ(started_by_blamed(stacks, receives), Started::process);
-  EXPECT_EQ(started_by_blamed(stacks, stacks.intern({works, begins, starts, makes})), Started::nothing);
-  EXPECT_EQ(started_by_blamed(stacks, stacks.intern({starts, makes})), Started::nothing);
-  EXPECT_EQ(started_by_blamed(stacks, in_thread_of(stacks, stacks.intern({gets}), receives)), Started::process);
+  EXPECT_EQ(done_by(stacks, receives), DoneBy::started_process);
+  EXPECT_EQ(done_by(stacks, stacks.intern({works, begins, starts, makes})), DoneBy::itself);
+  EXPECT_EQ(done_by(stacks, stacks.intern({starts, makes})), DoneBy::itself);
+  EXPECT_EQ(done_by(stacks, in_thread_of(stacks, stacks.intern({gets}), receives)), DoneBy::started_process);
 }
 
 TEST(Blame, AllocatorsAndStartAreNamedLast) {

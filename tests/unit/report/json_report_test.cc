@@ -4,6 +4,7 @@
 #include <set>
 
 #include "literal_accounts.h"
+#include "model/thread_starts.h"
 #include "report/render/json.h"
 #include "report/view/build_view.h"
 
@@ -66,6 +67,7 @@ Json expanded(Json report) {
     for (Json& cause : process["causes"])
       for (Json& site : cause["sites"]) {
         put(site["stack"]);
+        if (site.contains("during")) put(site["during"]);
         for (Json& touch : site["touched_by"]) put(touch["stack"]);
         if (site.contains("advised_by"))
           for (Json& advice : site["advised_by"]) put(advice["stack"]);
@@ -90,6 +92,33 @@ TEST(JsonReport, EachStackStandsOnce) {
     for (const char* table : {"frames", "stacks"})
       EXPECT_EQ(std::set<Json>(report[table].begin(), report[table].end()).size(), report[table].size()) << table;
     EXPECT_EQ(expanded(report), report_of(recording, top));
+  }
+}
+
+TEST(JsonReport, WhereTheMainThreadWaitedStandsApart) {
+  StackTable stacks;
+  const auto python = [&](const char* file, const char* function) {
+    return stacks.intern(Frame{.kind = FrameKind::python, .function = function, .file = file, .line = 3});
+  };
+  const FrameId grow = stacks.intern(Frame{.function = "grow", .file = {}});
+  const StackId waited = stacks.intern({grow, waiter_frame(stacks), python("/v/site-packages/frames/frame.py", "query"),
+                                        python("/home/u/job.py", "load"), python("/home/u/job.py", "main")});
+  RecordingAccount recording;
+  recording.info = literal::finished({"python3", "job.py"}, 2);
+  recording.stacks = stacks;
+  recording.processes.push_back(literal::python_process(10, {"python3", "job.py"}));
+  recording.processes[0].totals = {literal::totals(1, 60, 60, 60)};
+  recording.processes[0].accounts = {literal::walk(1, {{Cause::anonymous, 60, waited}})};
+  const View view = build_view(recording, whole_life(recording));
+  for (const JsonSchema schema : {JsonSchema::v1, JsonSchema::v2}) {
+    Json report = Json::parse(render_json(view, find_verdicts(view), {.top = 0, .schema = schema}));
+    if (schema == JsonSchema::v2) report = expanded(report);
+    const Json& site = report["processes"][0]["causes"][0]["sites"][0];
+    ASSERT_EQ(site["stack"].size(), 1U);
+    EXPECT_EQ(site["stack"][0]["function"], "grow");
+    ASSERT_EQ(site["during"].size(), 2U);
+    EXPECT_EQ(site["during"][0]["function"], "load");
+    EXPECT_EQ(site["during"][1]["function"], "main");
   }
 }
 

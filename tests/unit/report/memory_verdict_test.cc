@@ -573,8 +573,47 @@ TEST(KeptWhere, ASecondLineSaysThatAThreadStartedThereDidIt) {
   const StackId worker = in_thread_of(stacks, literal::native_stack(stacks, {{"work", "/l/libdb.so"}}), connect);
   const std::vector<Part> parts{{Cause::anonymous, 60, query}, {Cause::anonymous, 40, worker}};
   EXPECT_EQ(verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline,
-            "100 MiB anonymous mappings (most mapped at a.py:6 in query: 60 MiB, 40 MiB at a.py:9 in main, by a thread "
-            "started there)");
+            "100 MiB anonymous mappings (most mapped at a.py:6 in query: 60 MiB, 40 MiB by a thread that "
+            "a.py:9 in main started)");
+}
+
+// A program that frees while its RSS is largest: the allocator has not given it back yet.
+TEST(GoneSincePeak, WhatWasFreedAtThePeakIsShownAsItWasBefore) {
+  StackTable stacks;
+  const StackId table = literal::python_stack(stacks, "a.py", 3, "load");
+  const auto headline = [&](std::int64_t before_mib) {
+    const ProcessAccount process = process_of(10, {{1, {{Cause::heap_live, before_mib, table}}},
+                                                   {2, {{Cause::heap_live, 10}, {Cause::heap_retained, 300, table}}},
+                                                   {3, {{Cause::heap_live, 10}}}});
+    return verdicts_of(recording_of(stacks, 9, {process}), "gone-since-peak").at(0).headline;
+  };
+  EXPECT_EQ(headline(305),
+            "295 MiB live Python objects more near the peak (RSS 305 MiB of 310 MiB) than at the end (made at a.py:3 "
+            "in load)");
+  EXPECT_EQ(
+      headline(200),
+      "300 MiB heap kept by the allocator more at the peak (RSS 310 MiB) than at the end (last allocated at a.py:3 "
+      "in load)");
+}
+
+TEST(KeptWhere, OtherThreadsWhileALineRan) {
+  StackTable stacks;
+  const auto meanwhile = [&](const char* function, int line) {
+    const StackId native = literal::native_stack(stacks, {{"grow", "/l/libdb.so"}});
+    std::vector<FrameId> frames = stacks[native];
+    frames.push_back(waiter_frame(stacks));
+    for (const FrameId frame : stacks[literal::python_stack(stacks, "a.py", line, function)]) frames.push_back(frame);
+    return stacks.intern(frames);
+  };
+  const auto headline = [&](std::int64_t first, std::int64_t second) {
+    const std::vector<Part> parts{{Cause::anonymous, first, meanwhile("load", 3)},
+                                  {Cause::anonymous, second, meanwhile("fill", 9)}};
+    return verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline;
+  };
+  EXPECT_EQ(headline(97, 3), "100 MiB anonymous mappings (mapped while a.py:3 in load ran)");
+  EXPECT_EQ(
+      headline(60, 40),
+      "100 MiB anonymous mappings (most mapped while a.py:3 in load ran: 60 MiB, 40 MiB while a.py:9 in fill ran)");
 }
 
 TEST(KeptWhere, FilesOfOneNameAreToldApartByTheirFolders) {
