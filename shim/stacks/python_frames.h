@@ -62,8 +62,8 @@ struct Waiter {
   const std::byte* state;
   std::uintptr_t thread;  // own_thread()
 };
-// Its frames while it has released the GIL, and no other thread has a state, as many as there is room for; none where
-// they were not to be read. It may go on at any moment: see python_waiter.h.
+// Its frames, innermost first, as many as there is room for. None unless it is the only thread with a state and has
+// released the GIL, or where they could not be read. It may go on at any moment: see python_waiter.h.
 std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept;
 
 // Whether the calling thread runs CPython's cyclic collector, or a finalizer that it has called. False also where that
@@ -83,9 +83,10 @@ struct ForeignFrame {
 };
 ForeignFrame describe_foreign_frame(const WalkedPythonFrame& frame, CopiedReader& reader, const trace::Writer& writer,
                                     trace::Lease& lease) noexcept;
+// Of a frame whose code has that number.
 trace::PythonFrame frame_of_same_code(const WalkedPythonFrame& frame, std::uint64_t number) noexcept;
-// What is pending: the code `was_there` from the walk on until now, or the id is void. False: the id is not that of the
-// code, which was freed meanwhile, or described by a thread that runs it.
+// Ends what is pending. `was_there`: the code was, from the walk on until now, and the id is its own; else the id is
+// void. False: it is not the code's id, as that was freed meanwhile, or described by a thread that runs it.
 bool settle_foreign_code(const void* code, std::uint64_t number, bool was_there) noexcept;
 // Whether there is code at that address that has an id.
 bool is_known_code(const void* code) noexcept;

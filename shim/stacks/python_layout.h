@@ -39,7 +39,8 @@ struct PythonLayout {
   std::uint16_t cframe = 0, root_cframe = 0, base_frame = 0;
   // CFrame; current_frame is the first field in 3.12.
   std::uint16_t cframe_current = 0, cframe_previous = 0;
-  // PyThreadState: a word of which some of these bits are set while a thread holds it; until 3.11 the GIL has a holder.
+  // PyThreadState: of this word some of these bits are set while a thread is attached. Until 3.11 _PyRuntime says which
+  // one is.
   std::uint16_t attached_word = 0;
   std::uint32_t attached_bits = 0;
 

@@ -299,7 +299,7 @@ std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> fram
   if (!is_detached<kRow>(state, reader)) return 0;
   reader.renew();
   if (reader.load<std::uintptr_t>(state, layout.thread_id) != waiter.thread) return 0;
-  // Another Python thread may be the one that called the library, while this one waits for something else.
+  // Else another Python thread may have called the library, while this one waits for something else.
   const bool is_alone =
       reader.load<std::uintptr_t>(state, 0) == 0 && reader.load<std::uintptr_t>(state, layout.thread_next) == 0;
   if (!is_alone) return 0;

@@ -258,7 +258,7 @@ Table touch_table(const View& view, std::size_t top) {
     std::vector<LineRow> rows;
     for (const LineGrowth& line : growth_by_touch(view.recording->stacks, sites)) {
       const std::string where = line.line.empty() ? "(not recorded)" : printable(line.line) + done_by_text(line);
-      std::string other = printable(line.other_line) + (line.other_meanwhile ? ", by other threads while it ran" : "");
+      std::string other = printable(line.other_line) + (line.other_meanwhile ? kDoneMeanwhile : "");
       if (is_of_file(cause) || (other.empty() && !name.empty()))
         other += fmt::format("{}({})", other.empty() ? "" : " ", name);
       rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = other});

@@ -18,7 +18,7 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack);
 // libraries and extension modules. Null: it has none, or their lines are not known.
 const Frame* native_line_frame(const StackTable& stacks, StackId stack);
 
-// Who worked, if not the line of that frame: another thread while it ran, or one that it started
+// Who made the memory, if not the line of that frame itself: another thread while it ran, or one that it started
 // (model/thread_starts.h), or a process that multiprocessing forked there, which goes on with the stack of the line.
 enum class DoneBy : std::uint8_t { itself, other_thread, started_thread, started_process };
 DoneBy done_by(const StackTable& stacks, StackId stack);

@@ -98,7 +98,7 @@ bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
 
 const char* done_by_text(const LineGrowth& line) {
   if (2 * line.process_bytes > line.bytes) return ", by a process that it started";
-  if (2 * line.meanwhile_bytes > line.bytes) return ", by other threads while it ran";
+  if (2 * line.meanwhile_bytes > line.bytes) return kDoneMeanwhile;
   return 2 * line.thread_bytes > line.bytes ? ", by a thread that it started" : "";
 }
 

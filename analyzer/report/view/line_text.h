@@ -34,7 +34,8 @@ bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 std::string placed_text(const LineGrowth& line);
 // What a table says of that behind the line: ", by a thread that it started", ", by other threads while it ran", or "".
 const char* done_by_text(const LineGrowth& line);
-// The same in a sentence on what the line means: "; the line is where it was asked for".
+inline constexpr const char* kDoneMeanwhile = ", by other threads while it ran";
+// What the line has to do with it, as the end of a sentence: "; the line is where it was asked for".
 const char* asked_text(const LineGrowth& line);
 
 // Whether kept_where() names a line: one has enough of `whole` to be worth it.
