@@ -1,6 +1,6 @@
 // What a thread does in code of others alone, as a pool of threads or a library in threads of its own does it: its
-// stacks go on, below a frame that stands for this, with that of the main thread, which waited meanwhile; where that
-// has no line of the user's own files either, with the one that started the thread.
+// stacks go on, below a frame that stands for this, with that of the thread that waited meanwhile; where that has no
+// line of the user's own files either, with the one that started the thread.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace whyrss {
 
 inline constexpr std::string_view kThreadFunction = "<thread started by>", kWaiterFunction = "<while this ran>";
 
-// Below it is the stack of the main thread.
+// Below it is the stack of a thread that waited.
 inline bool is_waiter_frame(const Frame& frame) {
   return frame.kind == FrameKind::native && frame.function == kWaiterFunction;
 }

@@ -97,6 +97,8 @@ class CopiedReader {
   }
 
   [[nodiscard]] bool failed() const noexcept { return failed_; }
+  // What was read is not what it should be.
+  void fail() noexcept { failed_ = true; }
 
  private:
   // Page 0 is never there.

@@ -57,13 +57,19 @@ inline std::uintptr_t own_thread() noexcept {
   return self;
 }
 
-// A thread and its state.
+// A Python thread and its state.
 struct Waiter {
-  const std::byte* state;
-  std::uintptr_t thread;  // own_thread()
+  const std::byte* state = nullptr;
+  std::uintptr_t thread = 0;  // own_thread()
 };
-// Its frames, innermost first, as many as there is room for. None unless it is the only thread with a state and has
-// released the GIL, or where they could not be read. It may go on at any moment: see python_waiter.h.
+// The one beside it in its interpreter's list. State nullptr: there is none; or, if `reader` has failed, it is not in
+// the list itself, or the list changed meanwhile.
+enum class Side : std::uint8_t { previous, next };
+Waiter waiter_beside(const Waiter& waiter, Side side, CopiedReader& reader) noexcept;
+// Whether it has released the GIL.
+bool is_waiting(const Waiter& waiter, CopiedReader& reader) noexcept;
+// Its frames, innermost first, as many as there is room for. None unless it has released the GIL, or where they could
+// not be read. It may go on at any moment: see python_waiter.h.
 std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept;
 
 // Whether the calling thread runs CPython's cyclic collector, or a finalizer that it has called. False also where that

@@ -8,33 +8,101 @@
 #include "shim/stacks/python_frames.h"
 #include "shim/sys/hash.h"
 #include "shim/sys/start_check.h"
+#include "shim/trace/clock.h"
 
 namespace whyrss::shim {
 namespace {
 
+// Of the thread that is noted.
 constinit std::atomic<const std::byte*> g_state{nullptr};
 constinit std::atomic<std::uintptr_t> g_thread{0};
+constinit std::atomic<bool> g_is_main{false};
 
 // Apart from a stack with the same frames of its own.
 constexpr std::uint64_t kSeed = 0x9ae16a3b2f90404f;
 
+// A server's pool of threads; with more, which one called is not asked.
+constexpr std::size_t kMostThreads = 64;
+// What was found holds for at most so many times as long as it took to find it; less at first where it was not certain.
+constexpr std::uint32_t kLongestHold = 20;
+// The list of threads may change while it is read.
+constexpr int kTries = 3;
+
+// The first of the list that a thread is in. State nullptr: it is not in one any more.
+Waiter first_of_list(Waiter waiter, CopiedReader& reader) noexcept {
+  for (std::size_t i = 0; i < kMostThreads; ++i) {
+    const Waiter previous = waiter_beside(waiter, Side::previous, reader);
+    if (previous.state == nullptr) return reader.failed() ? Waiter{} : waiter;
+    waiter = previous;
+  }
+  return {};
+}
+
 }  // namespace
 
-void note_waiter(const std::byte* state) noexcept {
+void note_python_thread(const std::byte* state, bool is_main) noexcept {
   if (g_state.load(std::memory_order_relaxed) == state) return;
+  if (!is_main && g_is_main.load(std::memory_order_relaxed)) return;
   g_thread.store(own_thread(), std::memory_order_relaxed);
+  g_is_main.store(is_main, std::memory_order_relaxed);
   g_state.store(state, std::memory_order_release);
 }
 
-void forget_waiter() noexcept { g_state.store(nullptr, std::memory_order_relaxed); }
+void forget_python_threads() noexcept {
+  g_state.store(nullptr, std::memory_order_relaxed);
+  g_is_main.store(false, std::memory_order_relaxed);
+}
 
-void WaiterMemo::take(std::span<WalkedPythonFrame> walked, const trace::Writer& writer, trace::Lease& lease) noexcept {
+bool WaiterMemo::take(const StackMemo* native, std::span<WalkedPythonFrame> walked, const trace::Writer& writer,
+                      trace::Lease& lease) noexcept {
   clear();
-  const Waiter waiter{g_state.load(std::memory_order_acquire), g_thread.load(std::memory_order_relaxed)};
-  if (waiter.state == nullptr || is_copy_deadly()) return;
+  const Waiter known{g_state.load(std::memory_order_acquire), g_thread.load(std::memory_order_relaxed)};
+  if (known.state == nullptr || is_copy_deadly()) return true;
   // Not that of the writer, which in a child of a fork within this function is its parent's.
-  CopiedReader reader(pages_, own_syscall(SYS_getpid));
-  const auto walk = [&] { return walked.first(walk_waiting(waiter, walked.first(kMostFrames), reader)); };
+  const long own_pid = own_syscall(SYS_getpid);
+  const std::uint64_t begin_ns = trace::now_ns();
+  const bool is_new = begin_ns >= holds_until_ns_;
+  if (is_new) {
+    if (native == nullptr) return false;
+    libraries_.take(*native);
+    Search found;
+    for (int i = 0; i < kTries && !found.whole; ++i) found = find_waiter(known, walked, own_pid);
+    waiter_ = found.waiter;
+    hold_ = found.certain ? kLongestHold : std::clamp(2 * hold_, 1U, kLongestHold);
+    const std::uint64_t end_ns = trace::now_ns();
+    holds_until_ns_ = end_ns + hold_ * (end_ns - begin_ns);
+  }
+  if (waiter_.state != nullptr) take_frames(walked, is_new, own_pid, writer, lease);
+  return true;
+}
+
+WaiterMemo::Search WaiterMemo::find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked,
+                                           long own_pid) noexcept {
+  Waiter caller, candidate;
+  std::size_t callers = 0, candidates = 0, threads = 0;
+  CopiedReader list(pages_, own_pid);
+  list.forget();
+  for (Waiter waiter = first_of_list(known, list); waiter.state != nullptr;
+       waiter = waiter_beside(waiter, Side::next, list)) {
+    if (++threads > kMostThreads) return {.waiter = {}, .whole = true, .certain = true};
+    CopiedReader reader(pages_, own_pid);
+    if (waiter.thread == own_thread() || !is_waiting(waiter, reader)) continue;
+    const WaitsThere waits = waits_in(libraries_, waiter.thread, own_pid);
+    if (waits == WaitsThere::no || walk_waiting(waiter, walked.first(1), reader) == 0) continue;
+    const bool is_caller = waits == WaitsThere::yes;
+    (is_caller ? caller : candidate) = waiter;
+    ++(is_caller ? callers : candidates);
+  }
+  if (list.failed()) return {};
+  const Waiter alone = callers == 0 && candidates == 1 ? candidate : Waiter{};
+  return {.waiter = callers == 1 ? caller : alone, .whole = true, .certain = callers != 0 || candidates == 0};
+}
+
+// As found before, it may have gone on since: it is asked again if it is elsewhere.
+void WaiterMemo::take_frames(std::span<WalkedPythonFrame> walked, bool is_new, long own_pid,
+                             const trace::Writer& writer, trace::Lease& lease) noexcept {
+  CopiedReader reader(pages_, own_pid);
+  const auto walk = [&] { return walked.first(walk_waiting(waiter_, walked.first(kMostFrames), reader)); };
   const std::uint64_t generation = code_generation();
   const std::span<const WalkedPythonFrame> found = walk();
   if (found.empty()) return;
@@ -42,6 +110,7 @@ void WaiterMemo::take(std::span<WalkedPythonFrame> walked, const trace::Writer& 
     count_ = known_;
     return;
   }
+  if (!is_new && waits_in(libraries_, waiter_.thread, own_pid) == WaitsThere::no) return;
   // While it is rewritten: a signal handler of the program may leave by longjmp at any point.
   known_ = 0;
   generation_ = 0;

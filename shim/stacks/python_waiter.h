@@ -1,6 +1,8 @@
-// Where the main thread stands while a thread that runs no Python code has an event: a library's own threads allocate
-// for a call of the main thread, as a rule, and have no line of the program on their stacks. Its frames are read while
-// it has released the GIL: what was read holds only if it stood there before and after.
+// Where the thread stands that waits for this one: a library's own threads allocate for a call that a Python thread has
+// made, and have no line of the program on their stacks. A Python thread is taken for that caller if it has released
+// the GIL, and is the only one that waits within a library of this stack (waiting_call.h); or, where none is seen to,
+// the only one that may: it runs, or its stack cannot be followed. Its frames hold only if it stood there before and
+// after they were read.
 // No locks, no allocation; async-signal-safe.
 #pragma once
 
@@ -9,16 +11,18 @@
 #include <span>
 
 #include "shim/stacks/python_copy.h"
+#include "shim/stacks/python_frames.h"
 #include "shim/stacks/stack_python.h"
+#include "shim/stacks/waiting_call.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 
 namespace whyrss::shim {
 
-// The main thread's state, from each of its own walks.
-void note_waiter(const std::byte* state) noexcept;
-// It may be gone, or is another thread's.
-void forget_waiter() noexcept;
+// A Python thread, from its own walks: the way to the others. The main thread where it is one.
+void note_python_thread(const std::byte* state, bool is_main) noexcept;
+// Those that are known may be gone.
+void forget_python_threads() noexcept;
 
 // Per thread, zero at first.
 class WaiterMemo {
@@ -26,8 +30,10 @@ class WaiterMemo {
   // Enough to come from a library's code to the program's.
   static constexpr std::size_t kMostFrames = 48;
 
-  // Takes the main thread's frames; `walked` is room for a walk. None where it does not wait, or cannot be read.
-  void take(std::span<WalkedPythonFrame> walked, const trace::Writer& writer, trace::Lease& lease) noexcept;
+  // Takes that thread's frames; `native`: this stack, nullptr: not walked this time. `walked` is room for a walk.
+  // Without frames afterwards: none waits, or which one is not known. False: that needs `native`.
+  bool take(const StackMemo* native, std::span<WalkedPythonFrame> walked, const trace::Writer& writer,
+            trace::Lease& lease) noexcept;
   void clear() noexcept { count_ = 0; }
 
   // Of the frames taken last: innermost first, and their sum, 0: there are none.
@@ -35,6 +41,19 @@ class WaiterMemo {
   [[nodiscard]] std::uint64_t hash() const noexcept { return count_ != 0 ? hash_ : 0; }
 
  private:
+  struct Search {
+    Waiter waiter;         // state nullptr: none, or which one is not known
+    bool whole = false;    // all threads were seen
+    bool certain = false;  // of each of them it is known where it waits
+  };
+  Search find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked, long own_pid) noexcept;
+  void take_frames(std::span<WalkedPythonFrame> walked, bool is_new, long own_pid, const trace::Writer& writer,
+                   trace::Lease& lease) noexcept;
+
+  Waiter waiter_{};  // as found last
+  std::uint64_t holds_until_ns_ = 0;
+  std::uint32_t hold_ = 0;      // how long, in times that finding it took
+  StackLibraries libraries_{};  // of the stack that it was found for
   std::size_t count_ = 0;
   std::size_t known_ = 0;         // of walked_ and frames_, what is described
   std::uint64_t generation_ = 0;  // of code objects, when they were

@@ -1,4 +1,4 @@
-// Walks the calling thread's Python frames, or those of the main thread while it waits. Inside malloc, mmap and fork
+// Walks the calling thread's Python frames, or those of another thread while it waits. Inside malloc, mmap and fork
 // hooks the interpreter is in C code that called out, and its chain is consistent. Where a signal stopped it, it may be
 // in the middle of a frame's push or pop: what is read is then checked, and a chain that does not end as it should is
 // said to be torn. In CPython 3.11 and 3.12 that happens within some twenty instructions of a call.
@@ -26,6 +26,8 @@ constexpr std::uint32_t kMaxHops = 1U << 16;
 // Where each page of frames is a system call: some 200 of them.
 constexpr std::uint32_t kMaxProbedHops = 1U << 13;
 constexpr std::int32_t kUnitBytes = 2;
+// In a thread state, of all versions.
+constexpr std::size_t kThreadPrevious = 0;
 // _PyStackRef of 3.14: the low bits are tags; 0 in earlier versions.
 constexpr std::uintptr_t kStackRefTags = 3;
 
@@ -285,28 +287,25 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames, Access access, PythonTrail*
 }
 
 // Whether a state is released now: its thread waits for what it called without the GIL, or for the GIL.
-template <std::size_t kRow>
-bool is_detached(const std::byte* state, CopiedReader& reader) noexcept {
-  constexpr const PythonLayout& layout = kPythonLayouts[kRow];
-  if constexpr (layout.attached_word == 0) return g_python.attached_state() != state;
+bool is_released(const std::byte* state, CopiedReader& reader) noexcept {
+  const PythonLayout& layout = *g_python.layout;
+  if (layout.attached_word == 0) return g_python.attached_state() != state;
   return (reader.word_now(state, layout.attached_word) & layout.attached_bits) == 0;
 }
 
 template <std::size_t kRow>
 std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept {
   constexpr const PythonLayout& layout = kPythonLayouts[kRow];
-  const std::byte* state = waiter.state;
-  if (!is_detached<kRow>(state, reader)) return 0;
-  reader.renew();
-  if (reader.load<std::uintptr_t>(state, layout.thread_id) != waiter.thread) return 0;
-  // Else another Python thread may have called the library, while this one waits for something else.
-  const bool is_alone =
-      reader.load<std::uintptr_t>(state, 0) == 0 && reader.load<std::uintptr_t>(state, layout.thread_next) == 0;
-  if (!is_alone) return 0;
+  if (reader.load<std::uintptr_t>(waiter.state, layout.thread_id) != waiter.thread) return 0;
   Collector collector(frames, false);
-  const PythonWalk walk = walk_of<kRow>(state, reader, collector, nullptr);
-  const bool stood_still = is_detached<kRow>(state, reader) && !reader.failed();
+  const PythonWalk walk = walk_of<kRow>(waiter.state, reader, collector, nullptr);
+  const bool stood_still = is_released(waiter.state, reader) && !reader.failed();
   return stood_still && (!walk.torn || walk.truncated) ? walk.count : 0;
+}
+
+bool may_follow_threads() noexcept {
+  return g_python.usable.load(std::memory_order_acquire) && g_python.verified.load(std::memory_order_relaxed) &&
+         g_python.is_finalizing() == 0;
 }
 
 // One per row of the table.
@@ -348,9 +347,26 @@ PythonWalk walk_python(std::span<WalkedPythonFrame> frames, Access access, Pytho
   return kWalks[g_python.row](frames, access, trail);
 }
 
+Waiter waiter_beside(const Waiter& waiter, Side side, CopiedReader& reader) noexcept {
+  if (!may_follow_threads()) return {};
+  const PythonLayout& layout = *g_python.layout;
+  const auto* interpreter = reader.load<const void*>(waiter.state, layout.thread_interpreter);
+  if (reader.load<std::uintptr_t>(waiter.state, layout.thread_id) != waiter.thread) reader.fail();
+  const auto* state =
+      reader.load<const std::byte*>(waiter.state, side == Side::next ? layout.thread_next : kThreadPrevious);
+  if (state == nullptr || reader.failed()) return {};
+  const Waiter found{state, reader.load<std::uintptr_t>(state, layout.thread_id)};
+  if (reader.load<const void*>(state, layout.thread_interpreter) != interpreter) reader.fail();
+  return reader.failed() ? Waiter{} : found;
+}
+
+bool is_waiting(const Waiter& waiter, CopiedReader& reader) noexcept {
+  return may_follow_threads() && is_released(waiter.state, reader) && !reader.failed();
+}
+
 std::size_t walk_waiting(const Waiter& waiter, std::span<WalkedPythonFrame> frames, CopiedReader& reader) noexcept {
-  if (!g_python.usable.load(std::memory_order_acquire) || !g_python.verified.load(std::memory_order_relaxed)) return 0;
-  if (g_python.is_finalizing() != 0) return 0;
+  if (!is_waiting(waiter, reader)) return 0;
+  reader.renew();
   return kWaitingWalks[g_python.row](waiter, frames, reader);
 }
 

@@ -179,17 +179,17 @@ PythonWalk take_python(const Caller& caller, const trace::Writer& writer, trace:
   return walk;
 }
 
-// In a thread that has none, those of the main thread: it may wait for this one.
-PythonWalk take_frames(const Caller& caller, const trace::Writer& writer, trace::Lease& lease,
-                       StackScratch& scratch) noexcept {
-  const PythonWalk walk = take_python(caller, writer, lease, scratch);
+// In a thread that has none, those of the thread that waits for it. `native`: the stack as walked, nullptr: it was not.
+// False: that is needed.
+bool take_frames(const Caller& caller, const StackMemo* native, PythonWalk& walk, const trace::Writer& writer,
+                 trace::Lease& lease, StackScratch& scratch) noexcept {
+  walk = take_python(caller, writer, lease, scratch);
   const bool is_main = writer.tid == writer.pid;
-  if (is_main && walk.state != nullptr) note_waiter(walk.state);
-  if (is_main || walk.torn || walk.unknown || scratch.python.hash() != 0)
-    scratch.waiter.clear();
-  else
-    scratch.waiter.take(scratch.walked, writer, lease);
-  return walk;
+  if (walk.state != nullptr) note_python_thread(walk.state, is_main);
+  if (!is_main && !walk.torn && !walk.unknown && scratch.python.hash() == 0)
+    return scratch.waiter.take(native, scratch.walked, writer, lease);
+  scratch.waiter.clear();
+  return true;
 }
 
 // What is recalled of a stack with Python frames is no id: the two are kept apart.
@@ -219,7 +219,8 @@ std::uint32_t recall_stack(const Caller& caller, const trace::Writer& writer, tr
   const std::uint64_t native =
       scratch.recall->find(recall_key(caller, g_stack_changes.load(std::memory_order_acquire), has_python));
   if (native == 0 || !has_python) return static_cast<std::uint32_t>(native);
-  take_frames(caller, writer, lease, scratch);
+  PythonWalk walk;
+  if (!take_frames(caller, nullptr, walk, writer, lease, scratch)) return trace::kNoStack;
   const std::uint64_t hash = hash_of(native, scratch);
   const std::uint32_t epoch = g_epoch.load(std::memory_order_relaxed);
   if (const std::uint32_t id = scratch.recall->id_of(hash, epoch); id != trace::kNoStack) return id;
@@ -241,7 +242,7 @@ std::uint32_t take_stack(const Caller& caller, NativeWalk& native, const trace::
     return scratch.last_id;
   if (may_have_python() || scratch.python.hash() != 0) {
     if (!caller.interrupted) python_start_late(writer, lease);
-    frames.python = take_frames(caller, writer, lease, scratch);
+    take_frames(caller, &scratch.memo, frames.python, writer, lease, scratch);
   } else {
     scratch.waiter.clear();
   }
@@ -284,7 +285,7 @@ void stacks_after_fork_in_child(const trace::Writer& writer, trace::Lease& lease
   const TablesName inherited = code_may_be_gone ? TablesName{} : g_tables;
   const bool shared = name_tables(inherited, writer, lease) && inherited.pid != 0;
   python_after_fork_in_child(shared);
-  forget_waiter();
+  forget_python_threads();
   if (shared) return;
   g_next_id.store(0, std::memory_order_relaxed);
   forget_stacks();

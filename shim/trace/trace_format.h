@@ -176,7 +176,7 @@ struct StackFlags {
 
 // Innermost first. Then: native_count u64 code addresses (return addresses, pc + 1 for frames that a signal
 // interrupted: one byte less always lies in the instruction that ran), then python_count PythonFrame, then
-// waiting_count PythonFrame: where the main thread stood, of an event of a thread that ran no Python code.
+// waiting_count PythonFrame: where the thread stood that waited, of an event of a thread that ran no Python code.
 struct StackRecord {
   RecordHeader header;
   std::uint32_t stack_id;  // from 1, unique in this process image and what it inherited

@@ -52,7 +52,7 @@ class Stack:
 
     @functools.cached_property
     def waiting(self):
-        """Of the main thread, meanwhile."""
+        """Of the thread that waited meanwhile."""
         return self.frames(self.python_count, self.waiting_count)
 
 

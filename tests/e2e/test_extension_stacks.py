@@ -1,5 +1,5 @@
 """Frames of an extension stand between the Python frames that called it and those that it called. A thread of its own has
-no Python frames: beside its stack stands where the main thread is meanwhile, if that has released the GIL."""
+no Python frames: beside its stack stands where the Python thread is that waits in the extension."""
 import itertools
 import json
 import os
@@ -58,7 +58,8 @@ def test_extension_frames_stay_where_they_were(whyrss, recording, tmp_path):
 
 
 # A library with a thread of its own. One allocation at a time for who waits; or many, unasked.
-POOL = r"""
+AT_THE_END = 3 << 20
+POOL = f"#define AT_THE_END {AT_THE_END}" + r"""
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,11 +67,13 @@ POOL = r"""
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static size_t wanted;
+static int is_started;
 static void *keep(void *unused) {
     pthread_mutex_lock(&mutex);
     for (;;) {
         while (wanted == 0)
             pthread_cond_wait(&changed, &mutex);
+        usleep(500);  // until who asked waits
         memset(malloc(wanted), 1, wanted);
         wanted = 0;
         pthread_cond_broadcast(&changed);
@@ -81,6 +84,7 @@ void start(void) {
     pthread_t thread;
     changed = (pthread_cond_t)PTHREAD_COND_INITIALIZER;  // after a fork the parent's thread waits no more
     pthread_create(&thread, 0, keep, 0);
+    is_started = 1;
 }
 void grow(size_t size) {
     pthread_mutex_lock(&mutex);
@@ -89,6 +93,11 @@ void grow(size_t size) {
     while (wanted != 0)
         pthread_cond_wait(&changed, &mutex);
     pthread_mutex_unlock(&mutex);
+}
+// As a library's own threads end after the interpreter has.
+__attribute__((destructor)) static void end(void) {
+    if (is_started)
+        grow(AT_THE_END);
 }
 static volatile int left;
 static void *churn(void *unused) {
@@ -105,6 +114,9 @@ void start_churning(int count) {
 }
 int is_churning(void) {
     return left > 0;
+}
+void nap(int unused) {
+    usleep(30);
 }
 """
 MOST_WAITING = 48
@@ -150,20 +162,47 @@ def say(depth=1):
     print(json.dumps([asked, [[frame.filename, frame.name, frame.lineno] for frame in frames]]), file=log)
     return ctypes.c_size_t(asked)
 """ + FUNCTIONS.replace("WAIT", "pool.grow(say())") + """
-pool.start()
-for number in range(3):
-    everything(number)
-held = say()
-python_pool.grow(held)
-print(json.dumps([held.value, []]), file=log)
-log.flush()
-child = os.fork()
-if child == 0:
-    pool.start()
-    plain(), nested(3)
+def work():
+    for number in range(3):
+        everything(number)
+    held = say()
+    python_pool.grow(held)
+    print(json.dumps([held.value, []]), file=log)
     log.flush()
-    os._exit(0)
-os.waitpid(child, 0)
+    child = os.fork()
+    if child == 0:
+        pool.start()
+        plain(), nested(3)
+        log.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+pool.start()
+"""
+# Of the thread that waits, others do something else: wait in another library or in libc, run Python code, come and go.
+OTHERS = """
+import queue, select, socket, threading, time
+other, tasks, done = ctypes.CDLL(sys.argv[3]), queue.Queue(), threading.Event()
+def idle():
+    other.wait()
+def spin():
+    while not done.is_set():
+        json.dumps(list(range(1000)))
+def come_and_go():
+    while not done.is_set():
+        one = threading.Thread(target=time.sleep, args=(0.001,))
+        one.start()
+        one.join()
+ends = socket.socketpair()
+targets = [idle, spin, come_and_go, tasks.get, lambda: select.select([ends[0]], [], []), lambda: ends[0].recv(1),
+           lambda: time.sleep(1000), lambda: done.wait(1000)]
+for target in targets:
+    threading.Thread(target=target, daemon=True).start()
+worker = threading.Thread(target=work)
+worker.start()
+worker.join()
+done.set()
+log.flush()
+os._exit(0)
 """
 
 
@@ -179,15 +218,22 @@ def run_with_pool(whyrss, tmp_path, command):
     return pool_reader.read_pool(tmp_path / "pool").values()
 
 
+@pytest.fixture
+def other_library(compile_c):
+    return compile_c("#include <unistd.h>\nvoid wait(void) { pause(); }", "-shared", "-fPIC", name="other.so")
+
+
 @pytest.mark.parametrize("python", EVERY_CASE)
-def test_where_the_main_thread_waits(whyrss, tmp_path, pool_library, python):
+@pytest.mark.parametrize("rest", ["work()", OTHERS], ids=["main", "other threads"])
+def test_where_the_calling_thread_waits(whyrss, tmp_path, pool_library, other_library, python, rest):
     script, log = tmp_path / "calls.py", tmp_path / "log"
-    script.write_text(CALLS)
-    processes = run_with_pool(whyrss, tmp_path, [python, "-W", "ignore", script, pool_library, log])
+    script.write_text(CALLS + rest)
+    processes = run_with_pool(whyrss, tmp_path, [python, "-W", "ignore", script, pool_library, log, other_library])
     assert len(processes) == 2
     expected = {size: [tuple(frame) for frame in frames] for size, frames in map(json.loads, log.read_text().splitlines())}
     assert len(expected) > 30 and [] in expected.values()
-    found = {}
+    expected[AT_THE_END] = []
+    found = {AT_THE_END: []}  # not in a process that ends by os._exit()
     for process in processes:
         for event in process.events:
             size = pool_reader.asked_pages(event.size_bytes)
@@ -201,7 +247,7 @@ def test_where_the_main_thread_waits(whyrss, tmp_path, pool_library, python):
 # The main thread goes on all the time, with new code where other code was before, while three threads have events.
 MOVING = """
 import asyncio, ctypes, json, sys
-pool, nap = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(None).usleep
+pool = ctypes.CDLL(sys.argv[1])
 places = set()
 def say():
     frame, place = sys._getframe(1), []
@@ -209,8 +255,8 @@ def say():
         place.append((frame.f_code.co_filename, frame.f_code.co_name, frame.f_lineno))
         frame = frame.f_back
     places.add(tuple(place))
-    return 30
-""" + FUNCTIONS.replace("WAIT", "nap(say())") + """
+    return 0
+""" + FUNCTIONS.replace("WAIT", "pool.nap(say())") + """
 for _ in range(3):
     pool.start_churning(6_000)
 number = 0

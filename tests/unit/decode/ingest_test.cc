@@ -130,9 +130,9 @@ TEST(Ingest, AThreadWithoutALineOfTheProgramIsOfTheLineThatStartedIt) {
   EXPECT_EQ(alone, (std::map<std::string, std::int64_t>{{"", 2 * 4096}, {"load", 4096}}));
 }
 
-// Of a thread without Python frames the stack goes on with that of the main thread, if it has a line of the user's
+// Of a thread without Python frames the stack goes on with that of the thread that waits, if it has a line of the user's
 // files, else with the one that started it too.
-TEST(Ingest, WhereTheMainThreadWaited) {
+TEST(Ingest, WhereAThreadWaited) {
   TestRecording recording;
   const auto lines =
       joined({attach(kSecond, 100, 1, trace::Born::exec), module_at(kSecond, 0x5000, 0x6000, "/usr/lib/libpool.so"),
@@ -169,7 +169,7 @@ TEST(Ingest, WhereTheMainThreadWaited) {
                                                 {"", "<while this ran>", "load"},
                                                 {"", "<while this ran>", "run", "<thread started by>", "start"},
                                                 {"", "<thread started by>", "", "<thread started by>", "start"}}))
-      << "what a thread of a pool starts is of the line that started the pool, wherever the main thread was";
+      << "what a thread of a pool starts is of the line that started the pool, whoever waited";
 }
 
 TEST(Ingest, AFileThatWasDeletedIsTheSameFile) {

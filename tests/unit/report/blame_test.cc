@@ -202,7 +202,7 @@ TEST(Blame, TheLineThatStartedAThread) {
   EXPECT_EQ(imported_frame(stacks, imports)->line, 3);
 }
 
-// What a thread of a library does while the main thread waits for it is of the line that waits; but no call leads
+// What a thread of a library does while another one waits for it is of the line that waits; but no call leads
 // there.
 TEST(Blame, TheLineThatWaited) {
   StackTable stacks;
