@@ -7,6 +7,7 @@
 #include "shim/events/caller.h"
 #include "shim/events/emit.h"
 #include "shim/events/event_order.h"
+#include "shim/events/outermost_caller.h"
 #include "shim/events/process_slot.h"
 #include "shim/faults/touch_event.h"
 #include "shim/heap/heap_count.h"
@@ -19,7 +20,6 @@
 #include "shim/observe/exact_events.h"
 #include "shim/observe/exact_fast_path.h"
 #include "shim/observe/library_hooks.h"
-#include "shim/stacks/outermost_caller.h"
 #include "shim/sys/real.h"
 
 namespace whyrss::shim {

@@ -1,5 +1,5 @@
 // How the interpreter's structures are read: by plain loads, or, where a pointer may lead anywhere, after a
-// walk each page; another thread's by copies (python_copy.h). One walk serves them all (python_walk.cc), compiled for
+// walk each page; another thread's by copies (copied_memory.h). One walk serves them all (python_walk.cc), compiled for
 // each.
 #pragma once
 

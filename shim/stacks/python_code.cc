@@ -10,9 +10,9 @@
 #include "shim/events/emit.h"
 #include "shim/events/own_memory_events.h"
 #include "shim/stacks/python_access.h"
-#include "shim/stacks/python_copy.h"
 #include "shim/stacks/python_frames.h"
 #include "shim/stacks/python_interpreter.h"
+#include "shim/sys/copied_memory.h"
 #include "shim/sys/own_memory.h"
 #include "shim/sys/raw_io.h"
 

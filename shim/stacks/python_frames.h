@@ -12,7 +12,7 @@
 
 namespace whyrss::shim {
 
-class CopiedReader;  // python_copy.h
+class CopiedReader;  // copied_memory.h
 
 // Looks for an interpreter (constructor time: exe and needed libraries are relocated). Emits the
 // PythonRecord when there is one. Wraps PyCode_Type.tp_dealloc and the arena allocator.

@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <span>
 
-#include "shim/stacks/python_copy.h"
 #include "shim/stacks/python_frames.h"
 #include "shim/stacks/stack_python.h"
 #include "shim/stacks/waiting_call.h"
+#include "shim/sys/copied_memory.h"
 #include "shim/trace/pool.h"
 #include "shim/trace/trace_format.h"
 

@@ -9,10 +9,10 @@
 
 #include "shim/stacks/python_access.h"
 #include "shim/stacks/python_collector.h"
-#include "shim/stacks/python_copy.h"
 #include "shim/stacks/python_frames.h"
 #include "shim/stacks/python_hops.h"
 #include "shim/stacks/python_interpreter.h"
+#include "shim/sys/copied_memory.h"
 #include "shim/sys/raw_io.h"
 #include "shim/sys/readable_page.h"
 

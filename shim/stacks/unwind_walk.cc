@@ -251,10 +251,6 @@ bool unwind_walk_after_fork_in_child() noexcept {
   return true;
 }
 
-UnwindRule find_cached_rule(std::uint64_t return_address) noexcept {
-  return std::bit_cast<UnwindRule>(cached_rule(return_address, current_code()));
-}
-
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept {
   StackMemo& memo = scratch.memo;
   scratch.same.forget();

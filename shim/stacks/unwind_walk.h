@@ -35,9 +35,6 @@ struct NativeWalk {
   bool lasting = false;     // on a stack that can be read as long as the thread runs
 };
 
-// The rule that leads on from a return address, from the cache or kept there.
-UnwindRule find_cached_rule(std::uint64_t return_address) noexcept;
-
 // The caller (first) and everything that called it, left in scratch.memo from first() on.
 NativeWalk walk_native(const Caller& caller, StackScratch& scratch) noexcept;
 

@@ -6,10 +6,9 @@
 #include <charconv>
 #include <string_view>
 
-#include "shim/stacks/python_copy.h"
 #include "shim/stacks/python_frames.h"
 #include "shim/stacks/unwind_rules.h"
-#include "shim/stacks/unwind_walk.h"
+#include "shim/sys/copied_memory.h"
 #include "shim/sys/raw_io.h"
 
 namespace whyrss::shim {
@@ -140,7 +139,7 @@ class ForeignStack {
         found.bp = cfa - static_cast<std::uint64_t>(std::int64_t{rule.offset});
         if (found.bp < at.sp || !step_by_known(found, rule)) continue;
         BlockedAt next = found;
-        const UnwindRule next_rule = find_cached_rule(found.ip);
+        const UnwindRule next_rule = find_unwind_rule(found.ip - 1);
         if (next_rule.kind != RuleKind::end &&
             (!step_by_known(next, next_rule) || !is_return_address(next.ip, own_pid_)))
           continue;
@@ -193,7 +192,7 @@ WaitsThere waits_in(const StackLibraries& libraries, std::uintptr_t thread, long
     const std::uint64_t address = at.ip - 1;
     if (libraries.hold(address)) return WaitsThere::yes;
     if (address - eval.start < eval.end - eval.start) return WaitsThere::no;
-    const UnwindRule rule = find_cached_rule(at.ip);
+    const UnwindRule rule = find_unwind_rule(address);
     if (rule.kind == RuleKind::end) return WaitsThere::no;
     if (!stack.step(at, rule)) return WaitsThere::unknown;
     if (at.ip == 0) return WaitsThere::no;

@@ -1,5 +1,5 @@
 // Whether another thread waits in a call of a library. While it is blocked in a system call the kernel says where its
-// stack is (/proc/self/task/TID/syscall, proc(5)), and from there its frames are followed by copies (python_copy.h).
+// stack is (/proc/self/task/TID/syscall, proc(5)), and from there its frames are followed by copies (copied_memory.h).
 // No locks, no allocation; async-signal-safe. Opens one descriptor at a time, closed again at once.
 #pragma once
 

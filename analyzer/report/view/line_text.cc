@@ -104,8 +104,7 @@ const char* done_by_text(const LineGrowth& line) {
 
 const char* asked_text(const LineGrowth& line) {
   if (2 * line.process_bytes > line.bytes) return "; the line started the process that asked for it";
-  if (2 * line.meanwhile_bytes > line.bytes)
-    return "; other threads of the process asked for it while that line ran";
+  if (2 * line.meanwhile_bytes > line.bytes) return "; other threads of the process asked for it while that line ran";
   if (2 * line.thread_bytes > line.bytes)
     return "; a thread that the line started asked for it, perhaps for the work of another line";
   return "; the line is where it was asked for";

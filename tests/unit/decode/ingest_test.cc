@@ -130,8 +130,8 @@ TEST(Ingest, AThreadWithoutALineOfTheProgramIsOfTheLineThatStartedIt) {
   EXPECT_EQ(alone, (std::map<std::string, std::int64_t>{{"", 2 * 4096}, {"load", 4096}}));
 }
 
-// Of a thread without Python frames the stack goes on with that of the thread that waits, if it has a line of the user's
-// files, else with the one that started it too.
+// Of a thread without Python frames the stack goes on with that of the thread that waits, if it has a line of the
+// user's files, else with the one that started it too.
 TEST(Ingest, WhereAThreadWaited) {
   TestRecording recording;
   const auto lines =
