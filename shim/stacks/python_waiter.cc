@@ -25,6 +25,10 @@ constexpr std::uint64_t kSeed = 0x9ae16a3b2f90404f;
 constexpr std::size_t kMostThreads = 64;
 // What was found holds for at most so many times as long as it took to find it; less at first where it was not certain.
 constexpr std::uint32_t kLongestHold = 20;
+// Frames are those of now for so many times as long as it took to read them.
+constexpr std::uint64_t kFresh = 10;
+// But no longer than this: the thread may have been preempted meanwhile.
+constexpr std::uint64_t kLongestHoldNs = 10'000'000, kLongestFreshNs = 50'000;
 // The list of threads may change while it is read.
 constexpr int kTries = 3;
 
@@ -58,22 +62,34 @@ bool WaiterMemo::take(const StackMemo* native, std::span<WalkedPythonFrame> walk
   clear();
   const Waiter known{g_state.load(std::memory_order_acquire), g_thread.load(std::memory_order_relaxed)};
   if (known.state == nullptr || is_copy_deadly()) return true;
+  const std::uint64_t begin_ns = trace::now_ns();
+  if (begin_ns < fresh_until_ns_ && (held_ == 0 || generation_ == code_generation())) {
+    count_ = held_;
+    return true;
+  }
   // Not that of the writer, which in a child of a fork within this function is its parent's.
   const long own_pid = own_syscall(SYS_getpid);
-  const std::uint64_t begin_ns = trace::now_ns();
   const bool is_new = begin_ns >= holds_until_ns_;
-  if (is_new) {
-    if (native == nullptr) return false;
-    libraries_.take(*native);
-    Search found;
-    for (int i = 0; i < kTries && !found.whole; ++i) found = find_waiter(known, walked, own_pid);
-    waiter_ = found.waiter;
-    hold_ = found.certain ? kLongestHold : std::clamp(2 * hold_, 1U, kLongestHold);
-    const std::uint64_t end_ns = trace::now_ns();
-    holds_until_ns_ = end_ns + hold_ * (end_ns - begin_ns);
-  }
+  if (is_new && native == nullptr) return false;
+  if (is_new) find_waiter_again(known, *native, walked, own_pid, begin_ns);
+  held_ = 0;
+  const std::uint64_t asked_ns = is_new ? trace::now_ns() : begin_ns;
   if (waiter_.state != nullptr) take_frames(walked, is_new, own_pid, writer, lease);
+  held_ = count_;
+  const std::uint64_t end_ns = trace::now_ns();
+  fresh_until_ns_ = end_ns + std::min(kFresh * (end_ns - asked_ns), kLongestFreshNs);
   return true;
+}
+
+void WaiterMemo::find_waiter_again(const Waiter& known, const StackMemo& native, std::span<WalkedPythonFrame> walked,
+                                   long own_pid, std::uint64_t begin_ns) noexcept {
+  libraries_.take(native);
+  Search found;
+  for (int i = 0; i < kTries && !found.whole; ++i) found = find_waiter(known, walked, own_pid);
+  waiter_ = found.waiter;
+  hold_ = found.certain ? kLongestHold : std::clamp(2 * hold_, 1U, kLongestHold);
+  const std::uint64_t end_ns = trace::now_ns();
+  holds_until_ns_ = end_ns + std::min(hold_ * (end_ns - begin_ns), kLongestHoldNs);
 }
 
 WaiterMemo::Search WaiterMemo::find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked,

@@ -46,10 +46,14 @@ class WaiterMemo {
     bool whole = false;    // all threads were seen
     bool certain = false;  // of each of them it is known where it waits
   };
+  void find_waiter_again(const Waiter& known, const StackMemo& native, std::span<WalkedPythonFrame> walked,
+                         long own_pid, std::uint64_t begin_ns) noexcept;
   Search find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked, long own_pid) noexcept;
   void take_frames(std::span<WalkedPythonFrame> walked, bool is_new, long own_pid, const trace::Writer& writer,
                    trace::Lease& lease) noexcept;
 
+  std::size_t held_ = 0;  // of the frames taken last, as long as they are fresh
+  std::uint64_t fresh_until_ns_ = 0;
   Waiter waiter_{};  // as found last
   std::uint64_t holds_until_ns_ = 0;
   std::uint32_t hold_ = 0;      // how long, in times that finding it took

@@ -327,14 +327,15 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was freed right before the end, by the program or as main() returned: whether it would be "
             "freed in a longer run is not known.";
       }
+      const LineGrowth* const top = names_line(lines, gone) ? top_named(lines) : nullptr;
       verdict.advice =
           cause.cause == Cause::file_cache
               ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
           : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack
               ? "It was free already: see what had been allocated there before."
               : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
-                            names_line(lines, gone) && top_named(lines)->thread_bytes == 0 ? "make this line hold less"
-                                                                                           : "hold less");
+                            top != nullptr && top->number > 0 && top->thread_bytes == 0 ? "make this line hold less"
+                                                                                        : "hold less");
       if (received != nullptr) {
         verdict.why += received->why;
         verdict.advice = fmt::format("{}{}", kIfThePeak, received->advice);

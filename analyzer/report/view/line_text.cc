@@ -120,19 +120,28 @@ std::string placed_text(const LineGrowth& line) {
 
 namespace {
 
-// ", 41 MiB at a.py:4 in f" for up to two more lines that have a good part of it too.
+// ", 41 MiB at a.py:4 in f" for up to two more lines that have a good part of it too. Where half of it or more has no
+// line yet, ", 60 MiB at 9 other lines".
 std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& top, std::int64_t whole) {
   constexpr std::int64_t kGoodPart = 5;
   constexpr std::size_t kMostOthers = 2;
   std::string text;
-  std::size_t count = 0;
+  std::size_t count = 0, rest_count = 0;
+  std::int64_t named = top.bytes, rest = 0;
   for (const LineGrowth& other : lines) {
-    if (&other == &top || other.line.empty() || kGoodPart * other.bytes < whole || count == kMostOthers) continue;
-    if (!is_significant(other.bytes, other.variance)) continue;
+    if (&other == &top || other.line.empty() || !is_significant(other.bytes, other.variance)) continue;
+    if (kGoodPart * other.bytes < whole || count == kMostOthers) {
+      rest += other.bytes;
+      ++rest_count;
+      continue;
+    }
     text +=
         fmt::format(", {}{} {}", size_text(other.bytes), error_text(other.bytes, other.variance), placed_text(other));
+    named += other.bytes;
     ++count;
   }
+  if (rest_count > 1 && 2 * named < whole && kGoodPart * rest > whole)
+    text += fmt::format(", {} at {} other lines", size_text(rest), rest_count);
   return text;
 }
 
@@ -171,6 +180,8 @@ nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
                     {"native_line", line.native_line},
                     {"growth_bytes", line.bytes},
                     {"meanwhile_bytes", line.meanwhile_bytes},
+                    {"thread_bytes", line.thread_bytes},
+                    {"process_bytes", line.process_bytes},
                     {"standard_error", static_cast<std::int64_t>(std::llround(std::sqrt(line.variance)))}});
   }
   return list;

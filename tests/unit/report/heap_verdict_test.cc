@@ -178,6 +178,7 @@ TEST(HeapRetained, OfWhatIsGoneAPartMayBeKept) {
   EXPECT_EQ(gone->bytes, 75 * kMiB);
   EXPECT_EQ(gone->evidence["left_rss_bytes"], 40 * kMiB);
   EXPECT_NE(gone->why.find("RSS fell by 40 MiB of it"), std::string::npos) << gone->why;
+  EXPECT_EQ(gone->advice, "If the peak is the trouble (a memory limit), hold less at a time.") << "no line is named";
   // All of it kept: nothing is gone.
   EXPECT_EQ(headlines(seen(lines, {{{Cause::heap_live, 76, lines.built}},
                                    {{Cause::heap_live, 1, lines.built}, {Cause::heap_retained, 75}}}))

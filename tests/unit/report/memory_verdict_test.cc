@@ -566,6 +566,24 @@ TEST(KeptWhere, ALineIsNamedAloneOnlyForNearlyAll) {
             "100 MiB anonymous mappings (50 MiB of it mapped at a.py:3 in load, 50 MiB at a.py:9 in fill)");
 }
 
+TEST(KeptWhere, WhereTheLinesNamedHaveLessThanHalfTheOthersAreCounted) {
+  StackTable stacks;
+  const auto headline = [&](std::initializer_list<std::int64_t> mib) {
+    std::vector<Part> parts;
+    for (const std::int64_t each : mib)
+      parts.push_back(
+          {Cause::anonymous, each, literal::python_stack(stacks, "a.py", static_cast<int>(parts.size()) + 1, "load")});
+    return verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline;
+  };
+  EXPECT_EQ(headline({28, 18, 18, 18, 18}),
+            "100 MiB anonymous mappings (28 MiB of it mapped at a.py:1 in load, 72 MiB at 4 other lines)");
+  EXPECT_EQ(headline({25, 24, 17, 17, 17}),
+            "100 MiB anonymous mappings (25 MiB of it mapped at a.py:1 in load, 24 MiB "
+            "at a.py:2 in load, 51 MiB at 3 other lines)");
+  EXPECT_EQ(headline({30, 30, 14, 13, 13}),
+            "100 MiB anonymous mappings (30 MiB of it mapped at a.py:1 in load, 30 MiB at a.py:2 in load)");
+}
+
 TEST(KeptWhere, ASecondLineSaysThatAThreadStartedThereDidIt) {
   StackTable stacks;
   const StackId query = literal::python_stack(stacks, "a.py", 6, "query");
@@ -581,17 +599,19 @@ TEST(KeptWhere, ASecondLineSaysThatAThreadStartedThereDidIt) {
 TEST(GoneSincePeak, WhatWasFreedAtThePeakIsShownAsItWasBefore) {
   StackTable stacks;
   const StackId table = literal::python_stack(stacks, "a.py", 3, "load");
-  const auto headline = [&](std::int64_t before_mib) {
+  const auto at_peak = [&](std::int64_t before_mib) {
     const ProcessAccount process = process_of(10, {{1, {{Cause::heap_live, before_mib, table}}},
                                                    {2, {{Cause::heap_live, 10}, {Cause::heap_retained, 300, table}}},
                                                    {3, {{Cause::heap_live, 10}}}});
-    return verdicts_of(recording_of(stacks, 9, {process}), "gone-since-peak").at(0).headline;
+    const Verdict gone = verdicts_of(recording_of(stacks, 9, {process}), "gone-since-peak").at(0);
+    return std::pair(gone.headline, gone.advice);
   };
-  EXPECT_EQ(headline(305),
+  EXPECT_EQ(at_peak(305).second, "If the peak is the trouble (a memory limit), make this line hold less at a time.");
+  EXPECT_EQ(at_peak(305).first,
             "295 MiB live Python objects more near the peak (RSS 305 MiB of 310 MiB) than at the end (made at a.py:3 "
             "in load)");
   EXPECT_EQ(
-      headline(200),
+      at_peak(200).first,
       "300 MiB heap kept by the allocator more at the peak (RSS 310 MiB) than at the end (last allocated at a.py:3 "
       "in load)");
 }
