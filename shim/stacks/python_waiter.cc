@@ -18,6 +18,20 @@ constinit std::atomic<const std::byte*> g_state{nullptr};
 constinit std::atomic<std::uintptr_t> g_thread{0};
 constinit std::atomic<bool> g_is_main{false};
 
+// Of Python threads, by their states.
+struct LibraryCall {
+  std::atomic<const std::byte*> state;
+  std::atomic<const void*> code;
+  std::atomic<std::int32_t> instruction;
+  std::atomic<std::uint64_t> address;  // 0: it is being changed
+};
+constexpr unsigned kCallBits = 6;
+constinit std::array<LibraryCall, std::size_t{1} << kCallBits> g_calls{};
+
+LibraryCall& call_of(const std::byte* state) noexcept {
+  return g_calls[(reinterpret_cast<std::uintptr_t>(state) * 0x9e3779b97f4a7c15ULL) >> (64 - kCallBits)];
+}
+
 // Apart from a stack with the same frames of its own.
 constexpr std::uint64_t kSeed = 0x9ae16a3b2f90404f;
 
@@ -50,6 +64,19 @@ void note_python_thread(const std::byte* state, bool is_main) noexcept {
   g_thread.store(own_thread(), std::memory_order_relaxed);
   g_is_main.store(is_main, std::memory_order_relaxed);
   g_state.store(state, std::memory_order_release);
+}
+
+void note_library_call(const std::byte* state, const WalkedPythonFrame& innermost, std::uint64_t address) noexcept {
+  LibraryCall& call = call_of(state);
+  const bool is_same = call.state.load(std::memory_order_relaxed) == state &&
+                       call.code.load(std::memory_order_relaxed) == innermost.code &&
+                       call.instruction.load(std::memory_order_relaxed) == innermost.last_instruction_bytes;
+  if (is_same && call.address.load(std::memory_order_relaxed) == address) return;
+  call.address.store(0, std::memory_order_relaxed);
+  call.state.store(state, std::memory_order_release);
+  call.code.store(innermost.code, std::memory_order_release);
+  call.instruction.store(innermost.last_instruction_bytes, std::memory_order_release);
+  call.address.store(address, std::memory_order_release);
 }
 
 void forget_python_threads() noexcept {
@@ -87,31 +114,52 @@ void WaiterMemo::find_waiter_again(const Waiter& known, const StackMemo& native,
   Search found;
   for (int i = 0; i < kTries && !found.whole; ++i) found = find_waiter(known, walked, own_pid);
   waiter_ = found.waiter;
-  hold_ = found.certain ? kLongestHold : std::clamp(2 * hold_, 1U, kLongestHold);
+  is_known_ = found.is_known;
+  hold_ = found.is_certain ? kLongestHold : std::clamp(2 * hold_, 1U, kLongestHold);
   const std::uint64_t end_ns = trace::now_ns();
   holds_until_ns_ = end_ns + std::min(hold_ * (end_ns - begin_ns), kLongestHoldNs);
+}
+
+WaitsThere WaiterMemo::is_in_call(const Waiter& waiter, const WalkedPythonFrame& innermost,
+                                  WaitsThere is_blocked_there) const noexcept {
+  if (is_blocked_there != WaitsThere::unknown) return is_blocked_there;
+  const LibraryCall& call = call_of(waiter.state);
+  const std::uint64_t address = call.address.load(std::memory_order_acquire);
+  const bool is_there = address != 0 && libraries_.hold(address - 1) &&
+                        call.state.load(std::memory_order_acquire) == waiter.state &&
+                        call.code.load(std::memory_order_acquire) == innermost.code &&
+                        call.instruction.load(std::memory_order_acquire) == innermost.last_instruction_bytes &&
+                        call.address.load(std::memory_order_relaxed) == address;
+  return is_there ? WaitsThere::yes : WaitsThere::unknown;
 }
 
 WaiterMemo::Search WaiterMemo::find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked,
                                            long own_pid) noexcept {
   Waiter caller, candidate;
-  std::size_t callers = 0, candidates = 0, threads = 0;
+  std::size_t callers = 0, candidates = 0, threads = 0, attached = 0;
   CopiedReader list(pages_, own_pid);
   list.forget();
   for (Waiter waiter = first_of_list(known, list); waiter.state != nullptr;
        waiter = waiter_beside(waiter, Side::next, list)) {
-    if (++threads > kMostThreads) return {.waiter = {}, .whole = true, .certain = true};
+    if (++threads > kMostThreads) return {.waiter = {}, .is_known = false, .whole = true, .is_certain = true};
     CopiedReader reader(pages_, own_pid);
-    if (waiter.thread == own_thread() || !is_waiting(waiter, reader)) continue;
-    const WaitsThere waits = waits_in(libraries_, waiter.thread, own_pid);
-    if (waits == WaitsThere::no || walk_waiting(waiter, walked.first(1), reader) == 0) continue;
-    const bool is_caller = waits == WaitsThere::yes;
+    if (waiter.thread == own_thread()) continue;
+    if (!is_waiting(waiter, reader)) {
+      ++attached;
+      continue;
+    }
+    const WaitsThere blocked = waits_in(libraries_, waiter.thread, own_pid);
+    if (blocked == WaitsThere::no || walk_waiting(waiter, walked.first(1), reader) == 0) continue;
+    const bool is_caller = is_in_call(waiter, walked[0], blocked) == WaitsThere::yes;
     (is_caller ? caller : candidate) = waiter;
     ++(is_caller ? callers : candidates);
   }
   if (list.failed()) return {};
-  const Waiter alone = callers == 0 && candidates == 1 ? candidate : Waiter{};
-  return {.waiter = callers == 1 ? caller : alone, .whole = true, .certain = callers != 0 || candidates == 0};
+  const bool takes_part = callers == 0 && candidates == 1 && attached == 0 && libraries_.is_joined();
+  return {.waiter = callers == 1 ? caller : (takes_part ? candidate : Waiter{}),
+          .is_known = callers == 1,
+          .whole = true,
+          .is_certain = callers != 0 || candidates == 0};
 }
 
 // As found before, it may have gone on since: it is asked again if it is elsewhere.
@@ -126,7 +174,10 @@ void WaiterMemo::take_frames(std::span<WalkedPythonFrame> walked, bool is_new, l
     count_ = known_;
     return;
   }
-  if (!is_new && waits_in(libraries_, waiter_.thread, own_pid) == WaitsThere::no) return;
+  if (!is_new) {
+    const WaitsThere there = is_in_call(waiter_, found[0], waits_in(libraries_, waiter_.thread, own_pid));
+    if (there == WaitsThere::no || (is_known_ && there != WaitsThere::yes)) return;
+  }
   // While it is rewritten: a signal handler of the program may leave by longjmp at any point.
   known_ = 0;
   generation_ = 0;

@@ -1,9 +1,10 @@
 // Where the thread stands that waits for this one: a library's own threads allocate for a call that a Python thread has
 // made, and have no line of the program on their stacks. A Python thread is taken for that caller if it has released
-// the GIL, and is the only one that waits within a library of this stack (waiting_call.h); or, where none is seen to,
-// the only one that may: it runs, or its stack cannot be followed. Its frames hold only if it stood there before and
-// after they were read.
-// No locks, no allocation; async-signal-safe.
+// the GIL, and is the only one that is in a call of a library of this stack: it is blocked there (waiting_call.h), or
+// runs and had an event of its own there from the same Python instruction. Where none is known to be, and a runtime
+// like OpenMP's started this thread, whose callers take part in the work, it is the only one of which that is not
+// known. Its frames hold only if it stood there before and after they were read. No locks, no allocation;
+// async-signal-safe.
 #pragma once
 
 #include <array>
@@ -21,6 +22,8 @@ namespace whyrss::shim {
 
 // A Python thread, from its own walks: the way to the others. The main thread where it is one.
 void note_python_thread(const std::byte* state, bool is_main) noexcept;
+// It had an event in a library at `address`, called from a Python instruction.
+void note_library_call(const std::byte* state, const WalkedPythonFrame& innermost, std::uint64_t address) noexcept;
 // Those that are known may be gone.
 void forget_python_threads() noexcept;
 
@@ -42,10 +45,13 @@ class WaiterMemo {
 
  private:
   struct Search {
-    Waiter waiter;         // state nullptr: none, or which one is not known
-    bool whole = false;    // all threads were seen
-    bool certain = false;  // of each of them it is known where it waits
+    Waiter waiter;            // state nullptr: none, or which one is not known
+    bool is_known = false;    // it is in a call of the library
+    bool whole = false;       // all threads were seen
+    bool is_certain = false;  // of each of them it is known where it is
   };
+  [[nodiscard]] WaitsThere is_in_call(const Waiter& waiter, const WalkedPythonFrame& innermost,
+                                      WaitsThere is_blocked_there) const noexcept;
   void find_waiter_again(const Waiter& known, const StackMemo& native, std::span<WalkedPythonFrame> walked,
                          long own_pid, std::uint64_t begin_ns) noexcept;
   Search find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked, long own_pid) noexcept;
@@ -54,7 +60,8 @@ class WaiterMemo {
 
   std::size_t held_ = 0;  // of the frames taken last, as long as they are fresh
   std::uint64_t fresh_until_ns_ = 0;
-  Waiter waiter_{};  // as found last
+  bool is_known_ = false;  // that waiter_ is in a call of the library
+  Waiter waiter_{};        // as found last
   std::uint64_t holds_until_ns_ = 0;
   std::uint32_t hold_ = 0;      // how long, in times that finding it took
   StackLibraries libraries_{};  // of the stack that it was found for

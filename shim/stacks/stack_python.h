@@ -46,6 +46,10 @@ class PythonMemo {
   [[nodiscard]] std::span<const trace::PythonFrame> frames() const noexcept {
     return std::span(frames_).subspan(generation_ != 0 ? first_ : kEnd);
   }
+  // nullptr: there is none.
+  [[nodiscard]] const WalkedPythonFrame* innermost() const noexcept {
+    return first_ == kEnd ? nullptr : &sources_[first_].walked;
+  }
   [[nodiscard]] std::uint64_t hash() const noexcept { return first_ == kEnd ? 0 : sources_[first_].hash; }
 
  private:

@@ -14,14 +14,17 @@
 namespace whyrss::shim {
 namespace {
 
-// Beginnings of file names: the C and C++ libraries, and those of OpenMP, where threads of any library may wait.
-constexpr std::array<std::string_view, 15> kSharedByAll{"libc.so", "libc-",   "ld-",        "libpthread", "libdl",
-                                                        "libm.",   "libm-",   "librt",      "libstdc",    "libc++",
-                                                        "libgcc",  "libgomp", "linux-vdso", "libomp",     "libiomp"};
+// Beginnings of file names.
+constexpr std::array<std::string_view, 11> kSharedByAll{"libc.so", "libc-",    "ld-",       "libpthread",
+                                                        "libdl",   "libm.so",  "libm-",     "libstdc++.",
+                                                        "libc++.", "libgcc_s", "linux-vdso"};
+constexpr std::array<std::string_view, 8> kJoining{"libgomp.", "libgomp-", "libomp.", "libomp-",
+                                                   "libomp5.", "libiomp5", "libtbb.", "libtbb-"};
 
-bool is_shared_by_all(std::string_view path) noexcept {
+template <std::size_t kCount>
+bool is_one_of(const std::array<std::string_view, kCount>& names, std::string_view path) noexcept {
   if (const std::size_t slash = path.rfind('/'); slash != std::string_view::npos) path.remove_prefix(slash + 1);
-  return std::ranges::any_of(kSharedByAll, [&](std::string_view name) { return path.starts_with(name); });
+  return std::ranges::any_of(names, [&](std::string_view name) { return path.starts_with(name); });
 }
 
 std::uint64_t start_of_image(std::uint64_t address) noexcept { return find_image(address).start; }
@@ -159,6 +162,7 @@ constexpr std::size_t kMostFrames = 64;
 
 void StackLibraries::take(const StackMemo& stack) noexcept {
   count_ = 0;
+  is_joined_ = false;
   const std::uint64_t own = start_of_image(reinterpret_cast<std::uint64_t>(&waits_in));
   const std::uint64_t interpreter = start_of_image(python_eval_range().start);
   Range last{};
@@ -167,9 +171,11 @@ void StackLibraries::take(const StackMemo& stack) noexcept {
     if (address - last.start < last.end - last.start || hold(address)) continue;
     const LoadedImage image = find_image(address);
     last = {image.start, image.end};
-    const bool is_library = image.start != 0 && image.start != own && image.start != interpreter &&
-                            (image.path == nullptr || !is_shared_by_all(image.path));
-    if (is_library) ranges_[count_++] = last;
+    if (image.start == 0 || image.start == own || image.start == interpreter) continue;
+    const std::string_view path = image.path != nullptr ? image.path : "";
+    const bool is_joining = is_one_of(kJoining, path);
+    is_joined_ |= is_joining;
+    if (!is_joining && !is_one_of(kSharedByAll, path)) ranges_[count_++] = last;
   }
 }
 

@@ -12,13 +12,14 @@
 
 namespace whyrss::shim {
 
-// The libraries that a stack goes through. Not those that any library calls to wait or to start a thread, and not the
-// interpreter.
+// The libraries that a stack goes through. Not those in which threads of any library may wait, and not the interpreter.
 class StackLibraries {
  public:
   void take(const StackMemo& stack) noexcept;
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool hold(std::uint64_t address) const noexcept;
+  // A runtime started it (OpenMP, TBB) whose calls end with the work of all their threads, of which the caller is one.
+  [[nodiscard]] bool is_joined() const noexcept { return is_joined_; }
 
  private:
   struct Range {
@@ -27,6 +28,7 @@ class StackLibraries {
   static constexpr std::size_t kMost = 8;
 
   std::size_t count_ = 0;
+  bool is_joined_ = false;
   std::array<Range, kMost> ranges_{};
 };
 
