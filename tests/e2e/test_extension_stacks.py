@@ -100,6 +100,7 @@ __attribute__((destructor)) static void end(void) {
         grow(AT_THE_END);
 }
 static volatile int left;
+static void *volatile last;  // or it is optimised away
 static void *churn(void *unused) {
     for (; left > 0; --left) {
         free(malloc(1 << 20));
@@ -114,6 +115,21 @@ void start_churning(int count) {
 }
 int is_churning(void) {
     return left > 0;
+}
+static void *keep_one(void *size) {
+    usleep(2000);
+    last = memset(malloc((size_t)size), 1, (size_t)size);
+    left = 0;
+    return NULL;
+}
+// Its caller does not wait, but runs on.
+void grow_beside(size_t size) {
+    pthread_t thread;
+    left = 1;
+    pthread_create(&thread, 0, keep_one, (void *)size);
+    while (left > 0)
+        ;
+    pthread_join(thread, 0);
 }
 void nap(int unused) {
     usleep(30);
@@ -218,9 +234,23 @@ def run_with_pool(whyrss, tmp_path, command):
     return pool_reader.read_pool(tmp_path / "pool").values()
 
 
+OTHER = """
+#include <time.h>
+#include <unistd.h>
+void wait(void) { pause(); }
+void compute(int ms) {
+    struct timespec from, now;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    do
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    while ((now.tv_sec - from.tv_sec) * 1000 + (now.tv_nsec - from.tv_nsec) / 1000000 < ms);
+}
+"""
+
+
 @pytest.fixture
 def other_library(compile_c):
-    return compile_c("#include <unistd.h>\nvoid wait(void) { pause(); }", "-shared", "-fPIC", name="other.so")
+    return compile_c(OTHER, "-shared", "-fPIC", name="other.so")
 
 
 @pytest.mark.parametrize("python", EVERY_CASE)
@@ -281,6 +311,80 @@ def test_a_main_thread_that_goes_on_is_shown_where_it_was(whyrss, tmp_path, pool
     print(f"{python}: {len(own)} of {len(stacks)} with the main thread, {len(set(map(tuple, own)))} of {len(places)} places, "
           f"{made} in new code", file=sys.stderr)
     assert len(own) > 100 and made > 10
+
+
+# Threads that run without the GIL while the pool allocates: in the library, and elsewhere.
+RUNNING = """
+import ctypes, sys, threading
+pool, other = ctypes.CDLL(sys.argv[1]), ctypes.CDLL(sys.argv[2])
+def beside():
+    pool.grow_beside(ctypes.c_size_t(5 << 20))
+def unasked():
+    pool.start_churning(200)
+    other.compute(100)
+beside()
+unasked()
+thread = threading.Thread(target=unasked)
+thread.start()
+thread.join()
+"""
+
+
+def allocations(process, size_bytes):
+    return [event for event in process.events if event.kind == pool_reader.ALLOCATE and event.origin == 0
+            and pool_reader.asked_pages(event.size_bytes) == size_bytes]
+
+
+@pytest.mark.parametrize("python", EVERY_CASE)
+def test_a_thread_that_runs_is_the_caller_only_where_it_was_in_the_library(whyrss, tmp_path, pool_library, other_library,
+                                                                           python):
+    script = tmp_path / "running.py"
+    script.write_text(RUNNING)
+    (process,) = run_with_pool(whyrss, tmp_path, [python, script, pool_library, other_library])
+    (beside,) = allocations(process, 5 << 20)
+    assert [name for _, name, _ in shown_frames(process, process.stacks[beside.stack_id].waiting)] == ["beside", "<module>"]
+    unasked = [process.stacks[event.stack_id] for event in allocations(process, 1 << 20)]
+    assert len(unasked) == 400
+    assert not [stack for stack in unasked if (str(script), "unasked", 8) in shown_frames(process, stack.waiting)]
+
+
+# Threads of OpenMP wait for nobody: their caller works too.
+REGION = """
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+void keep(size_t size) {
+    #pragma omp parallel for num_threads(3) schedule(static, 1)
+    for (int i = 0; i < 3; i++)
+        memset(malloc(size), 1, size);
+}
+"""
+REGIONS = """
+import ctypes, os, sys, threading, time
+omp, python_omp = ctypes.CDLL(sys.argv[1]), ctypes.PyDLL(sys.argv[1])
+def alone():
+    omp.keep(ctypes.c_size_t(5 << 20))
+def beside_another():
+    python_omp.keep(ctypes.c_size_t(6 << 20))
+alone()
+threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()
+beside_another()
+os._exit(0)
+"""
+
+
+def test_threads_of_openmp_work_for_the_thread_that_takes_part(whyrss, tmp_path, compile_c):
+    script = tmp_path / "regions.py"
+    script.write_text(REGIONS)
+    library = compile_c(REGION, "-shared", "-fPIC", "-fopenmp", name="libomp1.so")
+    (process,) = run_with_pool(whyrss, tmp_path, ["/usr/bin/python3", script, library])
+    for size, function, expected in ((5 << 20, "alone", ["alone", "<module>"]), (6 << 20, "beside_another", [])):
+        stacks = [process.stacks[event.stack_id] for event in allocations(process, size)]
+        own = [stack for stack in stacks if stack.python]
+        assert len(stacks) == 3 and [shown_frames(process, stack.python)[0][1] for stack in own] == [function]
+        for stack in stacks:
+            if stack not in own:
+                assert [name for _, name, _ in shown_frames(process, stack.waiting)] == expected
 
 
 WARM_POOL = """
