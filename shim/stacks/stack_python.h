@@ -48,7 +48,7 @@ class PythonMemo {
   }
   // nullptr: there is none.
   [[nodiscard]] const WalkedPythonFrame* innermost() const noexcept {
-    return first_ == kEnd ? nullptr : &sources_[first_].walked;
+    return generation_ == 0 || first_ == kEnd ? nullptr : &sources_[first_].walked;
   }
   [[nodiscard]] std::uint64_t hash() const noexcept { return first_ == kEnd ? 0 : sources_[first_].hash; }
 

@@ -348,7 +348,7 @@ def test_a_thread_that_runs_is_the_caller_only_where_it_was_in_the_library(whyrs
     assert not [stack for stack in unasked if (str(script), "unasked", 8) in shown_frames(process, stack.waiting)]
 
 
-# Threads of OpenMP wait for nobody: their caller works too.
+# No thread of OpenMP waits: the caller works too.
 REGION = """
 #include <omp.h>
 #include <stdlib.h>
