@@ -186,7 +186,9 @@ bool take_frames(const Caller& caller, const StackMemo* native, PythonWalk& walk
   walk = take_python(caller, writer, lease, scratch);
   const bool is_main = writer.tid == writer.pid;
   if (walk.state != nullptr) note_python_thread(walk.state, is_main);
-  if (const WalkedPythonFrame* innermost = scratch.python.innermost(); walk.state != nullptr && innermost != nullptr)
+  const WalkedPythonFrame* innermost = scratch.python.innermost();
+  // Where a signal came, it may be within libc, which a library has called.
+  if (walk.state != nullptr && innermost != nullptr && !caller.interrupted)
     note_library_call(walk.state, *innermost, caller.ip);
   if (!is_main && !walk.torn && !walk.unknown && scratch.python.hash() == 0)
     return scratch.waiter.take(native, scratch.walked, writer, lease);
