@@ -1,5 +1,6 @@
 // What moves neither RSS nor page faults, and is worth a last walk all the same: memory that was given up with
-// MADV_FREE or locked. Threads may miscount each other's. Any thread, async-signal-safe.
+// MADV_FREE or locked, and blocks of a library's allocator, which keeps their pages. Threads may miscount each
+// other's. Any thread, async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@ namespace whyrss::shim {
 // CLOCK_MONOTONIC, modulo 2^32, as trace::ProcessSlot::walked_ms.
 std::uint32_t now_ms() noexcept;
 
-// Given up or locked.
+// Given up, locked, or taken and freed as such blocks.
 void note_unmoved(ThreadState& thread, std::size_t size_bytes) noexcept;
 // Bytes noted since the last walk of the process began.
 std::uint64_t unmoved_since_walk(const trace::ProcessSlot& slot) noexcept;

@@ -22,8 +22,10 @@ bool LiveBlocks::any_slot(std::uint64_t address, std::uint32_t tables, Visit vis
   return false;
 }
 
-bool LiveBlocks::insert(const void* block) noexcept {
+bool LiveBlocks::insert(const void* block, std::uint16_t pages) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
+  if (address > kAddress) return false;  // only where a mapping was asked for above 128 TiB
+  const std::uint64_t entry = address | std::uint64_t{pages} << kAddressBits;
   // An address that is still here was released behind our back; it must not be stored twice.
   if (may_contain(block) && contains(block)) return true;
   std::uint32_t used = 0;
@@ -32,7 +34,7 @@ bool LiveBlocks::insert(const void* block) noexcept {
         std::uint64_t empty = 0;
         used = number + 1;
         return slot.load(std::memory_order_relaxed) == 0 &&
-               slot.compare_exchange_strong(empty, address, std::memory_order_relaxed);
+               slot.compare_exchange_strong(empty, entry, std::memory_order_relaxed);
       });
   if (!stored) return false;
   std::uint32_t before = tables_used_.load(std::memory_order_relaxed);
@@ -46,15 +48,17 @@ bool LiveBlocks::contains(const void* block) const noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   return any_slot(address, tables_used_.load(std::memory_order_relaxed),
                   [address](const std::atomic<std::uint64_t>& slot, std::uint32_t) {
-                    return slot.load(std::memory_order_relaxed) == address;
+                    return (slot.load(std::memory_order_relaxed) & kAddress) == address;
                   });
 }
 
-bool LiveBlocks::remove(const void* block) noexcept {
+bool LiveBlocks::remove(const void* block, std::uint16_t* pages) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const bool removed = any_slot(address, tables_used_.load(std::memory_order_relaxed),
-                                [address](std::atomic<std::uint64_t>& slot, std::uint32_t) {
-                                  if (slot.load(std::memory_order_relaxed) != address) return false;
+                                [address, pages](std::atomic<std::uint64_t>& slot, std::uint32_t) {
+                                  const std::uint64_t entry = slot.load(std::memory_order_relaxed);
+                                  if ((entry & kAddress) != address) return false;
+                                  if (pages != nullptr) *pages = static_cast<std::uint16_t>(entry >> kAddressBits);
                                   slot.store(0, std::memory_order_relaxed);
                                   return true;
                                 });

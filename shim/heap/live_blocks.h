@@ -32,11 +32,11 @@ class LiveBlocks {
     return (filter_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
   }
 
-  // False when there was no room: the block then counts as never logged.
-  bool insert(const void* block) noexcept;
+  // False when there was no room: the block then counts as never logged. Remembers `pages` with it.
+  bool insert(const void* block, std::uint16_t pages = 0) noexcept;
   [[nodiscard]] bool contains(const void* block) const noexcept;
-  // True when the block was in the set.
-  bool remove(const void* block) noexcept;
+  // True when the block was in the set; then `*pages` is as it was inserted.
+  bool remove(const void* block, std::uint16_t* pages = nullptr) noexcept;
 
   // Makes may_contain() true for this address until as many calls of the other: its release is of interest, logged or
   // not.
@@ -44,6 +44,9 @@ class LiveBlocks {
   void unwatch(const void* block) noexcept { remove_from_filter(block); }
 
  private:
+  // A slot: the address below, the pages above.
+  static constexpr unsigned kAddressBits = 48;
+  static constexpr std::uint64_t kAddress = (std::uint64_t{1} << kAddressBits) - 1;
   static constexpr std::uint8_t kSaturated = 255;
   static constexpr unsigned kFilterBits = 18;
   // No hash: neighbours share a cache line, so that a program which frees them keeps its own data in the cache.

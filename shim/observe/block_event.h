@@ -24,6 +24,6 @@ inline void emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_
 }
 
 // False: its release could not be told: a false leak is worse than a gap.
-bool follow_block(ThreadState& thread, const void* block) noexcept;
+bool follow_block(ThreadState& thread, const void* block, std::uint16_t pages = 0) noexcept;
 
 }  // namespace whyrss::shim

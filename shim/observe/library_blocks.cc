@@ -1,11 +1,14 @@
 #include "shim/observe/library_blocks.h"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "shim/events/event_order.h"
+#include "shim/events/unmoved_bytes.h"
 #include "shim/heap/heap_count.h"
 #include "shim/heap/observation.h"
 #include "shim/observe/block_event.h"
+#include "shim/sys/readable_page.h"
 
 namespace whyrss::shim {
 namespace {
@@ -17,8 +20,17 @@ Caller within(const Caller& caller, const void* function) noexcept {
   return {.ip = number_of(function) + 1, .sp = caller.sp - sizeof(std::uintptr_t), .bp = caller.bp};
 }
 
-void log_release(trace::RecordKind kind, const void* block) noexcept {
-  if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, number_of(block), 0, 0);
+// Those that it fills, at most 256 MiB of them: enough to tell whether a last walk is worth it.
+std::uint16_t pages_of(std::size_t size_bytes) noexcept {
+  return static_cast<std::uint16_t>(std::min<std::size_t>(size_bytes / kPageBytes, UINT16_MAX));
+}
+
+// Pages that the allocator keeps for later move neither RSS nor page faults.
+void log_release(trace::RecordKind kind, const void* block, std::uint16_t pages) noexcept {
+  if (Observation event; event) {
+    emit_block(event.thread(), kind, trace::kNoStack, number_of(block), 0, 0);
+    note_unmoved(event.thread(), pages * kPageBytes);
+  }
   change_order();
 }
 
@@ -27,23 +39,26 @@ void log_release(trace::RecordKind kind, const void* block) noexcept {
 void observe_library_allocate(const Caller& caller, const void* function, const void* block,
                               std::size_t size_bytes) noexcept {
   if (block == nullptr || (size_bytes < trace::kLibraryBlockBytes && !heap().exact)) return;
+  const std::uint16_t pages = pages_of(size_bytes);
   Observation event;
-  if (!event || !follow_block(event.thread(), block)) return;
+  if (!event || !follow_block(event.thread(), block, pages)) return;
   const std::uint32_t stack = event.stack(function != nullptr ? within(caller, function) : caller);
   emit_block(event.thread(), trace::RecordKind::library_allocate, stack, number_of(block), size_bytes, 0);
+  note_unmoved(event.thread(), pages * kPageBytes);
   change_order();
 }
 
 bool observe_library_release(const void* block) noexcept {
   // Also while our own code runs: the address is about to be reused.
-  if (block == nullptr || !live_blocks().may_contain(block) || !live_blocks().remove(block)) return false;
-  log_release(trace::RecordKind::release, block);
+  std::uint16_t pages = 0;
+  if (block == nullptr || !live_blocks().may_contain(block) || !live_blocks().remove(block, &pages)) return false;
+  log_release(trace::RecordKind::release, block, pages);
   return true;
 }
 
 void observe_library_release_undone(const void* block) noexcept {
   live_blocks().insert(block);
-  log_release(trace::RecordKind::release_undone, block);
+  log_release(trace::RecordKind::release_undone, block, 0);
 }
 
 }  // namespace whyrss::shim

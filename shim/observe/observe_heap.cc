@@ -95,8 +95,8 @@ void log_logged_release(trace::RecordKind kind, const void* block) noexcept {
 
 }  // namespace
 
-bool follow_block(ThreadState& thread, const void* block) noexcept {
-  if (live_blocks().insert(block)) return true;
+bool follow_block(ThreadState& thread, const void* block, std::uint16_t pages) noexcept {
+  if (live_blocks().insert(block, pages)) return true;
   static constinit std::atomic<bool> reported{false};
   if (!reported.exchange(true))
     emit_text(thread, trace::RecordKind::note, 0, "some blocks are not followed: the table of live blocks is full");

@@ -18,7 +18,7 @@ constinit std::atomic<const std::byte*> g_state{nullptr};
 constinit std::atomic<std::uintptr_t> g_thread{0};
 constinit std::atomic<bool> g_is_main{false};
 
-// Of Python threads, by their states.
+// The last event of a Python thread, by its state: from which Python instruction it was in which code.
 struct LibraryCall {
   std::atomic<const std::byte*> state;
   std::atomic<const void*> code;
@@ -39,9 +39,9 @@ constexpr std::uint64_t kSeed = 0x9ae16a3b2f90404f;
 constexpr std::size_t kMostThreads = 64;
 // What was found holds for at most so many times as long as it took to find it; less at first where it was not certain.
 constexpr std::uint32_t kLongestHold = 20;
-// Frames are those of now for so many times as long as it took to read them.
+// Frames that were read are taken for those of now for so many times as long as it took to read them.
 constexpr std::uint64_t kFresh = 10;
-// But no longer than this: the thread may have been preempted meanwhile.
+// Neither for longer than this: that may have taken long because this thread was preempted.
 constexpr std::uint64_t kLongestHoldNs = 10'000'000, kLongestFreshNs = 50'000;
 // The list of threads may change while it is read.
 constexpr int kTries = 3;
@@ -162,7 +162,8 @@ WaiterMemo::Search WaiterMemo::find_waiter(const Waiter& known, std::span<Walked
           .is_certain = callers != 0 || candidates == 0};
 }
 
-// As found before, it may have gone on since: it is asked again if it is elsewhere.
+// Of the waiter that was found, now or before: it may have gone on since, and is checked again where it stands
+// elsewhere.
 void WaiterMemo::take_frames(std::span<WalkedPythonFrame> walked, bool is_new, long own_pid,
                              const trace::Writer& writer, trace::Lease& lease) noexcept {
   CopiedReader reader(pages_, own_pid);

@@ -1,11 +1,15 @@
 #include "shim/stacks/unwind_rules.h"
 
 #include <link.h>
+#include <sys/syscall.h>
+#include <time.h>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "shim/sys/loaded_images.h"
+#include "shim/sys/raw_io.h"
 
 namespace whyrss::shim {
 namespace {
@@ -427,6 +431,15 @@ const std::uint8_t* find_entry(const std::uint8_t* header, std::uint64_t pc) {
   return low == 0 ? nullptr : header + row_at(low - 1).entry;
 }
 
+constinit std::atomic<std::uint32_t> g_holds{0}, g_removals{0};
+
+// Not below 0: a child of a fork began anew.
+void decrease(std::atomic<std::uint32_t>& count) noexcept {
+  std::uint32_t now = count.load(std::memory_order_relaxed);
+  while (now != 0 && !count.compare_exchange_weak(now, now - 1, std::memory_order_acq_rel)) {
+  }
+}
+
 }  // namespace
 
 void start_unwind_rules() noexcept { set_found(g_find_object, find_in_libc("_dl_find_object")); }
@@ -434,6 +447,28 @@ void start_unwind_rules() noexcept { set_found(g_find_object, find_in_libc("_dl_
 bool is_image_known_by_libc() noexcept {
   if (g_find_object == nullptr) start_unwind_rules();
   return g_find_object != nullptr;
+}
+
+CodeHold::CodeHold() noexcept {
+  g_holds.fetch_add(1, std::memory_order_seq_cst);
+  holds_ = g_removals.load(std::memory_order_seq_cst) == 0;
+}
+
+CodeHold::~CodeHold() { decrease(g_holds); }
+
+void begin_rule_removal() noexcept {
+  g_removals.fetch_add(1, std::memory_order_seq_cst);
+  constexpr int kMostWaits = 100;
+  constexpr timespec kWait{0, 100'000};
+  for (int i = 0; i < kMostWaits && g_holds.load(std::memory_order_seq_cst) != 0; ++i)
+    own_syscall(SYS_nanosleep, as_long(&kWait), 0);
+}
+
+void end_rule_removal() noexcept { decrease(g_removals); }
+
+void unwind_rules_after_fork_in_child() noexcept {
+  g_holds.store(0, std::memory_order_relaxed);
+  g_removals.store(0, std::memory_order_relaxed);
 }
 
 LoadedImage find_image(std::uint64_t address) noexcept {

@@ -40,6 +40,27 @@ LoadedImage find_image(std::uint64_t address) noexcept;
 // Whether it is of the former, which is always right. Also before the start.
 bool is_image_known_by_libc() noexcept;
 
+// As long as one lives that holds, a dlclose waits before it unmaps anything, for at most 10 ms: rules are read from
+// the images. Of the calling thread's own frames nothing is unmapped; what was found on another thread's stack may be.
+class CodeHold {
+ public:
+  CodeHold() noexcept;
+  CodeHold(const CodeHold&) = delete;
+  CodeHold& operator=(const CodeHold&) = delete;
+  ~CodeHold();
+  // False: a dlclose runs.
+  explicit operator bool() const noexcept { return holds_; }
+
+ private:
+  bool holds_;
+};
+
+// Around a dlclose.
+void begin_rule_removal() noexcept;
+void end_rule_removal() noexcept;
+// Threads that held, or removed, are not in the child.
+void unwind_rules_after_fork_in_child() noexcept;
+
 // Looks up what the above need from the loader; they find nothing before.
 void start_unwind_rules() noexcept;
 

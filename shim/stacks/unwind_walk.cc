@@ -228,11 +228,13 @@ void start_unwind_walk() noexcept {
 }
 
 void begin_code_removal() noexcept {
+  begin_rule_removal();
   g_closing.fetch_add(1, std::memory_order_acq_rel);
   g_generation.fetch_add(1, std::memory_order_acq_rel);
 }
 
 void end_code_removal(bool removed) noexcept {
+  end_rule_removal();
   if (removed) {
     forget_listed_images();
     g_generation.fetch_add(1, std::memory_order_acq_rel);
@@ -245,6 +247,7 @@ void end_code_removal(bool removed) noexcept {
 
 bool unwind_walk_after_fork_in_child() noexcept {
   image_list_after_fork_in_child();
+  unwind_rules_after_fork_in_child();
   if (g_closing.load(std::memory_order_relaxed) == 0) return false;
   g_closing.store(1, std::memory_order_relaxed);
   end_code_removal(true);

@@ -168,7 +168,7 @@ void StackLibraries::take(const StackMemo& stack) noexcept {
   Range last{};
   for (std::size_t i = stack.first(); i < StackMemo::kEnd && count_ < kMost; ++i) {
     const std::uint64_t address = stack.frame(i).ip - 1;
-    if (address - last.start < last.end - last.start || hold(address)) continue;
+    if (last.holds(address) || hold(address)) continue;
     const LoadedImage image = find_image(address);
     last = {image.start, image.end};
     if (image.start == 0 || image.start == own || image.start == interpreter) continue;
@@ -181,7 +181,7 @@ void StackLibraries::take(const StackMemo& stack) noexcept {
 
 bool StackLibraries::hold(std::uint64_t address) const noexcept {
   return std::ranges::any_of(std::span(ranges_).first(count_),
-                             [&](const Range& range) { return address - range.start < range.end - range.start; });
+                             [&](const Range& range) { return range.holds(address); });
 }
 
 WaitsThere waits_in(const StackLibraries& libraries, std::uintptr_t thread, long own_pid) noexcept {
@@ -191,7 +191,8 @@ WaitsThere waits_in(const StackLibraries& libraries, std::uintptr_t thread, long
   const iovec source{reinterpret_cast<void*>(thread + kThreadNumber), sizeof number};
   if (copy_foreign(own_pid, {&target, 1}, {&source, 1}) != sizeof number || number == 0) return WaitsThere::no;
   BlockedAt at = find_blocked(number);
-  if (at.sp == 0) return WaitsThere::unknown;
+  const CodeHold code;
+  if (at.sp == 0 || !code) return WaitsThere::unknown;
   const EvalRange eval = python_eval_range();
   const ForeignStack stack(own_pid);
   for (std::size_t i = 0; i < kMostFrames; ++i) {

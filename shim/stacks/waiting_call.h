@@ -18,12 +18,14 @@ class StackLibraries {
   void take(const StackMemo& stack) noexcept;
   [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   [[nodiscard]] bool hold(std::uint64_t address) const noexcept;
-  // A runtime started it (OpenMP, TBB) whose calls end with the work of all their threads, of which the caller is one.
+  // A runtime like OpenMP or TBB started it: a call ends when all of its threads have done their work, and the caller
+  // is one of them.
   [[nodiscard]] bool is_joined() const noexcept { return is_joined_; }
 
  private:
   struct Range {
     std::uint64_t start, end;
+    [[nodiscard]] bool holds(std::uint64_t address) const noexcept { return address - start < end - start; }
   };
   static constexpr std::size_t kMost = 8;
 

@@ -311,6 +311,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < 2048; ++i) keep(1 << 10);
   grow(take(1 << 20), 8 << 20);
   grow(take(6 << 20), 1 << 20);
+  if (!strcmp(what, "walked")) ((void (*)(void))dlsym(RTLD_DEFAULT, "whyrss_snapshot"))();
   for (int i = 0; i < 32; ++i) give(dropped[i]);
   if (strcmp(what, "forked")) return 3;
   pid_t child = fork();
@@ -416,6 +417,16 @@ def test_jemalloc_in_a_library_that_is_unloaded_and_loaded_again(whyrss, recordi
     process, = whyrss.finished_report(recording)["processes"]
     own = own_allocator(process)
     assert abs(own["live"] / MIB - 65) < 0.1 and abs(own["retained"] / MIB - 37) < 0.3, own
+
+
+def test_jemalloc_in_a_library_that_frees_after_the_last_walk(whyrss, recording, taking):
+    """That moves neither RSS nor page faults: the end of the process is worth a walk all the same."""
+    program, link = taking
+    whole = link("", "-shared", "-fPIC", "-Wl,--exclude-libs,ALL", name="libtaking.so")
+    assert whyrss.record(recording, [program, whole, "walked"]).returncode == 3
+    process, = whyrss.finished_report(recording)["processes"]
+    own = own_allocator(process)
+    assert abs(own["live"] / MIB - 57) < 0.1 and abs(own["retained"] / MIB - 37) < 0.3, own
 
 
 def test_jemalloc_in_a_library_before_a_fork(whyrss, recording, taking):

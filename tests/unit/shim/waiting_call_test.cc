@@ -191,5 +191,45 @@ TEST(WaitsIn, WithoutALibraryIsNotKnown) {
   EXPECT_EQ(waits_in(none, thread, getpid()), WaitsThere::unknown);
 }
 
+// A stack may hold the address of a call into code that has gone, and another thread's is read at any moment: nothing
+// of the code may be read then. What such a frame leads to is not known either.
+TEST(WaitsIn, ReadsNoRulesThatADlcloseUnmaps) {
+  library();
+  std::atomic<bool> stop{false};
+  std::atomic<int> loads{0};
+  std::atomic<pthread_t> waiting{0};
+  std::thread loader([&] {
+    while (!stop) {
+      void* const plugin = dlopen(WHYRSS_LARGE_FRAME_PLUGIN, RTLD_NOW | RTLD_LOCAL);
+      const auto call = reinterpret_cast<CallThroughFrame>(dlsym(plugin, "call_through_frame"));
+      waiting = pthread_self();
+      call([](void*) { std::this_thread::sleep_for(std::chrono::microseconds(50)); }, nullptr);
+      begin_code_removal();
+      dlclose(plugin);
+      end_code_removal(true);
+      ++loads;
+    }
+  });
+  while (waiting == 0) std::this_thread::yield();
+  int known = 0;
+  while (loads < 2000) known += waits_in(library(), waiting, getpid()) != WaitsThere::unknown ? 1 : 0;
+  stop = true;
+  loader.join();
+  EXPECT_GT(known, 0);
+}
+
+TEST(CodeHold, MakesARemovalWaitAndIsNotHadMeanwhile) {
+  {
+    const CodeHold hold;
+    ASSERT_TRUE(hold);
+    const auto begun = std::chrono::steady_clock::now();
+    begin_code_removal();  // gives up in the end: this thread holds
+    EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(CodeHold());
+  end_code_removal(true);
+  EXPECT_TRUE(CodeHold());
+}
+
 }  // namespace
 }  // namespace whyrss::shim
