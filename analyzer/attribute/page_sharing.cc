@@ -86,18 +86,23 @@ void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint6
                             std::vector<std::vector<TransitionRange>>& transitions) {
   for (Part& part : parts_within(start, end)) {
     if (page_count == 0) return;
-    const auto shared = std::ranges::find_if(part.groups, [&](const Group& group) {
-      return group.holders.size() > 1 && std::ranges::binary_search(group.holders, member);
+    const auto copied = std::ranges::find_if(part.groups, [&](const Group& group) {
+      // Where another one was found alone, at a later walk than this one's, a copy was made already.
+      return group.pending ? std::ranges::count(group.missing, member) > 0
+                           : group.holders.size() > 1 && std::ranges::binary_search(group.holders, member);
     });
-    if (shared == part.groups.end()) continue;
+    if (copied == part.groups.end()) continue;
     const std::uint64_t pages = std::min(page_count, (part.end - part.start) / page_bytes_);
     page_count -= pages;
     part.end = part.start + pages * page_bytes_;
-    std::erase(shared->holders, member);
+    std::erase(copied->holders, member);
+    std::erase(copied->missing, member);
     transitions[member].push_back({part.start, part.end, PageTransition::copied});
-    if (shared->holders.size() == 1) {
-      transitions[shared->holders.front()].push_back({part.start, part.end, PageTransition::copied_by_relatives});
-      shared->left_s = kNobody;
+    if (copied->pending || copied->holders.size() == 1) {
+      const Member kept = copied->pending ? copied->pending->member : copied->holders.front();
+      transitions[kept].push_back({part.start, part.end, PageTransition::copied_by_relatives});
+      copied->left_s = kNobody;
+      copied->pending.reset();
     }
     pages_.assign(part.start, part.end, std::move(part.groups));
   }

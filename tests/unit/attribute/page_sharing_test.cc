@@ -149,6 +149,17 @@ TEST(PageSharing, WhoWasKilledCopiedWhatItsFaultsSay) {
   EXPECT_EQ(family.walk(5, {{0, {run('x', 0, 10)}}}), (Sums{{"0 left", 6}}));
 }
 
+// Its parent was walked after it, and was alone with some of what it copied then.
+TEST(PageSharing, WhoWasKilledCopiedWhatAnotherOneWasFoundAloneWith) {
+  Family family(1, true);
+  const Runs first{run('X', 0, 3), run('s', 3, 10)}, alone{run('x', 0, 6), run('s', 6, 10)};
+  EXPECT_EQ(sums(family.sharing.observe({{1, &first, kMany, 1.9, 2.0}, {0, &alone, kMany, 1.9, 2.1}}, 2)),
+            (Sums{{"1 copied", 3}, {"0 by relatives", 3}}));
+  EXPECT_EQ(sums(family.sharing.copy(1, 5, page(2))), (Sums{{"1 copied", 5}, {"0 by relatives", 5}}));  // 3 to 7
+  family.sharing.leave(1, 3);
+  EXPECT_EQ(family.walk(4, {{0, {run('x', 0, 10)}}}), (Sums{{"0 left", 2}}));
+}
+
 TEST(PageSharing, WhoWasKilledAloneCopiedNothing) {
   Family family(1, true);
   EXPECT_EQ(family.walk(2, {{0, {run('s', 0, 10)}}, {1, {run('s', 0, 10)}}}), Sums{});
