@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <tuple>
+#include <utility>
 
 #include "cli/examples.h"
 #include "cli/exit_status.h"
@@ -444,6 +446,8 @@ CommandLine parse_export(const Words& words) {
 CommandLine parse_diff(const Words& words) {
   DiffOptions options;
   int pid_a = 0, pid_b = 0;
+  std::pair<std::string, std::string> phases;
+  std::pair<int, int> pids;
   std::size_t top = 0;
   std::string value;
   CLI::App app("Says what changed between two recordings, two phases, two processes, or two jobs.", "diff");
@@ -451,7 +455,11 @@ CommandLine parse_diff(const Words& words) {
                  "directory of the recording, or part of a job (whyrss merge), that B is compared with")
       ->required();
   app.add_option("B", options.b.recording, "directory of the other one (A itself, with other options for A and B)");
-  app.add_option("--phase-a", options.a.phase, "this phase of A alone; of several of one name train#2 is the second");
+  auto* phases_option =
+      app.add_option("--phases", phases, "two phases of A; of several of one name train#2 is the second")
+          ->type_name("PHASE PHASE");
+  auto* pids_option = app.add_option("--pids", pids, "two processes of A")->type_name("PID PID");
+  app.add_option("--phase-a", options.a.phase, "this phase of A alone");
   app.add_option("--phase-b", options.b.phase, "this phase of B alone");
   auto* pid_a_option = app.add_option("--pid-a", pid_a, "this process of A alone");
   auto* pid_b_option = app.add_option("--pid-b", pid_b, "this process of B alone");
@@ -468,11 +476,17 @@ CommandLine parse_diff(const Words& words) {
   if (auto other = parse_into(app, words)) return *other;
   if (pid_a_option->count() > 0) options.a.pid = pid_a;
   if (pid_b_option->count() > 0) options.b.pid = pid_b;
+  if ((phases_option->count() > 0 && options.a.phase + options.b.phase != "") ||
+      (pids_option->count() > 0 && (options.a.pid || options.b.pid)))
+    return UsageError{"diff: --phases and --pids name both parts: leave out the options for A and for B"};
+  if (phases_option->count() + pids_option->count() > 0) options.a.suffix = options.b.suffix = "s";
+  if (phases_option->count() > 0) std::tie(options.a.phase, options.b.phase) = phases;
+  if (pids_option->count() > 0) std::tie(options.a.pid, options.b.pid) = pids;
   if (top_option->count() > 0) options.top = top;
   if (options.b.recording.empty()) {
     if (options.a.phase == options.b.phase && options.a.pid == options.b.pid)
       return UsageError{"diff: nothing to compare " + options.a.recording +
-                        " with: name another recording, or its parts by --phase-a, --phase-b, --pid-a, --pid-b"};
+                        " with: name another recording, or two parts of it by --phases or --pids"};
     options.b.recording = options.a.recording;
   }
   if (!value.empty()) options.value = site_figure(value);

@@ -26,9 +26,9 @@ struct Loaded {
   std::string name, part;
 };
 
-int load(const DiffSide& side, const char* suffix, Progress& progress, Loaded& loaded) {
+int load(const DiffSide& side, Progress& progress, Loaded& loaded) {
   Interval interval;
-  const ReportPart part{side.phase, side.phase, side.pid, suffix};
+  const ReportPart part{side.phase, side.phase, side.pid, side.suffix};
   const int status = read_part(side.recording, part, progress, loaded.recording, interval);
   if (status != kDone) return status;
   loaded.view = build_view(loaded.recording, interval, side.pid);
@@ -67,8 +67,8 @@ int run_diff(const DiffOptions& options) {
   if (!condition) return complain(condition.error(), kUsage);
   Progress progress;
   Loaded a, b;
-  if (const int status = load(options.a, "-a", progress, a); status != kDone) return status;
-  if (const int status = load(options.b, "-b", progress, b); status != kDone) return status;
+  if (const int status = load(options.a, progress, a); status != kDone) return status;
+  if (const int status = load(options.b, progress, b); status != kDone) return status;
   progress.at("comparing");
   const Diff diff = build_diff(a.view, b.view, options.value.value_or(SiteFigure::growth));
   const std::string text = rendered(options, diff, a, b);

@@ -14,10 +14,11 @@ struct DiffSide {
   std::string recording;
   std::string phase;  // empty: the whole life
   std::optional<int> pid;
+  const char* suffix;  // of the options that chose them
 };
 
 struct DiffOptions {
-  DiffSide a, b;
+  DiffSide a{{}, {}, {}, "-a"}, b{{}, {}, {}, "-b"};
   std::string format = "text";      // text, json, markdown, html
   std::string output;               // -o; empty or "-": stdout
   std::optional<SiteFigure> value;  // growth; of jobs at_peak

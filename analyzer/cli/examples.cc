@@ -29,7 +29,7 @@ constexpr std::array<Examples, 12> kExamples{{
      "  whyrss top --interval 10 -o job.whyrss -- ./server --port 80\n"},
     {"diff",
      "  whyrss diff before.whyrss after.whyrss --fail-if 'heap_live > +10%'\n"
-     "  whyrss diff job.whyrss --phase-a 'epoch 1' --phase-b 'epoch 2'\n"
+     "  whyrss diff job.whyrss --phases 'epoch 1' 'epoch 2'\n"
      "  whyrss diff before.whyrss after.whyrss --format html -o diff.html\n"},
     {"export",
      "  whyrss export job.whyrss --format pprof -o job.pb.gz\n"

@@ -19,10 +19,10 @@ constexpr std::size_t kJsonEntries = 1000;
 
 // The option that only recordings have, "" for none.
 std::string option_of_recordings(const DiffOptions& options) {
-  if (!options.a.phase.empty()) return "--phase-a";
-  if (!options.b.phase.empty()) return "--phase-b";
-  if (options.a.pid) return "--pid-a";
-  if (options.b.pid) return "--pid-b";
+  for (const DiffSide& side : {options.a, options.b}) {
+    if (!side.phase.empty()) return std::string("--phase") + side.suffix;
+    if (side.pid) return std::string("--pid") + side.suffix;
+  }
   if (options.value.value_or(SiteFigure::at_peak) != SiteFigure::at_peak) return "--value other than at_peak";
   return options.format == "html" ? "--format html" : "";
 }

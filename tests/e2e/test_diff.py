@@ -100,7 +100,8 @@ def test_lines_are_found_again(pair, monkeypatch):
 
 
 def test_phases_of_one_recording(pair):
-    document = pair.json(pair.a, "--phase-a", "first", "--phase-b", "second")
+    document = pair.json(pair.a, "--phases", "first", "second")
+    assert document == pair.json(pair.a, "--phase-a", "first", "--phase-b", "second")
     for side, phase in (("a", "first"), ("b", "second")):
         causes = {cause["cause"]: cause[side] for cause in document["causes"] if cause[side]}
         assert causes == pair.causes(pair.a, "growth", "--from", phase, "--to", phase)
@@ -109,7 +110,8 @@ def test_phases_of_one_recording(pair):
 
 def test_processes_of_one_recording(pair):
     pids = [process["pid"] for process in pair.whyrss.report(pair.a)["processes"]]
-    document = pair.json(pair.a, "--pid-a", pids[0], "--pid-b", pids[1])
+    document = pair.json(pair.a, "--pids", pids[0], pids[1])
+    assert document == pair.json(pair.a, "--pid-a", pids[0], "--pid-b", pids[1])
     for side, pid in (("a", pids[0]), ("b", pids[1])):
         assert document[side]["pids"] == [pid]
         causes = {cause["cause"]: cause[side] for cause in document["causes"] if cause[side]}
@@ -151,6 +153,9 @@ def test_incomplete_and_unseen(pair, tmp_path):
 @pytest.mark.parametrize("arguments, words", [
     (["--phase-b", "none"], "--phase-b none: not seconds, a phase, a mark"),
     (["--pid-a", "1"], "--pid-a 1: not in this recording"),
+    (["--pids", "1", "2"], "--pids 1: not in this recording"),
+    (["--phases", "first"], "--phases"),
+    (["--phases", "first", "second", "--phase-a", "first"], "--phases and --pids name both parts"),
     (["--fail-if", "heap>5%"], "no figure named 'heap'"),
     (["--fail-if", "rss>5%%"], "neither a size nor a percentage"),
 ])
