@@ -439,6 +439,8 @@ def test_verdicts_alike_are_folded_as_in_the_text(whyrss, tmp_path, opened):
     assert page.run("document.querySelectorAll('[data-testid=verdicts] a').length") < len(verdicts)
     page.run("document.querySelectorAll('[data-testid=verdicts] .alike button').forEach(each => each.click())")
     page.wait(f"document.querySelectorAll('[data-testid=verdicts] a').length === {len(verdicts)}")
+    heads = page.run("[...document.querySelectorAll('[data-testid=verdicts] .process-head')].map(each => each.textContent)")
+    assert len(heads) == 2 and all(re.sub(r"\s+", " ", head) in text for head in heads)
     annotations = whyrss.run("report", recording, "--format", "github").stdout
     assert sentences[0] in annotations
     for pid in re.findall(r"pid (\d+) \(", sentences[0]):

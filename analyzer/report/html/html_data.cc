@@ -83,6 +83,14 @@ Json process_json(const RecordingAccount& recording, const ProcessView& view) {
           {"asked_s", std::move(asked)}};
 }
 
+// What stands above the verdicts of a process.
+Json heads_json(const RecordingAccount& recording, const std::vector<ProcessSection>& sections) {
+  Json heads = Json::array();
+  for (const ProcessSection& section : sections)
+    heads.push_back({{"pid", section.process->account->pid}, {"text", head_line(recording, *section.process)}});
+  return heads;
+}
+
 // Which processes are named in the verdicts of another one, and as what.
 Json alike_json(const std::vector<ProcessSection>& sections) {
   Json alike = Json::array();
@@ -315,6 +323,7 @@ std::string html_data(const View& view, const std::vector<Verdict>& verdicts, co
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
   const Json header{{"format", kFormat},
                     {"report", report_json(view, verdicts)},
+                    {"heads", heads_json(recording, sections)},
                     {"alike", alike_json(sections)},
                     {"rest", rest_text(view, sections, verdicts)},
                     {"causes", html_causes()},

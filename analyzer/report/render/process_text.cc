@@ -10,7 +10,10 @@
 #include <set>
 #include <utility>
 
+#include "model/recording_state.h"
+#include "report/verdicts/growth_parts.h"
 #include "report/view/blame.h"
+#include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 #include "report/wording/plural.h"
 
@@ -87,7 +90,51 @@ std::int64_t largest_of(const std::vector<OwnBytes>& all) {
   return largest;
 }
 
+// What has ended had a peak before: both, where they differ.
+std::string peak_and_end(const RecordingAccount& recording, const ProcessView& process) {
+  if (process.interval.to_s < end_of_work(recording, *process.account)) return "";
+  if (!process.account->ended_s || !process.at_last || !process.at_peak) return "";
+  if (process.rss.peak - process.rss.last < kNamedGrowthBytes) return "";
+  return fmt::format("; {} at its peak at {}, {} at its end at {}", size_text(process.rss.peak),
+                     seconds_text(process.at_peak->time_s), size_text(process.rss.last),
+                     seconds_text(process.at_last->time_s));
+}
+
+// "3.1 s", or how much of it was recorded.
+std::string lasted_text(const RecordingAccount& recording, const ProcessAccount& process, double from_s, double to_s) {
+  const auto broken_s = broken_off_s(recording, process);
+  if (!broken_s || *broken_s >= to_s) return seconds_text(to_s - from_s);
+  const std::string& why = recording.info.incomplete_why;
+  return fmt::format("the {} that were recorded{}", seconds_text(std::max(*broken_s - from_s, 0.0)),
+                     why.find("collector") == std::string::npos ? "" : fmt::format(" (then {})", printable(why)));
+}
+
+// " from 2.4 s on", by the time of the recording, in which other moments are given.
+std::string begun_text(double from_s) {
+  constexpr double kLateS = 0.05;
+  return from_s < kLateS ? "" : fmt::format(" from {} on", seconds_text(from_s));
+}
+
 }  // namespace
+
+std::string name_with_pid(const ProcessAccount& account) {
+  return fmt::format("{} (pid {})", command_text(account.command), account.pid);
+}
+
+std::string head_line(const RecordingAccount& recording, const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  const Interval& interval = process.interval;
+  const double from_s = std::max(interval.from_s, account.born_s);
+  const double to_s = std::max(from_s, std::min(interval.to_s, account.ended_s.value_or(interval.to_s)));
+  const auto known = [&](const std::string& figure) { return process.walked ? figure : std::string("not known"); };
+  const std::string rss =
+      is_moment(interval) && process.rss.growth() == 0
+          ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
+          : fmt::format("{} in {}{}{}", known(growth_text(process.rss.growth())),
+                        lasted_text(recording, account, from_s, to_s), begun_text(from_s),
+                        growth_parts_text(recording.stacks, process) + peak_and_end(recording, process));
+  return fmt::format("{}   RSS {}", name_with_pid(account), rss);
+}
 
 std::string command_text(const std::vector<std::string>& command) {
   if (command.empty()) return "(no command line)";

@@ -14,6 +14,12 @@ namespace whyrss {
 // "python quickstart.py": the program by its base name, then its arguments, printable.
 std::string command_text(const std::vector<std::string>& command);
 
+// "python quickstart.py (pid 17)"
+std::string name_with_pid(const ProcessAccount& account);
+
+// "python quickstart.py (pid 17)   RSS +661 MiB in 12 s = 531 live + 72 library code + 58 imports": above its verdicts.
+std::string head_line(const RecordingAccount& recording, const ProcessView& process);
+
 // What a process has of its own while it is there.
 struct OwnBytes {
   double from_s = 0, to_s = 0;

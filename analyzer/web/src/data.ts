@@ -106,6 +106,7 @@ export interface Alike {
 export interface Header {
   format: number;
   report: Report;
+  heads: { pid: number; text: string }[]; // above the verdicts of a process
   alike: Alike[];
   rest: string; // on the processes of which no verdict speaks
   causes: Cause[];
@@ -232,6 +233,7 @@ export class Model {
   readonly report: Report;
   readonly causes: Cause[];
   readonly processes: ProcessInfo[];
+  readonly heads: Map<number, string>; // by process
   readonly alike: Map<number, Alike>; // by who is named
   readonly rest: string;
   readonly oomKills: Header["oom_kills"];
@@ -296,6 +298,7 @@ export class Model {
     this.report = header.report;
     this.causes = header.causes;
     this.processes = header.processes;
+    this.heads = new Map(header.heads.map(({ pid, text }) => [pid, text]));
     this.alike = new Map(header.alike.map((each) => [each.pid, each]));
     this.rest = header.rest;
     this.oomKills = header.oom_kills;

@@ -86,8 +86,10 @@ export function Verdicts(properties: Properties) {
     <section class="verdicts" aria-label="Verdicts" data-testid="verdicts">
       {shown.map((verdict, i) => {
         const alike = verdict.pid === null ? undefined : model.alike.get(verdict.pid);
-        const isLast = alike && !own.slice(i + 1).some(({ pid }) => pid === verdict.pid);
+        const isLast = alike && own[i + 1]?.pid !== verdict.pid;
+        const head = verdict.pid === null || own[i - 1]?.pid === verdict.pid ? undefined : model.heads.get(verdict.pid);
         return [
+          head && <p key={`head ${i}`} class="process-head">{head}</p>,
           <One key={i} {...properties} verdict={verdict} number={`${i}`} />,
           isLast && <AlikeRow key={`alike ${i}`} {...properties} alike={alike} verdicts={folded.get(alike.pid) ?? []} />,
         ];
@@ -109,5 +111,12 @@ function foldedVerdicts(model: Model): { own: Verdict[]; folded: Map<number, Ver
     if (list) list.push(verdict);
     else folded.set(by as number, [verdict]);
   }
-  return { own, folded };
+  return { own: byProcess(own), folded };
+}
+
+// As the text has them: those of one process together, where its first one stands.
+function byProcess(verdicts: Verdict[]): Verdict[] {
+  const groups = new Map<number | null, Verdict[]>();
+  for (const verdict of verdicts) groups.set(verdict.pid, [...(groups.get(verdict.pid) ?? []), verdict]);
+  return [...groups.values()].flat();
 }
