@@ -18,12 +18,15 @@ constinit std::atomic<const std::byte*> g_state{nullptr};
 constinit std::atomic<std::uintptr_t> g_thread{0};
 constinit std::atomic<bool> g_is_main{false};
 
-// The last event of a Python thread, by its state: from which Python instruction it was in which code.
+// The last events of a Python thread, by its state: from which Python instruction they were in which code. Several: a
+// call of a library may allocate in libc as well, and in the loader.
 struct LibraryCall {
+  static constexpr std::size_t kAddresses = 4;
   std::atomic<const std::byte*> state;
   std::atomic<const void*> code;
   std::atomic<std::int32_t> instruction;
-  std::atomic<std::uint64_t> address;  // 0: it is being changed
+  std::atomic<std::uint32_t> next;                               // to be replaced, modulo kAddresses
+  std::array<std::atomic<std::uint64_t>, kAddresses> addresses;  // 0: none, or it is being changed
 };
 constexpr unsigned kCallBits = 6;
 constinit std::array<LibraryCall, std::size_t{1} << kCallBits> g_calls{};
@@ -71,12 +74,18 @@ void note_library_call(const std::byte* state, const WalkedPythonFrame& innermos
   const bool is_same = call.state.load(std::memory_order_relaxed) == state &&
                        call.code.load(std::memory_order_relaxed) == innermost.code &&
                        call.instruction.load(std::memory_order_relaxed) == innermost.last_instruction_bytes;
-  if (is_same && call.address.load(std::memory_order_relaxed) == address) return;
-  call.address.store(0, std::memory_order_relaxed);
-  call.state.store(state, std::memory_order_release);
-  call.code.store(innermost.code, std::memory_order_release);
-  call.instruction.store(innermost.last_instruction_bytes, std::memory_order_release);
-  call.address.store(address, std::memory_order_release);
+  if (is_same) {
+    for (const std::atomic<std::uint64_t>& known : call.addresses)
+      if (known.load(std::memory_order_relaxed) == address) return;
+  } else {
+    for (std::atomic<std::uint64_t>& known : call.addresses) known.store(0, std::memory_order_relaxed);
+    call.state.store(state, std::memory_order_release);
+    call.code.store(innermost.code, std::memory_order_release);
+    call.instruction.store(innermost.last_instruction_bytes, std::memory_order_release);
+  }
+  const std::uint32_t next = call.next.load(std::memory_order_relaxed);
+  call.next.store(next + 1, std::memory_order_relaxed);
+  call.addresses[next % LibraryCall::kAddresses].store(address, std::memory_order_release);
 }
 
 void forget_python_threads() noexcept {
@@ -124,13 +133,14 @@ WaitsThere WaiterMemo::is_in_call(const Waiter& waiter, const WalkedPythonFrame&
                                   WaitsThere is_blocked_there) const noexcept {
   if (is_blocked_there != WaitsThere::unknown) return is_blocked_there;
   const LibraryCall& call = call_of(waiter.state);
-  const std::uint64_t address = call.address.load(std::memory_order_acquire);
-  const bool is_there = address != 0 && libraries_.hold(address - 1) &&
-                        call.state.load(std::memory_order_acquire) == waiter.state &&
-                        call.code.load(std::memory_order_acquire) == innermost.code &&
-                        call.instruction.load(std::memory_order_acquire) == innermost.last_instruction_bytes &&
-                        call.address.load(std::memory_order_relaxed) == address;
-  return is_there ? WaitsThere::yes : WaitsThere::unknown;
+  const auto was_there = [&](const std::atomic<std::uint64_t>& noted) {
+    const std::uint64_t address = noted.load(std::memory_order_acquire);
+    return address != 0 && libraries_.hold(address - 1) && call.state.load(std::memory_order_acquire) == waiter.state &&
+           call.code.load(std::memory_order_acquire) == innermost.code &&
+           call.instruction.load(std::memory_order_acquire) == innermost.last_instruction_bytes &&
+           noted.load(std::memory_order_relaxed) == address;
+  };
+  return std::ranges::any_of(call.addresses, was_there) ? WaitsThere::yes : WaitsThere::unknown;
 }
 
 WaiterMemo::Search WaiterMemo::find_waiter(const Waiter& known, std::span<WalkedPythonFrame> walked,

@@ -335,9 +335,12 @@ def allocations(process, size_bytes):
             and pool_reader.asked_pages(event.size_bytes) == size_bytes]
 
 
+# Also where each block is an event: then the loader's and libc's, within the call, come after that of the library.
 @pytest.mark.parametrize("python", EVERY_CASE)
-def test_a_thread_that_runs_is_the_caller_only_where_it_was_in_the_library(whyrss, tmp_path, pool_library, other_library,
-                                                                           python):
+@pytest.mark.parametrize("options", ["", "sample_bytes=1,python_objects=off"])
+def test_a_thread_that_runs_is_the_caller_only_where_it_was_in_the_library(whyrss, tmp_path, monkeypatch, pool_library,
+                                                                           other_library, python, options):
+    monkeypatch.setenv("WHYRSS_OPTS", options)
     script = tmp_path / "running.py"
     script.write_text(RUNNING)
     (process,) = run_with_pool(whyrss, tmp_path, [python, script, pool_library, other_library])
