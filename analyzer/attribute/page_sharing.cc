@@ -87,7 +87,7 @@ void PageSharing::copy_some(Member member, std::uint64_t& page_count, std::uint6
   for (Part& part : parts_within(start, end)) {
     if (page_count == 0) return;
     const auto copied = std::ranges::find_if(part.groups, [&](const Group& group) {
-      // Where another one was found alone, at a later walk than this one's, a copy was made already.
+      // Another one was walked later than this one, and was alone with the page then: this one had copied it.
       return group.pending ? std::ranges::count(group.missing, member) > 0
                            : group.holders.size() > 1 && std::ranges::binary_search(group.holders, member);
     });

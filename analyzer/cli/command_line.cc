@@ -476,7 +476,7 @@ CommandLine parse_diff(const Words& words) {
   if (auto other = parse_into(app, words)) return *other;
   if (pid_a_option->count() > 0) options.a.pid = pid_a;
   if (pid_b_option->count() > 0) options.b.pid = pid_b;
-  if ((phases_option->count() > 0 && options.a.phase + options.b.phase != "") ||
+  if ((phases_option->count() > 0 && !(options.a.phase.empty() && options.b.phase.empty())) ||
       (pids_option->count() > 0 && (options.a.pid || options.b.pid)))
     return UsageError{"diff: --phases and --pids name both parts: leave out the options for A and for B"};
   if (phases_option->count() + pids_option->count() > 0) options.a.suffix = options.b.suffix = "s";

@@ -14,11 +14,11 @@ struct DiffSide {
   std::string recording;
   std::string phase;  // empty: the whole life
   std::optional<int> pid;
-  const char* suffix;  // of the options that chose them
+  const char* suffix = "-a";  // of the names of the options that chose them: --phase-a; "s": --phases
 };
 
 struct DiffOptions {
-  DiffSide a{{}, {}, {}, "-a"}, b{{}, {}, {}, "-b"};
+  DiffSide a, b{.recording = {}, .phase = {}, .pid = {}, .suffix = "-b"};
   std::string format = "text";      // text, json, markdown, html
   std::string output;               // -o; empty or "-": stdout
   std::optional<SiteFigure> value;  // growth; of jobs at_peak
