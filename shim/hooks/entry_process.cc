@@ -27,7 +27,7 @@ namespace {
 [[gnu::always_inline]] inline pid_t fork_observed(const Caller& caller, pid_t (*real_fork)(),
                                                   bool frees_locks) noexcept {
   const bool may_be_locked = allocator_may_be_locked();
-  session().forks.fetch_add(1);
+  note_fork();
   const pid_t pid = real_fork();
   const int saved_errno = errno;
   if (pid == 0) {

@@ -27,6 +27,15 @@ void note_untraced_child(ThreadState& thread) noexcept {
 
 }  // namespace
 
+void note_fork() noexcept {
+  Session& self = session();
+  self.forks.fetch_add(1);
+  if (self.phase.load(std::memory_order_acquire) != Phase::live) return;
+  // Of a child that has not attached yet the page is empty.
+  const trace::Writer& writer = self.control->writer;
+  if (writer.pool && writer.slot != trace::kNoSlot) writer.pool.slots[writer.slot].forks.fetch_add(1);
+}
+
 void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept {
   Observation event;
   if (!event) return;

@@ -9,6 +9,9 @@
 
 namespace whyrss::shim {
 
+// Before a fork. Async-signal-safe.
+void note_fork() noexcept;
+
 // In the parent: a child by fork (record kind fork), posix_spawn or vfork (spawn; pid 0 = not known).
 void observe_child(const Caller& caller, trace::RecordKind kind, std::uint32_t pid) noexcept;
 // In the parent: a child that ended was waited for.

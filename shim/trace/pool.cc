@@ -245,10 +245,12 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
     }
     slot.pid = pid;
     slot.start_ticks = start_ticks;
-    for (auto* counter : {&slot.walked_rss_pages, &slot.dropped_records, &slot.small_allocations,
-                          &slot.small_allocated_bytes, &slot.small_releases, &slot.large_allocations,
-                          &slot.stacks_truncated, &slot.walks_missed, &slot.liveness, &slot.waits})
+    for (auto* counter :
+         {&slot.walked_rss_pages, &slot.dropped_records, &slot.small_allocations, &slot.small_allocated_bytes,
+          &slot.small_releases, &slot.large_allocations, &slot.stacks_truncated, &slot.liveness, &slot.waits})
       counter->store(0, std::memory_order_relaxed);
+    slot.walks_missed.store(0, std::memory_order_relaxed);
+    slot.forks.store(0, std::memory_order_relaxed);
     slot.walked_minor_faults.store(0, std::memory_order_relaxed);
     slot.walked_live_kib.store(0, std::memory_order_relaxed);
     slot.walk_request.store(0, std::memory_order_relaxed);

@@ -108,7 +108,8 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint64_t> small_releases;
   std::atomic<std::uint64_t> large_allocations;
   std::atomic<std::uint64_t> stacks_truncated;  // distinct stacks of which deeper frames were cut off
-  std::atomic<std::uint64_t> walks_missed;      // asked for, and not done in time
+  std::atomic<std::uint32_t> walks_missed;      // asked for, and not done in time
+  std::atomic<std::uint32_t> forks;             // begun: counted before the kernel makes any page shared
   std::atomic<std::uint64_t> liveness;          // address of its LivenessTable (liveness_format.h); 0: none
   std::atomic<std::uint64_t> waits;             // events of exact mode that waited for the reader
   std::atomic<std::uint32_t> stats_request;     // (reader) + 1 asks for the allocator's own counters when it is safe

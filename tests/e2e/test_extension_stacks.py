@@ -60,7 +60,10 @@ def test_extension_frames_stay_where_they_were(whyrss, recording, tmp_path):
 # A library with a thread of its own. One allocation at a time for who waits; or many, unasked.
 AT_THE_END = 3 << 20
 POOL = f"#define AT_THE_END {AT_THE_END}" + r"""
+#define _GNU_SOURCE
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -68,12 +71,25 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static size_t wanted;
 static int is_started;
+static pid_t asking;
+// On a busy machine it may not run for long between giving the mutex away and its wait.
+static void wait_until_it_sleeps(pid_t tid) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", tid);
+    for (char state = 'R'; state != 'S'; usleep(100)) {
+        int file = open(path, O_RDONLY | O_CLOEXEC);
+        ssize_t size = read(file, text, sizeof text - 1);
+        close(file);
+        const char *end = size > 0 ? strrchr(text, ')') : NULL;  // "tid (name) state ..."
+        state = end ? end[2] : 'R';
+    }
+}
 static void *keep(void *unused) {
     pthread_mutex_lock(&mutex);
     for (;;) {
         while (wanted == 0)
             pthread_cond_wait(&changed, &mutex);
-        usleep(500);  // until who asked waits
+        wait_until_it_sleeps(asking);
         memset(malloc(wanted), 1, wanted);
         wanted = 0;
         pthread_cond_broadcast(&changed);
@@ -88,6 +104,7 @@ void start(void) {
 }
 void grow(size_t size) {
     pthread_mutex_lock(&mutex);
+    asking = gettid();
     wanted = size;
     pthread_cond_broadcast(&changed);
     while (wanted != 0)

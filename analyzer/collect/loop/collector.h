@@ -69,12 +69,17 @@ class Collector {
     std::int64_t teardown_ns = 0;             // when its teardown record was seen
     std::int64_t image_seen_ns = 0;           // when the program that it runs was first seen
     std::uint32_t walk_served = 0;
+    std::uint32_t forks = 0;     // that it had begun when it was walked last
+    std::int64_t forked_ns = 0;  // when the number was found moved; 0: never
     PeakPolicy peaks;
     std::int64_t children_scanned_ns = 0;
     std::uint64_t cpu_ticks = 0;      // as read last for busy_cores()
     bool is_process_pending = false;  // its process frame
     bool has_ended = false;
   };
+
+  // A child is followed so long after its fork: until then its parent is not taken for alone.
+  static constexpr std::int64_t kChildSeenNs = 1'000'000'000;
 
   // A fork child that lives on after so long has most likely not been made for an exec.
   static constexpr std::int64_t kTrackAfterNs = 50'000'000;

@@ -90,10 +90,14 @@ void Collector::walk_process(Followed& followed, WalkTrigger trigger, std::optio
   trace::ProcessSlot* slot = followed.slot == trace::kNoSlot ? nullptr : &setup_.pool.view().slots[followed.slot];
   const std::int64_t live_bytes = slot == nullptr ? 0 : slot->live_bytes.load();
   if (slot != nullptr) process.note_live_bytes(live_bytes);
-  const Relatives relatives = has_relatives(followed) ? Relatives::possible : Relatives::none;
+  const ForkCount forks = slot == nullptr ? ForkCount{} : ForkCount{&slot->forks, slot->forks.load()};
+  if (std::exchange(followed.forks, forks.then) != forks.then) followed.forked_ns = now_ns;
+  const bool may_have_child = followed.forked_ns != 0 && now_ns - followed.forked_ns < kChildSeenNs;
+  const Relatives relatives = may_have_child || has_relatives(followed) ? Relatives::possible : Relatives::none;
   for (auto& [_, other] : followed_)
     if (&other != &followed && other.family == followed.family) other.process->notice_end();
-  const std::int64_t cost_ns = process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track);
+  const std::int64_t cost_ns =
+      process.walk(trigger, slot == nullptr ? 0 : slot->liveness.load(), relatives, track, forks);
   const WalkTrigger payer = asked ? WalkTrigger::request : trigger;
   spend(cost_ns, payer);
   if (slot != nullptr) {

@@ -223,7 +223,7 @@ void ProcessFollow::read_high_water() {
 }
 
 std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liveness, Relatives relatives,
-                                 std::optional<WriteTracker::Huge> track) {
+                                 std::optional<WriteTracker::Huge> track, ForkCount forks) {
   const std::int64_t begin_cpu_ns = thread_cpu_ns() - context_->exact_cpu_ns;
   // Who else maps a file's pages may have changed after a fork or an end, and at any time by and by.
   using trace::WalkTrigger;
@@ -246,7 +246,7 @@ std::int64_t ProcessFollow::walk(trace::WalkTrigger trigger, std::uint64_t liven
     const bool stored = (!partial || !has_walk_) && append(FrameKind::walk, encode_walk(*walk));
     if (!partial) {
       if (context_->methods.between) context_->methods.between();
-      if (stored && liveness != 0) write_liveness(*walk, liveness);
+      if (stored && liveness != 0) write_liveness(*walk, liveness, forks);
       if (stored && lazy_free) write_lazy_free(*lazy_free);
       if (const auto files = stored ? file_sizes_.changes(*walk, *context_->resolver, pid_, all_anew) : std::nullopt)
         append_json(FrameKind::file_sizes, dump(*files));
@@ -281,9 +281,9 @@ void ProcessFollow::write_tracked(WriteTracker::Pass& pass, const PageWalk& walk
     write_tracker_.reset();
 }
 
-void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table) {
+void ProcessFollow::write_liveness(const PageWalk& walk, std::uint64_t table, ForkCount forks) {
   if ((walk.header.flags & trace::WalkFlags::smaps_only) != 0) return;  // says of no page that it is there
-  const TargetMemory memory(pid_, walk.is_lone);
+  const TargetMemory memory(pid_, walk.is_lone ? std::optional(forks) : std::nullopt);
   using trace::WalkTrigger;
   const WalkTrigger trigger = walk.header.trigger;
   const bool follows_growth =
@@ -496,7 +496,7 @@ void ProcessFollow::write_counters(const trace::ProcessSlot& slot) {
                                          {"large_allocations", value(slot.large_allocations)},
                                          {"live_bytes", slot.live_bytes.load(std::memory_order_relaxed)},
                                          {"stacks_truncated", value(slot.stacks_truncated)},
-                                         {"looks_missed", value(slot.walks_missed)}}));
+                                         {"looks_missed", slot.walks_missed.load(std::memory_order_relaxed)}}));
 }
 
 void ProcessFollow::write_unmapped(const nlohmann::json& payload) { append_json(FrameKind::unmapped, dump(payload)); }

@@ -21,6 +21,7 @@
 #include "collect/read/liveness_frame.h"
 #include "collect/read/page_walk.h"
 #include "collect/read/pymalloc_pools.h"
+#include "collect/read/target_memory.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"
 #include "shim/trace/pool.h"
@@ -96,8 +97,9 @@ class ProcessFollow {
   // Each returns the CPU time that it took. What cannot be read is left out.
   // `liveness`: where the process keeps its liveness table, 0: it has none.
   // `track`: what it shares with relatives is protected meanwhile, if its writes can be tracked.
+  // `forks`: as they were when `relatives` was found out.
   std::int64_t walk(trace::WalkTrigger trigger, std::uint64_t liveness, Relatives relatives = Relatives::possible,
-                    std::optional<WriteTracker::Huge> track = std::nullopt);
+                    std::optional<WriteTracker::Huge> track = std::nullopt, ForkCount forks = {});
   std::int64_t write_smaps(trace::WalkTrigger moment);
   std::int64_t write_rollup(trace::WalkTrigger moment);
   void write_status(trace::WalkTrigger moment);
@@ -149,7 +151,7 @@ class ProcessFollow {
   [[nodiscard]] FileIdentity identity(trace::FileKind kind) const;
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
   void write_tracked(WriteTracker::Pass& pass, const PageWalk& walk);
-  void write_liveness(const PageWalk& walk, std::uint64_t table);
+  void write_liveness(const PageWalk& walk, std::uint64_t table, ForkCount forks);
   void write_huge_pages(const PageWalk& walk, const TargetMemory& memory);
   void write_lazy_free(const LazyFreeReading& reading);
   [[nodiscard]] std::optional<MemoryPages> read_memory() const;

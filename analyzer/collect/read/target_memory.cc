@@ -11,15 +11,16 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kMostAtOnce = 512;  // IOV_MAX is 1024
+// A fork waits for what is read at the moment it begins, and what of that is read after it is copied.
+constexpr std::size_t kMostAtOnce = 64;
 
 }  // namespace
 
 // Not process_vm_readv where there are relatives: it pins the pages (FOLL_PIN), and to pin a page that a fork made
 // shared the kernel copies it first (gup_must_unshare in mm/gup.c). Measured: 27 MiB of copies in a worker whose pool
 // headers were read. For the others it takes a third of the time.
-TargetMemory::TargetMemory(pid_t pid, bool is_lone)
-    : pid_(pid), is_lone_(is_lone), memory_(open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC)) {}
+TargetMemory::TargetMemory(pid_t pid, std::optional<ForkCount> lone)
+    : pid_(pid), lone_(lone), memory_(open(fmt::format("/proc/{}/mem", pid).c_str(), O_RDONLY | O_CLOEXEC)) {}
 
 Status TargetMemory::read(std::uint64_t address, std::span<std::byte> into) const {
   while (!into.empty()) {
@@ -50,7 +51,7 @@ std::size_t TargetMemory::read_many(std::span<const std::uint64_t> addresses, st
 void TargetMemory::read_each(std::span<const std::uint64_t> addresses, std::size_t bytes_each,
                              std::span<std::byte> into) const {
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    if (is_lone_) i += read_many(addresses.subspan(i), bytes_each, into.subspan(i * bytes_each));
+    if (lone_ && !lone_->has_moved()) i += read_many(addresses.subspan(i), bytes_each, into.subspan(i * bytes_each));
     if (i == addresses.size()) break;
     const std::span<std::byte> one = into.subspan(i * bytes_each, bytes_each);
     const ssize_t size = pread(memory_.get(), one.data(), one.size(), static_cast<off_t>(addresses[i]));

@@ -4,8 +4,10 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -15,10 +17,18 @@
 
 namespace whyrss {
 
+// How many forks a process had begun, as it counts them itself.
+struct ForkCount {
+  const std::atomic<std::uint32_t>* now = nullptr;  // nullptr: not counted
+  std::uint32_t then = 0;
+
+  [[nodiscard]] bool has_moved() const { return now != nullptr && now->load() != then; }
+};
+
 class TargetMemory {
  public:
-  // `is_lone`: nobody else maps its private pages (PageWalk), so that many places can be read at once.
-  explicit TargetMemory(pid_t pid, bool is_lone = false);
+  // `lone`: nobody else maps its private pages (PageWalk) until it forks, so that many places can be read at once.
+  explicit TargetMemory(pid_t pid, std::optional<ForkCount> lone = std::nullopt);
 
   // All of it, or an error.
   Status read(std::uint64_t address, std::span<std::byte> into) const;
@@ -44,7 +54,7 @@ class TargetMemory {
                         std::span<std::byte> into) const;
 
   pid_t pid_;
-  bool is_lone_;
+  std::optional<ForkCount> lone_;
   Fd memory_;
 };
 

@@ -206,7 +206,7 @@ TEST(Pools, AreReadInTurn) {
     const PoolHead head = pool_of(live_blocks, 64, kPool);
     for (const std::uint64_t address : addresses) std::memcpy(reinterpret_cast<void*>(address), &head, sizeof head);
   };
-  const TargetMemory memory(getpid(), true);
+  const TargetMemory memory(getpid(), ForkCount{});
   PoolReader reader;
   const auto live_after = [&](std::size_t count, PoolReader::Extent extent) {
     const auto first = std::span(addresses).first(count);
@@ -238,8 +238,8 @@ TEST(TargetMemory, ReadsManyPlacesAtOnceAlsoWhereSomeAreGone) {
     std::memcpy(reinterpret_cast<void*>(places.back()), &i, sizeof i);
   }
   places[3] = places[700] = 16;  // nothing is mapped there
-  for (const bool is_lone : {false, true}) {
-    const std::vector<std::byte> bytes = TargetMemory(getpid(), is_lone).read_each(places, 8);
+  for (const auto& lone : {std::optional<ForkCount>(), std::optional(ForkCount{})}) {
+    const std::vector<std::byte> bytes = TargetMemory(getpid(), lone).read_each(places, 8);
     for (std::uint64_t i = 0; i < places.size(); ++i) {
       std::uint64_t value = 0;
       std::memcpy(&value, bytes.data() + i * 8, sizeof value);

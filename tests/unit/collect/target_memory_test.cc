@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <csignal>
 #include <cstring>
 #include <string>
@@ -57,6 +58,28 @@ TEST(TargetMemory, ReadsWithoutCopyingWhatAForkShares) {
   // Then the bytes are there, and the pages are still shared
   EXPECT_EQ(bytes, std::vector<std::byte>(kPages * kPage, std::byte{7}));
   EXPECT_EQ(parts, std::vector<std::byte>(kPages * 48, std::byte{7}));
+  EXPECT_EQ(exclusive_pages(child, pages), 0U);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  munmap(pages, kPages * kPage);
+}
+
+TEST(TargetMemory, ReadsWithoutCopyingWhatAForkSharesSince) {
+  auto* pages = static_cast<std::byte*>(
+      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(pages, MAP_FAILED);
+  madvise(pages, kPages * kPage, MADV_NOHUGEPAGE);
+  std::memset(pages, 7, kPages * kPage);
+  std::atomic<std::uint32_t> forks{3};
+  const TargetMemory memory(getpid(), ForkCount{&forks, forks.load()});  // nobody shared them then
+  forks.fetch_add(1);
+  const pid_t child = fork();
+  if (child == 0) {
+    for (;;) pause();
+  }
+  std::vector<std::uint64_t> places(kPages);
+  for (std::size_t i = 0; i < kPages; ++i) places[i] = address_of(pages) + i * kPage + 8;
+  EXPECT_EQ(memory.read_each(places, 48), std::vector<std::byte>(kPages * 48, std::byte{7}));
   EXPECT_EQ(exclusive_pages(child, pages), 0U);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
