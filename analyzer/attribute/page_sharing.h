@@ -56,8 +56,7 @@ class PageSharing {
   [[nodiscard]] bool has_left(Member member) const { return member < processes_.size() && processes_[member].left; }
   // The process, at which no walk comes any more, copied `page_count` pages after its last one, of what others have
   // too, or of what another one was found alone with since: from address `first` on, and then from the lowest one;
-  // which ones is a guess. Returns what became of whose
-  // pages, by member.
+  // which ones is a guess. Returns what became of whose pages, by member.
   std::vector<std::vector<TransitionRange>> copy(Member member, std::uint64_t page_count, std::uint64_t first);
   // What a process showed before a fork is no walk of what it shares since.
   [[nodiscard]] bool has_forked_since(Member member, double time_s) const;

@@ -11,7 +11,7 @@
 namespace whyrss {
 namespace {
 
-// A fork waits for what is read at the moment it begins, and what of that is read after it is copied.
+// Few: what is left of them when a fork begins is read after it, and copied.
 constexpr std::size_t kMostAtOnce = 64;
 
 }  // namespace

@@ -34,56 +34,67 @@ std::size_t exclusive_pages(pid_t pid, const std::byte* start) {
       std::ranges::count_if(entries, [](std::uint64_t entry) { return (entry >> 56 & 1) != 0; }));
 }
 
-TEST(TargetMemory, ReadsWithoutCopyingWhatAForkShares) {
-  // Given pages that a forked child shares with this process
-  auto* pages = static_cast<std::byte*>(
-      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(pages, MAP_FAILED);
-  madvise(pages, kPages * kPage, MADV_NOHUGEPAGE);
-  std::memset(pages, 7, kPages * kPage);
-  const pid_t child = fork();
-  if (child == 0) {
-    for (;;) pause();
+// Pages full of sevens, and a forked child that has them too.
+class ForkedPages {
+ public:
+  ForkedPages() { std::memset(pages_, 7, kPages * kPage); }
+  ForkedPages(const ForkedPages&) = delete;
+  ForkedPages& operator=(const ForkedPages&) = delete;
+  ~ForkedPages() {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    munmap(pages_, kPages * kPage);
   }
-  ASSERT_EQ(exclusive_pages(child, pages), 0U);
 
-  // When all of them are read, in one piece and in small ones
-  const TargetMemory memory(child);
-  std::vector<std::byte> bytes(kPages * kPage);
-  EXPECT_TRUE(memory.read(address_of(pages), bytes).ok());
+  void fork_child() {
+    child_ = fork();
+    if (child_ == 0) {
+      for (;;) pause();
+    }
+    ASSERT_EQ(exclusive_pages(child_, pages_), 0U);
+  }
+  [[nodiscard]] pid_t child() const { return child_; }
+  [[nodiscard]] const std::byte* start() const { return pages_; }
+
+ private:
+  static std::byte* mapped() {
+    void* const pages = mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    EXPECT_NE(pages, MAP_FAILED);
+    madvise(pages, kPages * kPage, MADV_NOHUGEPAGE);
+    return static_cast<std::byte*>(pages);
+  }
+
+  std::byte* pages_ = mapped();
+  pid_t child_ = 0;
+};
+
+// Of each page a part is there, and that copies none.
+void expect_read_without_copies(const TargetMemory& memory, const ForkedPages& pages) {
   std::vector<std::uint64_t> places(kPages);
-  for (std::size_t i = 0; i < kPages; ++i) places[i] = address_of(pages) + i * kPage + 8;
-  const std::vector<std::byte> parts = memory.read_each(places, 48);
+  for (std::size_t i = 0; i < kPages; ++i) places[i] = address_of(pages.start()) + i * kPage + 8;
+  EXPECT_EQ(memory.read_each(places, 48), std::vector<std::byte>(kPages * 48, std::byte{7}));
+  EXPECT_EQ(exclusive_pages(pages.child(), pages.start()), 0U);
+}
 
-  // Then the bytes are there, and the pages are still shared
+TEST(TargetMemory, ReadsWithoutCopyingWhatAForkShares) {
+  ForkedPages pages;
+  pages.fork_child();
+  const TargetMemory memory(pages.child());
+  std::vector<std::byte> bytes(kPages * kPage);
+  EXPECT_TRUE(memory.read(address_of(pages.start()), bytes).ok());
   EXPECT_EQ(bytes, std::vector<std::byte>(kPages * kPage, std::byte{7}));
-  EXPECT_EQ(parts, std::vector<std::byte>(kPages * 48, std::byte{7}));
-  EXPECT_EQ(exclusive_pages(child, pages), 0U);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  munmap(pages, kPages * kPage);
+  expect_read_without_copies(memory, pages);
 }
 
 TEST(TargetMemory, ReadsWithoutCopyingWhatAForkSharesSince) {
-  auto* pages = static_cast<std::byte*>(
-      mmap(nullptr, kPages * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-  ASSERT_NE(pages, MAP_FAILED);
-  madvise(pages, kPages * kPage, MADV_NOHUGEPAGE);
-  std::memset(pages, 7, kPages * kPage);
+  ForkedPages pages;
   std::atomic<std::uint32_t> forks{3};
-  const TargetMemory memory(getpid(), ForkCount{&forks, forks.load()});  // nobody shared them then
+  const TargetMemory memory(getpid(), ForkCount{&forks, forks.load()});  // only this process has them
   forks.fetch_add(1);
-  const pid_t child = fork();
-  if (child == 0) {
-    for (;;) pause();
-  }
-  std::vector<std::uint64_t> places(kPages);
-  for (std::size_t i = 0; i < kPages; ++i) places[i] = address_of(pages) + i * kPage + 8;
-  EXPECT_EQ(memory.read_each(places, 48), std::vector<std::byte>(kPages * 48, std::byte{7}));
-  EXPECT_EQ(exclusive_pages(child, pages), 0U);
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  munmap(pages, kPages * kPage);
+  pages.fork_child();
+  expect_read_without_copies(memory, pages);
 }
 
 TEST(TargetMemory, WhatCannotBeReadIsZeroOrAnError) {
