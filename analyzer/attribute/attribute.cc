@@ -5,6 +5,7 @@
 
 #include "attribute/heap.h"
 #include "attribute/ledger.h"
+#include "attribute/picture/page_map_builder.h"
 #include "attribute/rules.h"
 
 namespace whyrss {
@@ -37,18 +38,21 @@ static_assert(
 
 }  // namespace
 
-Account attribute(const Evidence& evidence) {
-  Ledger ledger(evidence);
+Account attribute(const Evidence& evidence, PageMap* picture) {
+  PageMapBuilder pages;
+  PageMapBuilder* const builder = picture != nullptr ? &pages : nullptr;
+  Ledger ledger(evidence, builder);
   const auto claim = [&](const Rule& rule) {
     ledger.claim(rule.cause, [&](const Fragment& fragment) { return rule.claim(evidence, fragment); });
   };
   for (const Rule& rule : kRulesBeforeHeap) claim(rule);
   HeapSummary heap;
-  if (evidence.traced) heap = book_heap(ledger, evidence);
+  if (evidence.traced) heap = book_heap(ledger, evidence, builder);
   claim({Cause::anonymous, rules::claim_anonymous});
   Account account = ledger.close();
   account.has_liveness = heap.exact;
   account.pymalloc = heap.pymalloc;
+  if (picture != nullptr) *picture = pages.build(evidence.vmas);
   return account;
 }
 

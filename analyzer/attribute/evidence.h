@@ -28,6 +28,8 @@ struct Vma {
   std::string path;  // or [name], "" if nameless
   Backing backing = Backing::anonymous;
   bool shared = false, writable = false, executable = false;
+  std::uint64_t file_offset = 0;
+  bool readable = true;
 };
 
 // Pages counted in RSS; a run lies within one VMA.

@@ -40,6 +40,23 @@ class HeapAttribution {
     add_pages();
   }
 
+  // Pages that one live block fills are not listed.
+  void draw(PageMapBuilder& picture, const std::vector<Fragment>& heap) const {
+    for (const HeapPage& page : pages_.pages()) picture.add(picture_of(page));
+    for (const Fragment& fragment : heap) {
+      PageMapRun filled{.start = 0,
+                        .end = 0,
+                        .cause = Cause::heap_live,
+                        .stack = fragment.owned_by(Owner::block) ? fragment.owned->stack : kEmptyStack};
+      for (std::uint64_t at = fragment.start & ~(kLivePageBytes - 1); at < fragment.end; at += kLivePageBytes) {
+        if (pages_.page(at) != nullptr) continue;
+        filled.start = std::max(at, fragment.start);
+        filled.end = std::min(at + kLivePageBytes, fragment.end);
+        picture.add(filled);
+      }
+    }
+  }
+
   HeapSummary book(Ledger& ledger, const std::vector<Fragment>& heap) const {
     const HeapTouch touch(evidence_, pages_, by_arena_, ledger.touch(), heap);
     HeapSummary summary{.exact = true, .pymalloc = {}};
@@ -103,19 +120,24 @@ class HeapAttribution {
       totals.live_bytes += page.small_bytes;
       const bool by_arena = by_arena_[page.stratum];
       if (by_arena) totals.live.add_known(page.mapped_stack, page.small_bytes);
-      if (!pages_.knows(stratum)) {
-        unknown_bytes[page.stratum] += page.free_bytes();
-      } else if (page.live_bytes() > 0) {
-        totals.slack_bytes += page.free_bytes();
-        if (by_arena) totals.slack.add_known(page.mapped_stack, static_cast<double>(page.free_bytes()));
-      } else if (page.ever_held) {
-        totals.retained_bytes += page.heap_bytes;
-        find_retained(page, stratum, totals, retained_weights[page.stratum]);
-      } else if (is_unsplit(evidence_, page, stratum)) {
-        totals.unsplit_bytes += page.heap_bytes;
-        totals.unsplit.add_known(page.mapped_stack, page.heap_bytes);
-      } else {
-        add_blockless(page, totals);
+      switch (use_of(page)) {
+        case PageUse::unknown:
+          unknown_bytes[page.stratum] += page.free_bytes();
+          break;
+        case PageUse::live:
+          totals.slack_bytes += page.free_bytes();
+          if (by_arena) totals.slack.add_known(page.mapped_stack, static_cast<double>(page.free_bytes()));
+          break;
+        case PageUse::retained:
+          totals.retained_bytes += page.heap_bytes;
+          find_retained(page, stratum, totals, retained_weights[page.stratum]);
+          break;
+        case PageUse::unsplit:
+          totals.unsplit_bytes += page.heap_bytes;
+          totals.unsplit.add_known(page.mapped_stack, page.heap_bytes);
+          break;
+        case PageUse::blockless:
+          add_blockless(page, totals);
       }
     }
     static const BlockTurnover kNone;
@@ -124,6 +146,53 @@ class HeapAttribution {
       retained_weights[i].add_to(totals_[i].retained, turnover);
       estimate_live(totals_[i], unknown_bytes[i]);
     }
+  }
+
+  enum class PageUse { unknown, live, retained, unsplit, blockless };
+  [[nodiscard]] PageUse use_of(const HeapPage& page) const {
+    const HeapStratum& stratum = pages_.strata()[page.stratum];
+    if (!pages_.knows(stratum)) return PageUse::unknown;
+    if (page.live_bytes() > 0) return PageUse::live;
+    if (page.ever_held) return PageUse::retained;
+    return is_unsplit(evidence_, page, stratum) ? PageUse::unsplit : PageUse::blockless;
+  }
+
+  // As the totals have it.
+  [[nodiscard]] PageMapRun picture_of(const HeapPage& page) const {
+    PageMapRun run{.start = page.start, .end = page.start + kLivePageBytes, .cause = Cause::heap_live};
+    switch (use_of(page)) {
+      case PageUse::unknown:
+        return run;
+      case PageUse::live:
+        run.live_sixteenths = static_cast<std::uint8_t>(
+            std::max<std::int64_t>((page.live_bytes() * PageMapRun::kWholePage + page.heap_bytes / 2) /
+                                       std::max<std::int64_t>(page.heap_bytes, 1),
+                                   1));
+        run.stack = largest_on(page);
+        return run;
+      case PageUse::retained:
+        run.cause = Cause::heap_retained;
+        run.stack = last_holder(evidence_, page, pages_.strata()[page.stratum]);
+        return run;
+      case PageUse::unsplit:
+        run.cause = Cause::heap_unsplit;
+        run.stack = page.mapped_stack;
+        return run;
+      case PageUse::blockless:
+        break;
+    }
+    run.cause = page.blockless == BlocklessPage::metadata    ? Cause::heap_metadata
+                : page.blockless == BlocklessPage::huge_page ? Cause::heap_retained
+                                                             : Cause::unknown;
+    return run;
+  }
+
+  [[nodiscard]] StackId largest_on(const HeapPage& page) const {
+    const std::span<const LargePart> parts = pages_.large_parts_on(page);
+    if (const auto largest = std::ranges::max_element(parts, {}, &LargePart::bytes);
+        largest != parts.end() && largest->bytes >= page.small_bytes)
+      return largest->stack;
+    return evidence_.small_blocks != nullptr ? evidence_.small_blocks->last_on_page(page.start) : kEmptyStack;
   }
 
   static void add_blockless(const HeapPage& page, StratumTotals& totals) {
@@ -193,8 +262,13 @@ class HeapAttribution {
 };
 
 // No heap that was recorded, or one of over 128 GiB in small blocks: told as one.
-HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap) {
+HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap, PageMapBuilder* picture) {
   for (const Fragment& fragment : heap) {
+    if (picture != nullptr)
+      picture->add({.start = fragment.start,
+                    .end = fragment.end,
+                    .cause = Cause::heap_live,
+                    .stack = fragment.owned_by(Owner::block) ? fragment.owned->stack : kEmptyStack});
     if (fragment.owned_by(Owner::block)) continue;
     ledger.book(Cause::heap_live, {kEmptyStack, fragment.vma->path}, fragment);
   }
@@ -203,16 +277,18 @@ HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap) {
 
 }  // namespace
 
-HeapSummary book_heap(Ledger& ledger, const Evidence& evidence) {
+HeapSummary book_heap(Ledger& ledger, const Evidence& evidence, PageMapBuilder* picture) {
   const HeapOwner owner(evidence);
   const std::vector<Fragment> heap = ledger.take(
       [&](const Fragment& fragment) { return is_private_anonymous(*fragment.vma) && owner.owns(fragment); });
   for (const Fragment& fragment : heap)
     if (fragment.owned_by(Owner::block))
       ledger.book(Cause::heap_live, {fragment.owned->stack, fragment.vma->path}, fragment);
-  if (HeapPages::most_pages(heap) > kMostPages) return book_as_live(ledger, heap);
+  if (HeapPages::most_pages(heap) > kMostPages) return book_as_live(ledger, heap, picture);
   const HeapPages pages(evidence, heap);
-  return HeapAttribution(evidence, pages).book(ledger, heap);
+  const HeapAttribution attribution(evidence, pages);
+  if (picture != nullptr) attribution.draw(*picture, heap);
+  return attribution.book(ledger, heap);
 }
 
 }  // namespace whyrss

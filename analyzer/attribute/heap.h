@@ -23,6 +23,6 @@ struct HeapSummary {
 };
 
 // Takes all memory of allocators from the ledger and totals it.
-HeapSummary book_heap(Ledger& ledger, const Evidence& evidence);
+HeapSummary book_heap(Ledger& ledger, const Evidence& evidence, PageMapBuilder* picture = nullptr);
 
 }  // namespace whyrss

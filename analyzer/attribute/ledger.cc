@@ -124,8 +124,9 @@ void Ledger::grow_slots() {
   for (std::uint32_t i = 0; i < sums_.size(); ++i) slots_[slot_of(sums_[i].key)] = i + 1;
 }
 
-Ledger::Ledger(const Evidence& evidence)
+Ledger::Ledger(const Evidence& evidence, PageMapBuilder* picture)
     : evidence_(evidence),
+      picture_(picture),
       unclaimed_(cut_into_fragments(evidence)),
       resident_bytes_(evidence.vmas.size()),
       claimed_bytes_(evidence.vmas.size()),

@@ -16,6 +16,7 @@
 
 #include "attribute/evidence.h"
 #include "attribute/first_touch_shares.h"
+#include "attribute/picture/page_map_builder.h"
 #include "model/account.h"
 
 namespace whyrss {
@@ -54,8 +55,9 @@ struct Booking {
 
 class Ledger {
  public:
-  // Opens with every resident byte of `evidence` unclaimed. `evidence` must outlive the ledger.
-  explicit Ledger(const Evidence& evidence);
+  // Opens with every resident byte of `evidence` unclaimed. Both must outlive the ledger. `picture`, if any, gets what
+  // is claimed; who takes fragments adds what their pages are.
+  explicit Ledger(const Evidence& evidence, PageMapBuilder* picture = nullptr);
 
   // Asks `rule(fragment) -> std::optional<Claim>` about everything that is still unclaimed.
   template <typename Rule>
@@ -66,6 +68,8 @@ class Ledger {
       const auto bytes = static_cast<std::int64_t>(fragment.end - fragment.start);
       add({cause, *wanted, bytes, fragment.exclusive ? bytes : 0});
       add_whole(fragment);
+      if (picture_ != nullptr)
+        picture_->add({.start = fragment.start, .end = fragment.end, .cause = cause, .stack = wanted->stack});
       return true;
     });
   }
@@ -151,6 +155,7 @@ class Ledger {
   std::int64_t take_untouched(Cause cause, StackId stack);
 
   const Evidence& evidence_;
+  PageMapBuilder* picture_;
   std::vector<Fragment> unclaimed_;
   std::vector<std::int64_t> resident_bytes_, claimed_bytes_, open_bytes_;  // per VMA
   std::int64_t rss_bytes_ = 0;

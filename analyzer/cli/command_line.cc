@@ -294,8 +294,11 @@ CommandLine parse_report(const Words& words) {
           ->check(check_count);
   app.add_option("--by", options.by, "lines that allocated (alloc) or touched (touch) the memory")
       ->check(CLI::IsMember({"alloc", "touch"}));
-  app.add_option("--schema", options.schema, "of json: 1 (default), or 2, where each stack stands once: far smaller")
-      ->check(CLI::IsMember({1, 2}));
+  auto* schema = app.add_option("--schema", options.schema,
+                                "of json: 1 (default), or 2, where each stack stands once: far smaller")
+                     ->check(CLI::IsMember({1, 2}));
+  app.add_flag("--pages", options.pages,
+               "with what each page of the address spaces is, at chosen snapshots (json, schema 2)");
   app.add_flag("--stacks", options.stacks, "who called the lines with the most growth (text and markdown)");
   app.add_flag("--in-notebook", options.in_notebook, "advice is for a cell of a notebook, not for a command line");
   app.add_option("--fail-if", options.fail_if,
@@ -303,6 +306,10 @@ CommandLine parse_report(const Words& words) {
   if (auto other = parse_into(app, words)) return *other;
   if (pid_option->count() > 0) options.pid = pid;
   if (top_option->count() > 0) options.top = top;
+  if (options.pages && options.format != "json") return UsageError{"report: --pages is for --format json"};
+  if (options.pages && schema->count() > 0 && options.schema == 1)
+    return UsageError{"report: --pages: its stacks stand in the table that only --schema 2 has"};
+  if (options.pages) options.schema = 2;
   return options;
 }
 

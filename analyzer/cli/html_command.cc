@@ -15,6 +15,8 @@
 namespace whyrss {
 namespace {
 
+constexpr PictureBudget kPictures{.of_each = 24, .pictures = 1000, .entries = 400'000};
+
 std::string default_output(const std::string& recording) {
   std::filesystem::path path = std::filesystem::absolute(recording).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();  // of "DIR/"
@@ -46,7 +48,7 @@ int run_job_html(const HtmlOptions& options) {
 int run_html(const HtmlOptions& options) {
   if (may_be_part(options.recording)) return run_job_html(options);
   Progress progress;
-  const Result<RecordingAccount> recording = load_with_names(options.recording, progress);
+  const Result<RecordingAccount> recording = load_with_names(options.recording, progress, kPictures);
   if (!recording) return complain(recording.error());
   progress.at("writing the page");
   const View view = build_view(*recording, whole_life(*recording));

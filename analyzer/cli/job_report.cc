@@ -22,6 +22,7 @@ std::string option_of_recordings(const ReportOptions& options) {
   if (!options.to.empty()) return "--to";
   if (options.pid) return "--pid";
   if (options.by != "alloc") return "--by";
+  if (options.pages) return "--pages";
   if (options.schema != 1) return "--schema";
   if (options.stacks) return "--stacks";
   if (options.in_notebook) return "--in-notebook";

@@ -95,11 +95,14 @@ void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLi
 // Sites per cause in JSON: CPython in exact mode has tens of thousands, each with its stack, 300 MB of text in all.
 constexpr std::size_t kJsonSites = 1000;
 
+constexpr PictureBudget kJsonPictures{.of_each = 24, .pictures = 2000, .entries = 4'000'000};
+
 void render(const ReportOptions& options, const View& view, const TextSink& write) {
   const std::vector<Verdict> verdicts = find_verdicts(view);
   if (options.format == "json") {
     const auto schema = options.schema == 1 ? JsonSchema::v1 : JsonSchema::v2;
-    return write_json(view, verdicts, {.top = options.top.value_or(kJsonSites), .schema = schema}, write);
+    return write_json(view, verdicts,
+                      {.top = options.top.value_or(kJsonSites), .schema = schema, .pages = options.pages}, write);
   }
   if (options.format == "github") {
     const char* checkout = std::getenv("GITHUB_WORKSPACE");
@@ -146,7 +149,7 @@ int read_part(const std::string& recording_directory, const ReportPart& part, Pr
               RecordingAccount& recording, Interval& interval) {
   const Result<Folder> folder = open_named(recording_directory);
   if (!folder) return complain(folder.error(), kFailed);
-  Result<RecordingAccount> loaded = load_account(*folder, shown_by(progress));
+  Result<RecordingAccount> loaded = load_account(*folder, {shown_by(progress), part.pictures});
   progress.clear();
   if (!loaded) return complain(loaded.error(), kFailed);
   const Result<Interval> parsed = parse_interval(*loaded, part.from, part.to);
@@ -177,7 +180,7 @@ int run_report(const ReportOptions& options) {
   Progress progress;
   RecordingAccount recording;
   Interval interval;
-  const ReportPart part{options.from, options.to, options.pid, ""};
+  const ReportPart part{options.from, options.to, options.pid, "", options.pages ? kJsonPictures : PictureBudget{}};
   if (const int status = read_part(options.recording, part, progress, recording, interval); status != kDone)
     return status;
   progress.at("writing the report");
@@ -212,10 +215,11 @@ Result<RecordingAccount> load_with_names(const std::string& recording_directory)
   return load_named(recording_directory, ReadLimits{});
 }
 
-Result<RecordingAccount> load_with_names(const std::string& recording_directory, Progress& progress) {
+Result<RecordingAccount> load_with_names(const std::string& recording_directory, Progress& progress,
+                                         const PictureBudget& pictures) {
   const Result<Folder> folder = open_named(recording_directory);
   if (!folder) return Error{folder.error()};
-  Result<RecordingAccount> recording = load_account(*folder, shown_by(progress));
+  Result<RecordingAccount> recording = load_account(*folder, {shown_by(progress), pictures});
   progress.clear();
   if (!recording) return recording;
   progress.at("naming functions");
@@ -227,7 +231,7 @@ std::string short_verdict(const std::string& recording_directory) {
   const Result<Folder> folder = open_named(recording_directory);
   if (!folder) return "whyrss: " + printable(folder.error()) + "\n";
   Progress progress;
-  Result<RecordingAccount> recording = load_account(*folder, shown_by(progress));
+  Result<RecordingAccount> recording = load_account(*folder, {.progress = shown_by(progress)});
   progress.clear();
   if (!recording) return "whyrss: " + printable(recording.error()) + "\n";
   TextStyle style;

@@ -7,6 +7,7 @@
 
 #include "cli/progress.h"
 #include "model/account.h"
+#include "replay/pictured_walks.h"
 #include "report/view/interval.h"
 #include "support/result.h"
 
@@ -21,6 +22,7 @@ struct ReportOptions {
   std::optional<std::size_t> top;  // lines of text, sites per cause in JSON
   std::string by = "alloc";        // alloc, touch
   int schema = 1;                  // of JSON: 1 or 2
+  bool pages = false;              // JSON: what each page is
   bool in_notebook = false;        // advice is for a cell of a running kernel
   bool stacks = false;             // text, markdown: the callers of the lines too
   std::string fail_if;             // empty: never
@@ -34,6 +36,7 @@ struct ReportPart {
   std::string from, to;  // as in ReportOptions
   std::optional<int> pid;
   std::string side;  // "-a", "-b": behind the names of the options, in messages; of `from` and `to` it is --phase
+  PictureBudget pictures{};
 };
 
 // The account of a recording, with names, and the interval that `part` means. 0, or what to end with, after a line on
@@ -43,7 +46,8 @@ int read_part(const std::string& recording_directory, const ReportPart& part, Pr
 
 // The account of a recording, with the names of native code; those that had to be read from ELF files are stored.
 Result<RecordingAccount> load_with_names(const std::string& recording_directory);
-Result<RecordingAccount> load_with_names(const std::string& recording_directory, Progress& progress);
+Result<RecordingAccount> load_with_names(const std::string& recording_directory, Progress& progress,
+                                         const PictureBudget& pictures = {});
 
 // The answer in a few lines, for the end of `record`: colours if stderr is a terminal that wants them.
 // When the recording cannot be read: the reason. Stores the names of native code, too.

@@ -56,7 +56,9 @@ bool read_vma(ByteReader& reader, WalkedPages& walk) {
           .backing = static_cast<Backing>(header.backing),
           .shared = (header.perms & VmaPerms::shared) != 0,
           .writable = (header.perms & VmaPerms::write) != 0,
-          .executable = (header.perms & VmaPerms::exec) != 0};
+          .executable = (header.perms & VmaPerms::exec) != 0,
+          .file_offset = header.file_offset,
+          .readable = (header.perms & VmaPerms::read) != 0};
   reader.take_bytes(trace::padded(header.path_bytes) - header.path_bytes);
   std::uint64_t at = header.start;
   for (std::uint32_t i = 0; i < header.run_count; ++i) {

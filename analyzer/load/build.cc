@@ -147,7 +147,7 @@ void name_untraced(const SeenProgram& seen, const std::optional<Replay::Untraced
 }  // namespace
 
 RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique_ptr<ProcessInput>>& inputs,
-                               std::uint64_t until_ns, const std::function<void(double)>& progress) {
+                               const BuildSettings& settings) {
   const auto origin_ns = static_cast<std::uint64_t>(manifest.started_ns);
   RecordingAccount recording;
   recording.info = info_of(manifest);
@@ -155,11 +155,12 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   Replay replay({.origin_ns = origin_ns,
                  .pool_path = manifest.pool_path,
                  .see_evidence = {},
-                 .until_ns = until_ns,
-                 .progress = part_of(progress, kOpened, 1),
+                 .until_ns = settings.until_ns,
+                 .progress = part_of(settings.progress, kOpened, 1),
+                 .pictures = settings.pictures,
                  .allocator_stacks = &recording.allocator_stacks},
                 recording.stacks);
-  const auto opened = part_of(progress, 0, kOpened);
+  const auto opened = part_of(settings.progress, 0, kOpened);
   const std::uint64_t all_bytes = stored_bytes(inputs);
   std::uint64_t open_bytes = 0;
   std::uint64_t last_ns = origin_ns;

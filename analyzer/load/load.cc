@@ -143,7 +143,7 @@ Result<RecordingAccount> load_account(const std::string& recording_dir) {
   return load_account(*folder);
 }
 
-Result<RecordingAccount> load_account(const Folder& folder, const std::function<void(double)>& progress) {
+Result<RecordingAccount> load_account(const Folder& folder, const LoadSettings& settings) {
   give_back_large_blocks();
   bool is_held = collector_lives(folder);
   auto manifest = read_manifest(folder);
@@ -167,7 +167,7 @@ Result<RecordingAccount> load_account(const Folder& folder, const std::function<
   Leftovers leftovers;
   if (!closed && !running) leftovers = take_leftovers(folder, *manifest, this_boot);
   const std::uint64_t leftover_bytes = leftovers.pool ? leftovers.pool->add_to(inputs) : 0;
-  RecordingAccount recording = build_account(*manifest, inputs, until_ns, progress);
+  RecordingAccount recording = build_account(*manifest, inputs, {until_ns, settings.progress, settings.pictures});
   RecordingInfo& info = recording.info;
   info.path = folder.path();
   add_damage(processes->damage, info);

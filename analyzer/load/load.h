@@ -5,6 +5,7 @@
 #include <string>
 
 #include "model/account.h"
+#include "replay/pictured_walks.h"
 #include "support/folder.h"
 #include "support/result.h"
 
@@ -15,7 +16,12 @@ namespace whyrss {
 // into the recording once nobody can write it any more, if the recording is this user's. Damage inside of it is counted
 // and noted. Fails, with one line, only when `recording_dir` is no recording that this version can read.
 Result<RecordingAccount> load_account(const std::string& recording_dir);
-// Of one that open_recording() has opened. `progress` is told now and then how much is done, from 0 to 1.
-Result<RecordingAccount> load_account(const Folder& folder, const std::function<void(double)>& progress = {});
+
+struct LoadSettings {
+  std::function<void(double)> progress{};  // told now and then how much is done, from 0 to 1
+  PictureBudget pictures{};                // of address spaces: of none
+};
+// Of one that open_recording() has opened.
+Result<RecordingAccount> load_account(const Folder& folder, const LoadSettings& settings = {});
 
 }  // namespace whyrss

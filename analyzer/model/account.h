@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "model/page_map.h"
 #include "model/slice_list.h"
 #include "model/stack_table.h"
 
@@ -36,6 +38,7 @@ struct Account {
   bool has_huge = false;      // 2 MiB pages were inspected: Slice::huge_bytes is known
   PymallocBytes pymalloc;     // part of heap_live, heap_slack, heap_retained
   SliceList slices;           // one per site, largest first
+  std::shared_ptr<const PageMap> picture{};  // of some walks, where pictures are asked for
 };
 
 struct RssPoint {

@@ -15,6 +15,31 @@
 #include "shim/trace/recording_format.h"
 
 namespace whyrss {
+namespace {
+
+// Of Replay::Process, which is private.
+template <typename Processes>
+void choose_pictures(const Processes& processes, const PictureBudget& budget) {
+  if (budget.of_each == 0) return;
+  std::vector<std::vector<WalkMoment>> moments;
+  std::vector<std::vector<std::size_t>> numbers;  // of those walks
+  for (const auto& process : processes) {
+    moments.emplace_back();
+    numbers.emplace_back();
+    for (const auto& walk : process->walks) {
+      const auto header = read_walk_header(walk.frame->payload);
+      if (!header || (header->flags & (trace::WalkFlags::smaps_only | trace::WalkFlags::partial)) != 0) continue;
+      moments.back().push_back({header->begin_ns, header->end_ns, header->statm_after_pages});
+      numbers.back().push_back(static_cast<std::size_t>(&walk - process->walks.data()));
+    }
+  }
+  const auto pictured = pictured_walks(moments, budget);
+  for (std::size_t i = 0; i < processes.size(); ++i)
+    for (const PicturedWalk& walk : pictured[i])
+      processes[i]->pictured.emplace(numbers[i][walk.number], walk.most_entries);
+}
+
+}  // namespace
 
 using trace::RecordKind;
 
@@ -227,6 +252,7 @@ void Replay::run() {
   clock_.settle();
   find_max_rss();
   for (const auto& process : processes_) settle_end(*process);
+  choose_pictures(processes_, settings_.pictures);
   const auto for_unmapped = [this](auto visit) {
     for (const auto& process : processes_)
       for (UnmappedMemory& unmapped : process->account->unmapped)
@@ -349,6 +375,7 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   process.has_last_walk = false;
   process.last_own = {};
   process.file_pages = {};
+  process.ages.clear();
   process.last_faults = by_fork ? 0 : process.last_faults;
   if (attach.own_start < attach.own_end)
     process.space.map(attach.own_start, attach.own_end - attach.own_start, {Owner::whyrss, kEmptyStack});

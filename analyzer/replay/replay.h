@@ -24,6 +24,7 @@
 #include "decode/stack_store.h"
 #include "decode/tick_clock.h"
 #include "model/account.h"
+#include "replay/pictured_walks.h"
 
 namespace whyrss {
 
@@ -35,6 +36,7 @@ struct ReplaySettings {
   // What was found later is left out: its events are not stored yet.
   std::uint64_t until_ns = std::numeric_limits<std::uint64_t>::max();
   std::function<void(double)> progress{};         // told how much is played, from 0 to 1, where it is set
+  PictureBudget pictures{};                       // some accounts get one
   std::set<StackId>* allocator_stacks = nullptr;  // gets those of RecordingAccount, if set
 
   void see_allocator(StackId stack) const {

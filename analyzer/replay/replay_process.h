@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "attribute/estimated_walk.h"
+#include "attribute/picture/page_ages.h"
 #include "decode/block_merge.h"
 #include "decode/page_walk_reader.h"
 #include "decode/record_list.h"
@@ -38,6 +39,8 @@ struct Replay::Process {
   ProcessAccount* account = nullptr;
   RecordList records;
   std::vector<Walk> walks;
+  std::map<std::size_t, std::size_t> pictured;  // numbers of walks, and entries that their pictures have at most
+  PageAges ages;
   std::vector<const RawFrame*> liveness_frames;  // in the order of the walks, as those of the next line
   std::vector<Bytes> views_frames, huge_frames, lazy_frames;
   PayloadBuffer payload;

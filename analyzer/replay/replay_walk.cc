@@ -3,8 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "attribute/attribute.h"
+#include "attribute/picture/page_map_bound.h"
 #include "decode/page_frames.h"
 #include "model/library_allocator.h"
 #include "replay/replay_process.h"
@@ -315,9 +318,19 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     if (!pages->smaps_only) take_lazy_free(process, walk.time_ns, evidence);
   }
   if (settings_.see_evidence) settings_.see_evidence(process.account->pid, evidence);
-  process.account->accounts.push_back(attribute(evidence));
+  const bool is_whole = !pages->smaps_only && !pages->partial;
+  if (!process.pictured.empty() && is_whole) process.ages.observe(evidence.runs, time_s);
+  const auto number = static_cast<std::size_t>(&walk - process.walks.data());
+  PageMap picture;
+  const auto pictured = is_whole ? process.pictured.find(number) : process.pictured.end();
+  const bool is_pictured = pictured != process.pictured.end();
+  process.account->accounts.push_back(attribute(evidence, is_pictured ? &picture : nullptr));
+  if (is_pictured) {
+    finish_picture(picture, process.ages.ages(), pictured->second);
+    process.account->accounts.back().picture = std::make_shared<const PageMap>(std::move(picture));
+  }
   process.account->accounts.back().asked = walk.trigger == trace::WalkTrigger::request;
-  if (!pages->smaps_only && !pages->partial) keep_walk(process, std::move(evidence), walk);
+  if (is_whole) keep_walk(process, std::move(evidence), walk);
 }
 
 }  // namespace whyrss

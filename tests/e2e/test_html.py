@@ -296,6 +296,88 @@ def test_copies_are_those_of_the_report(whyrss, family, opened):
         assert any(copied >= most["copied"] for _, copied in lines)
 
 
+# Of 40 MB of blocks every 40th of the first half stays.
+FRAGMENTED = """
+import ctypes
+snapshot = ctypes.CDLL(None).whyrss_snapshot
+kept = [bytearray(1000) for _ in range(40000)]
+snapshot()
+del kept[20000:]
+kept[:20000] = kept[:20000:40]
+snapshot()
+"""
+
+
+def colours_of_pages(page, mapping):
+    """colour -> part of the pixels of a mapping that have one."""
+    counts = page.run(f"""(() => {{
+        const row = [...document.querySelectorAll(".page-row")].find(each => each.textContent.includes({json.dumps(mapping)}));
+        const canvas = row.querySelector("canvas"), copy = document.createElement("canvas"), counts = {{}};
+        [copy.width, copy.height] = [canvas.width, canvas.height];
+        const pen = copy.getContext("2d", {{willReadFrequently: true}});
+        pen.drawImage(canvas, 0, 0);
+        const {{data}} = pen.getImageData(0, 0, copy.width, copy.height);
+        for (let i = 0; i < data.length; i += 4) {{
+            if (data[i + 3] === 0) continue;
+            const colour = "#" + [0, 1, 2].map(j => data[i + j].toString(16).padStart(2, "0")).join("");
+            counts[colour] = (counts[colour] || 0) + 1;
+        }}
+        return counts;
+    }})()""")
+    return {colour: count / sum(counts.values()) for colour, count in counts.items()}
+
+
+def colours_of_causes(page):
+    return dict(page.run("""[...document.querySelectorAll("[data-testid=pages-legend] .swatch")].map(each =>
+        [each.parentElement.textContent, "#" + each.style.backgroundColor.match(/[0-9]+/g).slice(0, 3).map(
+            value => Number(value).toString(16).padStart(2, "0")).join("")])"""))
+
+
+def choose_moment(page, number):
+    page.run(f"""(() => {{
+        const slider = document.querySelector("[data-testid=moment]");
+        slider.value = {number};
+        slider.dispatchEvent(new Event("input", {{bubbles: true}}));
+    }})()""")
+    page.wait(f"document.querySelector('[data-testid=pictured]').textContent.includes(', {number + 1} of ')")
+
+
+def test_a_fragmented_heap_is_seen(whyrss, tmp_path, opened):
+    (tmp_path / "fragmented.py").write_text(FRAGMENTED)
+    recording, page_file = written(whyrss, tmp_path, ["/usr/bin/python3", tmp_path / "fragmented.py"])
+    pictures = json.loads(whyrss.report_text(recording, "--pages"))["processes"][0]["pages"]["pictures"]
+    full = max(range(len(pictures)), key=lambda number: pictures[number]["rss"])
+    page = opened(page_file)
+    described = "document.querySelector('[data-testid=page-described]').textContent"
+
+    rows = "document.querySelector('.page-row canvas').clientHeight"
+    height = page.run(rows)
+    page.run("document.querySelector('.page-row .link').click()")  # the heap
+    page.wait(f"{rows} > {height}")
+    choose_moment(page, full)
+    causes = colours_of_causes(page)
+    live, slack, retained = (causes[name] for name in ("live heap", "free beside live blocks, by their share of the page",
+                                                       "heap kept by the allocator"))
+    assert colours_of_pages(page, "[heap]").get(live, 0) > 0.9
+    choose_moment(page, len(pictures) - 1)
+    emptied = colours_of_pages(page, "[heap]")
+    assert emptied[retained] > 0.6 > 0.2 > emptied[live] and emptied[slack] > emptied[live]
+    assert page.run(described).startswith("Point at")
+
+    page.run("document.querySelector('[data-testid=pages]').focus()")
+    page.key("ArrowRight")
+    page.wait(f"{described}.startsWith('0x')")
+    before = page.run(described)
+    page.key("ArrowDown")
+    page.wait(f"{described} !== {json.dumps(before)}")
+    for name, wanted in (("line", "fragmented.py:4"), ("age", "new at the end"), ("file offset", "last")):
+        page.run(f"[...document.querySelectorAll('.address-space .choice-group button')].find(each => each.textContent === '{name}').click()")
+        page.wait(f"document.querySelector('[data-testid=pages-legend]').textContent.includes({json.dumps(wanted)})")
+    choose_moment(page, 0)
+    page.run("document.querySelector('.moment button').click()")
+    page.wait(f"document.querySelector('[data-testid=pictured]').textContent.includes(', {len(pictures)} of {len(pictures)} ')")
+
+
 def test_the_keyboard_alone(family, opened):
     _, page_file = family
     page = opened(page_file)

@@ -99,3 +99,85 @@ def test_fail_if(whyrss, recording):
     assert whyrss.run("report", recording, "--fail-if", "heap_live>1MiB").returncode == 3
     assert whyrss.run("report", recording, "--fail-if", "no_such_cause>1").returncode == 2
     assert os.path.isdir(recording)
+
+
+PAGES = """
+import ctypes, json, mmap
+snapshot = ctypes.CDLL(None).whyrss_snapshot
+def hold(step):
+    area = mmap.mmap(-1, 600 * 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area.madvise(15)  # MADV_NOHUGEPAGE
+    for at in range(0, 600, step):
+        area[at * 4096] = 1
+    return area
+early = hold(1)
+snapshot()
+late = hold(3)
+blocks = [bytearray(1000) for _ in range(40000)]
+del blocks[20000:]
+blocks[:20000] = blocks[:20000:40]
+snapshot()
+print(json.dumps([ctypes.addressof(ctypes.c_char.from_buffer(area)) for area in (early, late)]))
+"""
+
+
+def of_columns(columns):
+    return [dict(zip(columns, values)) for values in zip(*columns.values())]
+
+
+def pages_at(picture, address, what):
+    """(page from `address` on, pages, entry) of the 600 pages there."""
+    for mapping in picture["mappings"]:
+        for entry in of_columns(mapping[what]):
+            first = entry["page"] - (address - mapping["start"]) // 4096
+            if mapping["start"] <= address < mapping["end"] and 0 <= first < 600:
+                yield first, entry["pages"], entry
+
+
+def test_pages_of_the_address_space(whyrss, recording):
+    """Which pages are resident, what they are, whose, and since when; the bytes sum to those of the causes."""
+    output = whyrss.record(recording, ["/usr/bin/python3", "-c", PAGES]).stdout
+    early, late = json.loads(output)
+    whyrss.wait_until_complete(recording)
+    report = json.loads(whyrss.report_text(recording, "--pages"))
+    jsonschema.validate(report, SCHEMA)
+    [process] = report["processes"]
+    pictures = process["pages"]["pictures"]
+    assert 2 <= len(pictures) <= process["pages"]["snapshots"]
+    for picture in pictures:
+        runs = [run for mapping in picture["mappings"] for run in of_columns(mapping["runs"])]
+        assert all(mapping["cell_pages"] == 1 for mapping in picture["mappings"])
+        assert 4096 * sum(run["resident_pages"] for run in runs) == picture["rss"]
+    last = pictures[-1]
+    [[first, pages, run]] = pages_at(last, early, "runs")
+    assert (first, pages, run["cause"]) == (0, 600, "anonymous")
+    frames = [report["frames"][number] for number in report["stacks"][run["stack"]]]
+    assert [frame["function"] for frame in frames if frame["kind"] == "python"] == ["hold", "<module>"]
+    assert [(first, pages) for first, pages, _ in pages_at(last, late, "runs")] == [(at, 1) for at in range(0, 600, 3)]
+    [[first, pages, age]] = pages_at(last, early, "ages")
+    assert (first, pages) == (0, 600)
+    assert {age["since_s"] < later["since_s"] for _, _, later in pages_at(last, late, "ages")} == {True}
+
+    assert process["moments"]["last"]["looked_s"] == last["time_s"] == process["moments"]["last"]["time_s"]
+    by_cause = dict.fromkeys((cause["cause"] for cause in process["causes"]), 0)
+    sparse = 0
+    for mapping in last["mappings"]:
+        for run in of_columns(mapping["runs"]):
+            by_cause[run["cause"]] += 4096 * run["resident_pages"]
+            sparse += 4096 * run["resident_pages"] * (run["live_sixteenths"] <= 4)
+    of_heap = ("heap_live", "heap_slack", "heap_retained", "heap_metadata", "unknown")
+    reported = {cause["cause"]: cause["rss"]["last"] for cause in process["causes"]}
+    for cause, bytes_there in reported.items():
+        if cause not in of_heap:
+            assert by_cause[cause] == bytes_there, cause
+    # Every 40th of 20,000 blocks was kept: pages with one of 1,000 bytes, or none.
+    assert sparse > 3 << 19 and reported["heap_slack"] > 0.75 * sparse
+    assert by_cause["heap_retained"] > 15 << 20
+    assert by_cause["heap_retained"] == pytest.approx(reported["heap_retained"], rel=0.02)
+
+
+@pytest.mark.parametrize("options", [["--format", "text", "--pages"], ["--format", "json", "--pages", "--schema", "1"]])
+def test_pages_need_json_with_a_table_of_stacks(whyrss, recording, options):
+    result = whyrss.run("report", recording, *options)
+    assert (result.returncode, result.stdout) == (2, "") and "--pages" in result.stderr
+    assert len(result.stderr.splitlines()) == 1

@@ -9,6 +9,7 @@
 #include "model/cause.h"
 #include "report/html/html_columns.h"
 #include "report/html/html_page.h"
+#include "report/html/html_pictures.h"
 #include "report/html/html_series.h"
 #include "report/html/html_sites.h"
 #include "report/html/html_stacks.h"
@@ -288,7 +289,7 @@ HtmlBounds HtmlBounds::halved() const {
   HtmlBounds half = *this;
   for (std::size_t HtmlBounds::*bound :
        {&HtmlBounds::snapshots, &HtmlBounds::sites, &HtmlBounds::changes, &HtmlBounds::stack_nodes, &HtmlBounds::shares,
-        &HtmlBounds::copies, &HtmlBounds::polls, &HtmlBounds::family_moments})
+        &HtmlBounds::copies, &HtmlBounds::polls, &HtmlBounds::picture_entries, &HtmlBounds::family_moments})
     half.*bound /= 2;
   return half;
 }
@@ -316,6 +317,8 @@ std::string html_data(const View& view, const std::vector<Verdict>& verdicts, co
   write_pss(times, shown, bounds.polls, columns);
   const bool family_pss_thinned = write_family_pss(times, shown, bounds.family_moments, columns);
   const std::size_t merged_copies = write_copies(recording, bounds.copies, stacks, columns);
+  const std::size_t pictures_left_out =
+      write_pictures(recording, {bounds.picture_entries, bounds.stack_nodes}, stacks, strings, columns);
   stacks.write(strings, columns);
 
   Json processes = Json::array();
@@ -337,6 +340,7 @@ std::string html_data(const View& view, const std::vector<Verdict>& verdicts, co
                       {"largest_left_out", left_out.most_bytes},
                       {"shares_left_out", left_out.shares},
                       {"copies_merged", merged_copies},
+                      {"pictures_left_out", pictures_left_out},
                       {"all_polls", polls},
                       {"family_pss_thinned", family_pss_thinned}}},
                     {"columns", columns.rows()}};

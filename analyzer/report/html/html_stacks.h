@@ -28,6 +28,7 @@ class HtmlStacks {
   explicit HtmlStacks(const StackTable& stacks) : stacks_(&stacks) {}
 
   [[nodiscard]] std::size_t number_of(StackId stack);
+  [[nodiscard]] bool has(StackId stack) const { return stack_numbers_.contains(stack); }
   [[nodiscard]] std::size_t node_count() const { return nodes_.size(); }
   void write(HtmlStrings& strings, HtmlColumns& columns) const;
 

@@ -7,6 +7,7 @@
 #include "report/render/accounting_text.h"
 #include "report/render/allocator_figures.h"
 #include "report/render/cgroup_json.h"
+#include "report/render/pages_json.h"
 #include "report/verdicts/unsplit_rule.h"
 #include "report/wording/optional_json.h"
 
@@ -385,7 +386,9 @@ void write_json(const View& view, const std::vector<Verdict>& verdicts, const Js
   write(",\n  \"processes\": [");
   for (const ProcessView& process : view.processes) {
     write(&process == view.processes.data() ? "\n    " : ",\n    ");
-    write(text_of(process_json(stacks, process, style.top), kOnOneLine));
+    Json json = process_json(stacks, process, style.top);
+    if (style.pages) json["pages"] = pages_json(stacks, process);
+    write(text_of(json, kOnOneLine));
   }
   write(view.processes.empty() ? "],\n" : "\n  ],\n");
   stacks.write_tables(write);

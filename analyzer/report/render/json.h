@@ -17,6 +17,7 @@ struct JsonStyle {
   // Sites kept per cause, the others summed in one with an empty stack; 0 keeps all.
   std::size_t top = 0;
   JsonSchema schema = JsonSchema::v1;
+  bool pages = false;  // schema 2: with the pictures of address spaces that the accounts have
 };
 
 // One object with a final newline, indented, but each process, frame and stack on a line of its own. Bytes that are no

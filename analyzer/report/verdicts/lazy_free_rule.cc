@@ -13,7 +13,7 @@
 namespace whyrss {
 namespace {
 
-std::string advice_for(const ProcessView& process) {
+std::string reclaim_advice_for(const ProcessView& process) {
   std::string advice =
       "Nothing to fix. Where RSS itself is the trouble (a scheduler that adds it up), MADV_DONTNEED gives pages back "
       "at once";
@@ -76,7 +76,7 @@ void lazy_free_growth(const View& view, std::vector<Verdict>& verdicts) {
         "in RSS until the kernel needs memory, at a limit too, or until they are written to again; smaps tells how "
         "many there are.";
     if (cause->estimate) verdict.why += " What was written to again since the last walk is not known.";
-    verdict.advice = advice_for(process);
+    verdict.advice = reclaim_advice_for(process);
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["lines"] = line_evidence(lines);
     verdict.evidence["advised_by"] = line_evidence(advisers);

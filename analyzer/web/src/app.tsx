@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useMemo, useState } from "preact/hooks";
 import { type Account, accountOf, type By, type CauseFigures, copiedBytes, type Metric, type Parts, partsOf, TREE } from "./account";
+import { AddressSpace } from "./address_space";
 import type { Theme } from "./colours";
 import { AtCursor } from "./cursor";
 import { type Model, SHARE_GIVEN_UP } from "./data";
@@ -69,6 +70,11 @@ export function App({ model }: { model: Model }) {
   const below = useMemo(() => (
     <>
       <WhereCard model={model} theme={theme} account={account} held={held} state={state} onChange={change} />
+      {model.pictures.list.length > 0 && (
+        <Card id="address-space" title="Address space" aside={<p class="note">a row is a mapping, a cell a page or some neighbouring ones</p>}>
+          <AddressSpace model={model} scope={state.scope} from={account.from} to={account.to} theme={theme} />
+        </Card>
+      )}
       <div class="pair">
         <Card id="processes" title={model.processes.length === 1 ? "Process" : `${model.processes.length} processes`}>
           <Processes model={model} scope={state.scope} selection={state.selection} theme={theme} onScope={(scope) => change({ scope })} />
@@ -403,6 +409,7 @@ function Footer({ model }: { model: Model }) {
   if (bounds.all_snapshots > bounds.snapshots) bounded.push(`${bounds.snapshots.toLocaleString("en")} of ${bounds.all_snapshots.toLocaleString("en")} snapshots are in this file; the first, the last and the highest of each process are among them.`);
   if (bounds.sites_left_out > 0) bounded.push(`${bounds.sites_left_out.toLocaleString("en")} places in the program that never held more than ${sizeText(bounds.largest_left_out)} are summed up per process and cause as “smaller sites”; no total changes.`);
   if (bounds.shares_left_out > 0) bounded.push(`${bounds.shares_left_out.toLocaleString("en")} small parts of “touched by” count as not known.`);
+  if (bounds.pictures_left_out > 0) bounded.push(`${bounds.pictures_left_out.toLocaleString("en")} pictures of address spaces are left out.`);
   if (bounds.copies_merged > 0) bounded.push(`${bounds.copies_merged.toLocaleString("en")} small copies are summed without their lines.`);
   return (
     <footer>

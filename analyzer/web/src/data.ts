@@ -1,6 +1,7 @@
 // What analyzer/report/html/html_data.cc wrote, as arrays.
 
 import { printable } from "./format";
+import { Pictures } from "./picture_data";
 
 export interface ReadFigure {
   first: number | null;
@@ -120,6 +121,7 @@ export interface Header {
     largest_left_out: number;
     shares_left_out: number;
     copies_merged: number;
+    pictures_left_out: number;
     all_polls: number;
     family_pss_thinned: boolean;
   };
@@ -292,6 +294,8 @@ export class Model {
   readonly stackNode: Int32Array;
   readonly stackLine: Int32Array; // frame + 1; 0: nothing is known
 
+  readonly pictures: Pictures;
+
   readonly processOfPid = new Map<number, number>();
 
   constructor(header: Header, bytes: Uint8Array) {
@@ -358,6 +362,7 @@ export class Model {
     [this.nodeParent, this.nodeFrame] = callTree(columns);
     this.stackNode = Int32Array.from(columns.sums("stack_node"));
     this.stackLine = Int32Array.from(columns.whole("stack_line"));
+    this.pictures = new Pictures(columns);
     this.processes.forEach((process, i) => { // the first of a number that was used again
       if (!this.processOfPid.has(process.pid)) this.processOfPid.set(process.pid, i);
     });

@@ -243,6 +243,43 @@ TEST(HtmlData, TellsWhoTouchedAndWhoGaveUp) {
   EXPECT_EQ(fewer.header()["bounds"]["shares_left_out"], 2);
 }
 
+std::shared_ptr<const PageMap> picture_of(std::size_t runs) {
+  PageMap map;
+  PageMapMapping& mapping = map.mappings.emplace_back();
+  mapping.start = 0x10000;
+  mapping.end = 0x10000 + runs * 3 * kPictureCellBytes;
+  mapping.path = "[heap]";
+  mapping.writable = true;
+  for (std::size_t i = 0; i < runs; ++i) {
+    const std::uint64_t start = mapping.start + i * 3 * kPictureCellBytes;
+    mapping.runs.push_back({start, start + 2 * kPictureCellBytes, 2, Cause::heap_live, kEmptyStack, 5});
+  }
+  mapping.ages = {{mapping.start, mapping.end, 1.5}};
+  return std::make_shared<const PageMap>(std::move(map));
+}
+
+TEST(HtmlData, PicturesOfTheLargestAndLastWalksOfAllProcessesComeFirst) {
+  RecordingAccount recording = literal::quickstart();
+  for (ProcessAccount& process : recording.processes)
+    for (Account& account : process.accounts) account.picture = picture_of(10);
+  const Data whole = data_of(recording);
+  const std::size_t all_pictures = whole.whole("picture_process").size();
+  EXPECT_EQ(whole.header()["bounds"]["pictures_left_out"], 0);
+  EXPECT_EQ(whole.whole("mapped_runs"), std::vector<std::int64_t>(all_pictures, 10));
+  EXPECT_EQ(whole.whole("mapped_flags"), std::vector<std::int64_t>(all_pictures, 1 | 2));
+  EXPECT_EQ(whole.whole("run_gap").at(0), 0);
+  EXPECT_EQ(whole.whole("run_gap").at(1), 1);
+  EXPECT_EQ(whole.whole("run_live").at(1), 5);
+
+  HtmlBounds bounds;
+  bounds.picture_entries = recording.processes.size() * 11;
+  const Data data = data_of(recording, bounds);
+  EXPECT_EQ(data.header()["bounds"]["pictures_left_out"], all_pictures - recording.processes.size());
+  const std::vector<double> shown = data.float64("picture_time");
+  ASSERT_EQ(shown.size(), recording.processes.size());
+  for (std::size_t i = 0; i < shown.size(); ++i) EXPECT_EQ(shown[i], recording.processes[i].accounts.back().time_s);
+}
+
 TEST(HtmlData, KeepsTheBytesOfSmallCopies) {
   RecordingAccount recording = literal::quickstart();
   recording.processes[1].copies.clear();
