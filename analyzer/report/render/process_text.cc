@@ -197,6 +197,22 @@ std::string alike_text(const ProcessSection& sections) {
   return fmt::format("The same holds for {} like it: {}", counted(sections.alike.size(), "more process"), list);
 }
 
+std::string left_out_text(const std::vector<ProcessSection>& sections, std::size_t first) {
+  constexpr std::size_t kMost = 4;
+  std::string list;
+  std::size_t count = 0;
+  for (std::size_t i = first; i < sections.size(); ++i) {
+    count += 1 + sections[i].alike.size();
+    if (i >= first + kMost) continue;
+    const ProcessView& process = *sections[i].process;
+    list += fmt::format("{}{}: RSS {}", list.empty() ? "" : ", ", name_with_pid(*process.account),
+                        process.walked ? growth_text(process.rss.growth()) : "not known");
+  }
+  return fmt::format("{} with verdicts of {} own (whyrss report --top {} shows all): {}{}",
+                     counted(count, "more process"), count == 1 ? "its" : "their", sections.size(), list,
+                     sections.size() - first > kMost ? " and others" : "");
+}
+
 const ProcessSection* section_of(const std::vector<ProcessSection>& sections, std::optional<int> pid) {
   const auto is_it = [&](const ProcessView* process) { return process->account->pid == pid; };
   const auto found = std::ranges::find_if(

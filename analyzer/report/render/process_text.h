@@ -47,6 +47,10 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
 // for none.
 std::string alike_text(const ProcessSection& sections);
 
+// "4 more processes have verdicts: python3 a.py (pid 12): RSS +20 MiB, ..." of the blocks from `first` on, for which
+// there is no room.
+std::string left_out_text(const std::vector<ProcessSection>& sections, std::size_t first);
+
 // The block in which this process is named, by itself or as one of those alike; nullptr: none.
 const ProcessSection* section_of(const std::vector<ProcessSection>& sections, std::optional<int> pid);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 
 #include "model/recording_state.h"
 #include "report/render/accounting_text.h"
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::size_t kSeverityColumns = 7;  // "warning", "problem"
 constexpr std::size_t kProseColumns = 100;   // sentences are not read well in longer lines
+constexpr std::size_t kShortLines = 24;  // of the answer at the end of a run: a terminal's, with what the program said
 constexpr const char *kBold = "\033[1m", *kReset = "\033[0m";
 
 const char* colour_of(Severity severity) {
@@ -36,6 +38,8 @@ const char* colour_of(Severity severity) {
   }
   return "";
 }
+
+std::size_t line_count(const std::string& text) { return static_cast<std::size_t>(std::ranges::count(text, '\n')); }
 
 std::size_t prose_columns(const TextStyle& style) { return std::min(style.columns, kProseColumns); }
 
@@ -54,27 +58,38 @@ std::string process_line(const RecordingAccount& recording, const ProcessView& p
   return out;
 }
 
-std::string answer(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style, bool with_advice) {
-  std::string out;
+// Which blocks there is room for.
+struct AnswerBound {
+  std::size_t sections = SIZE_MAX;
+  std::size_t lines = SIZE_MAX;  // of the blocks together; the first one is shown however long it is
+};
+
+std::string answer(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style,
+                   const AnswerBound& bound, bool with_advice) {
   const std::string indent(kSeverityColumns + 4, ' ');
-  const auto add = [&](const Verdict& verdict) {
-    out += headline_line(verdict, style);
-    if (!with_advice) return;
-    out += wrapped(printable(verdict.why), indent, indent, prose_columns(style));
-    if (!verdict.advice.empty()) out += wrapped(printable(verdict.advice), indent, indent, prose_columns(style));
+  const auto block_of = [&](const Verdict& verdict) {
+    std::string block = headline_line(verdict, style);
+    if (!with_advice) return block;
+    block += wrapped(printable(verdict.why), indent, indent, prose_columns(style));
+    if (!verdict.advice.empty()) block += wrapped(printable(verdict.advice), indent, indent, prose_columns(style));
+    return block;
   };
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  std::string out;
+  std::size_t lines = 0, shown = 0;
   for (const ProcessSection& one : sections) {
-    out += process_line(*view.recording, *one.process, style);
+    std::string block = process_line(*view.recording, *one.process, style);
     for (const Verdict& verdict : verdicts)
-      if (verdict.pid == one.process->account->pid) add(verdict);
-    if (!one.alike.empty()) out += wrapped(alike_text(one), indent, indent, prose_columns(style));
+      if (verdict.pid == one.process->account->pid) block += block_of(verdict);
+    if (!one.alike.empty()) block += wrapped(alike_text(one), indent, indent, prose_columns(style));
+    lines += line_count(block);
+    if (shown > 0 && (shown >= bound.sections || lines > bound.lines)) break;
+    out += block;
+    ++shown;
   }
-  for (const Verdict& verdict : verdicts) {
-    const bool shown = std::ranges::any_of(
-        sections, [&](const ProcessSection& one) { return verdict.pid == one.process->account->pid; });
-    if (!shown && !is_passed_over(sections, verdict)) add(verdict);
-  }
+  if (shown < sections.size()) out += wrapped(left_out_text(sections, shown), "", "  ", prose_columns(style));
+  for (const Verdict& verdict : verdicts)
+    if (section_of(sections, verdict.pid) == nullptr && !is_passed_over(sections, verdict)) out += block_of(verdict);
   const std::string rest = rest_text(view, sections, verdicts);
   if (!rest.empty()) out += wrapped(rest, "", "  ", prose_columns(style));
   return out;
@@ -146,8 +161,6 @@ class Evidence {
   std::string text_;
 };
 
-std::size_t line_count(const std::string& text) { return static_cast<std::size_t>(std::ranges::count(text, '\n')); }
-
 // The first lines, and how many more there are.
 std::string cut(const std::string& text, std::size_t most) {
   const std::size_t lines = line_count(text);
@@ -183,7 +196,7 @@ std::vector<std::string> fitted(const std::vector<std::string>& parts, std::size
 
 std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
   const RecordingInfo& recording = view.recording->info;
-  std::string out = answer(view, verdicts, style, false) + incomplete_line(view, style);
+  std::string out = answer(view, verdicts, style, {.lines = kShortLines}, false) + incomplete_line(view, style);
   if (recording.lost_events > 0)
     out += fmt::format("{} {} lost: lines may be missing\n", counted(recording.lost_events, "event"),
                        recording.lost_events == 1 ? "was" : "were");
@@ -231,7 +244,7 @@ std::string render_text(const View& view, const std::vector<Verdict>& verdicts, 
   evidence.blank();
   evidence.line(recording_line(view));
   if (const std::string cost = cost_line(view); !cost.empty()) evidence.line(cost);
-  return answer(view, verdicts, style, true) + incomplete_line(view, style) + evidence.take();
+  return answer(view, verdicts, style, {.sections = style.top}, true) + incomplete_line(view, style) + evidence.take();
 }
 
 }  // namespace whyrss

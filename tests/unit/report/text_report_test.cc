@@ -125,6 +125,26 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
 }
 
+// Of which another thing is to be said each: a screen of them, and in the report as many as are asked for.
+TEST(ShortText, OfManyKindsOfProcessesThereAreAsManyAsFit) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  for (int i = 0; i < 26; ++i) {
+    recording.processes.push_back(reader(50 + i, 100));
+    recording.processes.back().command[1] = fmt::format("{:c}.py", 'a' + i);
+  }
+  const std::string text = short_text(recording);
+  EXPECT_LE(std::ranges::count(text, '\n'), 30) << text;
+  EXPECT_NE(text.find("a.py --rank=50 (pid 50)   RSS"), std::string::npos) << text;
+  EXPECT_NE(text.find(" of their own (whyrss report --top 26 shows all): "), std::string::npos) << text;
+  EXPECT_NE(text.find(" and others\n"), std::string::npos) << text;
+  const View view = build_view(recording, whole_life(recording));
+  const std::vector<Verdict> verdicts = find_verdicts(view);
+  const auto report = [&](std::size_t top) { return render_text(view, verdicts, {.top = top}); };
+  EXPECT_NE(report(10).find("16 more processes with verdicts of their own"), std::string::npos) << report(10);
+  EXPECT_EQ(report(26).find("with verdicts of"), std::string::npos) << report(26);
+}
+
 TEST(ShortText, WhetherALineIsNamedWithItsSizeMakesNoOtherKind) {
   RecordingAccount recording = literal::quickstart();
   recording.processes.clear();
