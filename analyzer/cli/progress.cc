@@ -66,4 +66,8 @@ void Progress::clear() {
   is_shown_ = false;
 }
 
+std::function<void(double)> shown_by(Progress& progress) {
+  return [&progress](double done) { progress.at("reading the recording", done); };
+}
+
 }  // namespace whyrss

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string_view>
 
 namespace whyrss {
@@ -29,5 +30,8 @@ class Progress {
   bool is_shown_ = false;
   Clock::time_point began_ = Clock::now(), shown_{};
 };
+
+// For who reads a recording, as LoadSettings has it; `progress` outlives it.
+std::function<void(double)> shown_by(Progress& progress);
 
 }  // namespace whyrss

@@ -6,6 +6,7 @@
 
 #include "cli/complain.h"
 #include "cli/process_snapshot.h"
+#include "cli/progress.h"
 #include "cli/prove_live.h"
 #include "cli/prove_rerun.h"
 #include "cli/size_option.h"
@@ -42,7 +43,9 @@ bool is_of_this_boot(const Folder& recording) {
 int prove_recording(const ProveOptions& options) {
   const auto folder = open_recording(options.target);
   if (!folder) return complain(folder.error());
-  const auto recording = load_account(*folder);
+  Progress progress;
+  const auto recording = load_account(*folder, {.progress = shown_by(progress)});
+  progress.clear();
   if (!recording) return complain(recording.error());
   if (is_of_this_boot(*folder))
     if (const std::vector<pid_t> pids = living(*folder); !pids.empty()) return prove_processes(pids);

@@ -16,6 +16,7 @@
 #include "cli/compare_runs.h"
 #include "cli/complain.h"
 #include "cli/exit_status.h"
+#include "cli/progress.h"
 #include "cli/record_command.h"
 #include "cli/shell_words.h"
 #include "cli/terminal.h"
@@ -253,6 +254,8 @@ int prove_again(const RecordingAccount& recording, const RerunOptions& options) 
   const Workplace workplace;
   if (workplace.path().empty())
     return complain("cannot make a directory for the run in " + std::filesystem::temp_directory_path().string());
+  print_wrapped(fmt::format("runs; it took {} when it was recorded", seconds_text(recording.info.duration_s)));
+  std::fflush(stdout);
   drop_cached_files(recording);
   RecordOptions record;
   record.output = workplace.path() + "/again";
@@ -273,7 +276,9 @@ int prove_again(const RecordingAccount& recording, const RerunOptions& options) 
     const std::string said = last_line(run.error_output);
     return complain(said.empty() ? "the run could not be recorded" : said.substr(said.starts_with("whyrss: ") ? 8 : 0));
   }
-  const auto again = load_account(record.output);
+  Progress progress;
+  const auto again = load_account(record.output, {.progress = shown_by(progress)});
+  progress.clear();
   if (!again) return complain(again.error());
   return compare(recording, *again, limit_bytes);
 }

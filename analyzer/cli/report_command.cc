@@ -118,10 +118,6 @@ void render(const ReportOptions& options, const View& view, const TextSink& writ
   write(render_text(view, verdicts, style));
 }
 
-std::function<void(double)> shown_by(Progress& progress) {
-  return [&progress](double done) { progress.at("reading the recording", done); };
-}
-
 // As people name it, who may have typed the id of a process.
 Result<Folder> open_named(const std::string& path) {
   Result<Folder> folder = open_recording(path);

@@ -137,10 +137,10 @@ bool ended_unseen(const Manifest& manifest, const Inputs& inputs, const Recordin
 
 }  // namespace
 
-Result<RecordingAccount> load_account(const std::string& recording_dir) {
+Result<RecordingAccount> load_account(const std::string& recording_dir, const LoadSettings& settings) {
   const auto folder = open_recording(recording_dir);
   if (!folder) return Error{folder.error()};
-  return load_account(*folder);
+  return load_account(*folder, settings);
 }
 
 Result<RecordingAccount> load_account(const Folder& folder, const LoadSettings& settings) {

@@ -498,6 +498,48 @@ def test_hundreds_of_short_processes(whyrss, tmp_path, opened):
     assert len(page.run("document.querySelector('[data-testid=events-at]').textContent")) < 100
 
 
+def test_ten_thousand_processes(whyrss, tmp_path, opened):
+    recording, command = tmp_path / "job.whyrss", ["bash", "-c", "for i in {1..10000}; do /bin/true; done"]
+    assert whyrss.record(recording, command, timeout=5 * PATIENCE_S).returncode == 0  # a minute on two cores
+    whyrss.wait_until_complete(recording)
+    page_file = page_of(whyrss, recording)
+    report = json.loads(whyrss.report_text(recording, "--schema", "2"))
+    alike = sum(process["command"][:1] == ["/bin/true"] for process in report["processes"])
+    assert alike > 9_900  # one may end before its exec is seen
+    page = opened(page_file)
+    check_family(page, report)
+    last = report["processes"][-1]
+    choose(page, f"process={last['pid']}")
+    if last["rss"]["last"] is not None:
+        check_process(page, last)
+    assert len(whyrss.run("report", recording).stdout.splitlines()) < 150
+
+
+LOSING = """
+import json, os, signal, sys
+manifest = json.load(open(sys.argv[1] + "/manifest.json"))
+print(manifest["pool_path"], flush=True)
+kept = bytearray(b"x") * (10 << 20)
+os.kill(manifest["collector"]["pid"], signal.SIGKILL)
+for _ in range(400_000):
+    bytearray(40_000)
+"""
+
+
+def test_lost_events_stand_in_the_head(whyrss, tmp_path, opened):
+    """The collector dies, and what the program does from then on fills the shared memory."""
+    recording = tmp_path / "job.whyrss"
+    result = whyrss.record(recording, ["/usr/bin/python3", "-c", LOSING, recording])
+    pathlib.Path(result.stdout.split()[0]).unlink(missing_ok=True)
+    report = json.loads(whyrss.report_text(recording))
+    lost = report["recording"]["lost"]["events"]
+    assert lost > 0 and not report["recording"]["complete"]
+    page = opened(page_of(whyrss, recording))
+    assert page.run("document.querySelector('[data-testid=lost]').textContent") == f"{lost:,} events lost: lines may be missing"
+    assert "incomplete" in page.run("document.querySelector('header').textContent")
+    check_family(page, report)
+
+
 POOL = """
 import multiprocessing, time
 def keep(number):

@@ -6,7 +6,7 @@ import { AddressSpace } from "./address_space";
 import type { Theme } from "./colours";
 import { AtCursor } from "./cursor";
 import { type Model, SHARE_GIVEN_UP } from "./data";
-import { growthText, secondsText, sizeText } from "./format";
+import { countText, growthText, secondsText, sizeText } from "./format";
 import { Icicle } from "./icicle";
 import type { Selection } from "./interval";
 import { lastAt } from "./interval";
@@ -125,6 +125,7 @@ function Header({ model, theme, onTheme }: { model: Model; theme: Theme; onTheme
         <span>{recording.started.slice(0, 19).replace("T", " ")} UTC</span>
         <span>{recording.mode}</span>
         {!recording.complete && <span class="bad">incomplete: {recording.incomplete_why}</span>}
+        {recording.lost.events > 0 && <span class="bad" data-testid="lost">{`${countText(recording.lost.events, "event")} lost: lines may be missing`}</span>}
       </p>
     </header>
   );
@@ -414,9 +415,9 @@ function Footer({ model }: { model: Model }) {
   return (
     <footer>
       <p data-testid="bounds">{bounded.length > 0 ? bounded.join(" ") : "All that was recorded is in this file."} The same figures: <span class="code">whyrss report {recording.path} --format json</span></p>
-      {recording.lost.events + recording.lost.snapshots > 0 && <p>Lost: {recording.lost.events} events, {recording.lost.snapshots} snapshots.</p>}
+      {recording.lost.events + recording.lost.snapshots > 0 && <p>Lost: {countText(recording.lost.events, "event")}, {countText(recording.lost.snapshots, "snapshot")}.</p>}
       {notes.length > 0 && (
-        <details><summary>{notes.length} {notes.length === 1 ? "note" : "notes"} on what could not be told</summary>
+        <details><summary>{countText(notes.length, "note")} on what could not be told</summary>
           <ul>{notes.map((note, i) => <li key={i}>{note}</li>)}</ul>
         </details>
       )}

@@ -21,6 +21,11 @@ export function secondsText(seconds: number): string {
   return seconds >= 10 ? `${seconds.toFixed(1)} s` : `${seconds.toFixed(seconds < 1 ? 3 : 2)} s`;
 }
 
+/** "1 event", "1,200 events". */
+export function countText(count: number, noun: string): string {
+  return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 // Names come from programs, and may hold anything: what would act on a terminal or turn text around is shown as a box, and
 // the lines of `python -c` as one.
 const ACTING = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
