@@ -24,13 +24,23 @@ std::vector<ForkRange> Inheritance::within(std::uint64_t start, std::uint64_t en
 void Inheritance::keep(const std::vector<AnonymousRun>& runs) {
   IntervalMap<ForkClass> kept;
   RangeCursor walked(runs);
-  for (const auto& [start, interval] : ranges_.intervals()) {
-    for (std::uint64_t at = start; at < interval.end;) {
+  for (auto left = ranges_.take(); !left.empty();) {
+    auto interval = left.extract(left.begin());
+    const std::uint64_t all_end = interval.mapped().end;
+    std::uint64_t there_from = interval.key();
+    for (std::uint64_t at = there_from; at < all_end;) {
       const bool there = walked.at(at) != nullptr;
-      const std::uint64_t end = std::min(interval.end, walked.boundary(at));
-      if (there) kept.assign(at, end, interval.value);
+      const std::uint64_t end = std::min(all_end, walked.boundary(at));
+      if (!there) {
+        kept.assign(there_from, at, interval.mapped().value);
+        there_from = end;
+      }
       at = end;
     }
+    if (there_from == interval.key())
+      kept.append(std::move(interval));
+    else
+      kept.assign(there_from, all_end, interval.mapped().value);
   }
   ranges_ = std::move(kept);
 }

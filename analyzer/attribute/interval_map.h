@@ -42,6 +42,20 @@ class IntervalMap {
     if (start < end) cut(start, end);
   }
 
+  // All intervals, of which none is left here.
+  [[nodiscard]] Map take() { return std::exchange(intervals_, {}); }
+  // One that lies behind all others.
+  void append(typename Map::node_type interval) {
+    if (!intervals_.empty()) {
+      Interval& last = std::prev(intervals_.end())->second;
+      if (last.end == interval.key() && last.value == interval.mapped().value) {
+        last.end = interval.mapped().end;
+        return;
+      }
+    }
+    intervals_.insert(intervals_.end(), std::move(interval));
+  }
+
   void clear() { intervals_.clear(); }
   [[nodiscard]] bool empty() const { return intervals_.empty(); }
   [[nodiscard]] const Map& intervals() const { return intervals_; }

@@ -452,21 +452,45 @@ void SharingRound::mark_doubtful() {
 }
 
 std::vector<std::vector<TransitionRange>> SharingRound::play() {
+  // Whether resolve() would make the same group of this one: all who hold the page share it as before, or one has it
+  // alone as before, and nothing is left to be found out.
+  const auto stays_as_it_is = [&](const Group& group) {
+    if (!group.missing.empty() || group.pending || group.left_s != PageSharing::kNobody) return false;
+    return std::ranges::all_of(group.holders, [&](Member member) {
+      const Observation observation = observation_of(member);
+      if (observation.wrote == Wrote::yes || observation.merged) return false;
+      return observation.holding == Holding::alone ? group.holders.size() == 1 : observation.holding != Holding::gone;
+    });
+  };
   IntervalMap<PageSharing::Groups> pages;
-  for (const auto& [start, interval] : sharing_.pages_.intervals()) {
-    for (std::uint64_t at = start; at < interval.end;) {
-      std::uint64_t end = observe_at(at, interval.end);
+  for (auto left = sharing_.pages_.take(); !left.empty();) {
+    auto interval = left.extract(left.begin());
+    const PageSharing::Groups& groups = interval.mapped().value;
+    const std::uint64_t all_end = interval.mapped().end;
+    std::uint64_t same_from = interval.key();
+    for (std::uint64_t at = same_from; at < all_end;) {
+      std::uint64_t end = observe_at(at, all_end);
+      if (std::ranges::all_of(groups, stays_as_it_is)) {
+        take({}, at, end, pages);
+        at = end;
+        continue;
+      }
       Outcome outcome;
-      for (const Group& group : interval.value) resolve(group, interval.value, outcome);
+      for (const Group& group : groups) resolve(group, groups, outcome);
       keep_each_once(outcome.guessed);  // a member may be in two groups, of which it can have copied one
       keep_each_once(outcome.transitions);
       for (const Member member : outcome.guessed) {
         const std::uint64_t most_pages = by_member_[member]->copies_left;
         if (most_pages < (end - at) / sharing_.page_bytes_) end = at + most_pages * sharing_.page_bytes_;
       }
+      pages.assign(same_from, at, groups);
       take(std::move(outcome), at, end, pages);
-      at = end;
+      same_from = at = end;
     }
+    if (same_from == interval.key())
+      pages.append(std::move(interval));
+    else
+      pages.assign(same_from, all_end, groups);
   }
   sharing_.pages_ = std::move(pages);
   mark_doubtful();

@@ -77,6 +77,22 @@ TEST(PageSharing, WhoWroteIsKnownByMarks) {
   EXPECT_TRUE(family.sharing.holds_nothing());
 }
 
+// Neither the pages before the one that is written at each walk nor those behind it forget who has them.
+TEST(PageSharing, WhatIsNotWrittenStaysAsItWas) {
+  Family family(1, true);
+  Runs parent{run('s', 0, 10)};
+  for (std::uint64_t written = 3; written < 7; ++written) {
+    EXPECT_EQ(family.walk(static_cast<double>(written), {{0, parent}, {1, parent}}), (Sums{}));
+    parent = {run('s', 0, 3), run('x', 3, written + 1), run('s', written + 1, 10)};
+    const Runs child{run('s', 0, 3), run('X', 3, written + 1), run('s', written + 1, 10)};
+    EXPECT_EQ(family.walk(static_cast<double>(written) + 0.5, {{0, parent}, {1, child}}),
+              (Sums{{"1 copied", 1}, {"0 by relatives", 1}}))
+        << written;
+  }
+  family.sharing.leave(1, 8);
+  EXPECT_EQ(family.walk(9, {{0, {run('x', 0, 10)}}}), (Sums{{"0 left", 6}}));
+}
+
 TEST(PageSharing, BothWroteBetweenTwoWalksOneOfThemCopied) {
   Family family(1, true);
   EXPECT_EQ(family.walk(2, {{0, {run('X', 0, 10)}}, {1, {run('X', 0, 10)}}}),
