@@ -25,6 +25,10 @@ struct PageMapRun {
     return start == before.end && cause == before.cause && stack == before.stack &&
            live_sixteenths == before.live_sixteenths;
   }
+  void take_in(const PageMapRun& next) {
+    end = next.end;
+    pages += next.pages;
+  }
   friend bool operator==(const PageMapRun&, const PageMapRun&) = default;
 };
 
@@ -32,8 +36,20 @@ struct PageMapRun {
 struct PageAge {
   std::uint64_t start = 0, end = 0;
   double since_s = 0;
+
+  [[nodiscard]] bool continues(const PageAge& before) const { return start == before.end && since_s == before.since_s; }
+  void take_in(const PageAge& next) { end = next.end; }
   friend bool operator==(const PageAge&, const PageAge&) = default;
 };
+
+// Behind all others, as a part of the last one where it continues that. Of runs or ages.
+template <typename Stretch>
+void append_joined(std::vector<Stretch>& stretches, const Stretch& next) {
+  if (stretches.empty() || !next.continues(stretches.back()))
+    stretches.push_back(next);
+  else
+    stretches.back().take_in(next);
+}
 
 inline constexpr std::uint64_t kPictureCellBytes = 4096;
 

@@ -14,10 +14,7 @@ void PageAges::observe(const std::vector<ResidentRun>& runs, double time_s) {
     for (std::uint64_t at = run.start; at < run.end;) {
       const PageAge* const age = known.at(at);
       const PageAge now{at, std::min(run.end, known.boundary(at)), age != nullptr ? age->since_s : time_s};
-      if (!ages_.empty() && ages_.back().end == now.start && ages_.back().since_s == now.since_s)
-        ages_.back().end = now.end;
-      else
-        ages_.push_back(now);
+      append_joined(ages_, now);
       at = now.end;
     }
 }

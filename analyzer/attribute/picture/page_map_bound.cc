@@ -71,19 +71,6 @@ class AgeCell {
   std::vector<Part> parts_;
 };
 
-void append_cell(std::vector<PageMapRun>& runs, const PageMapRun& run) {
-  if (runs.empty() || !run.continues(runs.back())) return runs.push_back(run);
-  runs.back().end = run.end;
-  runs.back().pages += run.pages;
-}
-
-void append_cell(std::vector<PageAge>& ages, const PageAge& age) {
-  if (!ages.empty() && ages.back().end == age.start && ages.back().since_s == age.since_s)
-    ages.back().end = age.end;
-  else
-    ages.push_back(age);
-}
-
 // `fine`, of single pages, in larger cells of what lies between `start` and `end`.
 template <typename Cell, typename Run>
 std::vector<Run> in_cells(const std::vector<Run>& fine, std::uint64_t cell_bytes, const PageMapMapping& within) {
@@ -92,7 +79,7 @@ std::vector<Run> in_cells(const std::vector<Run>& fine, std::uint64_t cell_bytes
   std::optional<std::uint64_t> at_cell;
   const auto close = [&] {
     if (at_cell)
-      append_cell(coarse, open.close(std::max(*at_cell, within.start), std::min(*at_cell + cell_bytes, within.end)));
+      append_joined(coarse, open.close(std::max(*at_cell, within.start), std::min(*at_cell + cell_bytes, within.end)));
   };
   for (const Run& run : fine)
     for (std::uint64_t at = run.start; at < run.end;) {

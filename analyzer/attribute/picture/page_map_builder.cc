@@ -7,15 +7,6 @@ namespace {
 
 std::uint64_t page_of(std::uint64_t address) { return address & ~(kLivePageBytes - 1); }
 
-// Appends what begins at a page's start, in runs.
-void append(std::vector<PageMapRun>& runs, PageMapRun run) {
-  if (run.start == run.end) return;
-  if (!runs.empty() && run.continues(runs.back()))
-    runs.back().end = run.end;
-  else
-    runs.push_back(run);
-}
-
 }  // namespace
 
 PageMap PageMapBuilder::build(const std::vector<Vma>& vmas) {
@@ -32,7 +23,7 @@ PageMap PageMapBuilder::build(const std::vector<Vma>& vmas) {
           part, last, [&](const PageMapRun& a, const PageMapRun& b) { return bytes_here(a) < bytes_here(b); });
       most.start = page;
       most.end = page_end;
-      append(runs, most);
+      append_joined(runs, most);
       // One that reaches beyond the page goes on there.
       part = last;
       if (std::prev(last)->end > page_end) {
@@ -43,7 +34,7 @@ PageMap PageMapBuilder::build(const std::vector<Vma>& vmas) {
     }
     PageMapRun whole = *part;
     whole.end = page_of(part->end);
-    append(runs, whole);
+    if (whole.start < whole.end) append_joined(runs, whole);
     if (part->end == whole.end)
       ++part;
     else

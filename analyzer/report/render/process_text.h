@@ -47,8 +47,8 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
 // for none.
 std::string alike_text(const ProcessSection& sections);
 
-// "4 more processes have verdicts: python3 a.py (pid 12): RSS +20 MiB, ..." of the blocks from `first` on, for which
-// there is no room.
+// "4 more processes with verdicts of their own (whyrss report --top 9 shows all): python3 a.py (pid 12): RSS +20 MiB,
+// ..." of the blocks from `first` on, which are not shown.
 std::string left_out_text(const std::vector<ProcessSection>& sections, std::size_t first);
 
 // The block in which this process is named, by itself or as one of those alike; nullptr: none.
