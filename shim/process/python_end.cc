@@ -16,12 +16,15 @@ bool has_frames() noexcept {
   return walk_python(frame, Access::direct).count > 0;
 }
 
-// Of the main interpreter; Py_FinalizeEx waits for all that are not daemons. The GIL is held.
-bool has_other_threads() noexcept {
-  if (g_python.first_thread == nullptr || g_python.next_thread == nullptr || g_python.first_interpreter == nullptr)
-    return true;
-  const void* first = g_python.first_thread(g_python.first_interpreter());
-  return first == nullptr || g_python.next_thread(first) != nullptr;
+// Whether the main interpreter runs here and has no other thread: Py_FinalizeEx waits for all that are not daemons. At
+// the end of a script of a subinterpreter the main one's thread has frames, which has_frames() does not see. The GIL is
+// held.
+bool is_only_main_thread() noexcept {
+  if (g_python.first_thread == nullptr || g_python.next_thread == nullptr || g_python.main_interpreter == nullptr ||
+      g_python.attached_state == nullptr)
+    return false;
+  const void* first = g_python.first_thread(g_python.main_interpreter());
+  return first != nullptr && first == g_python.attached_state() && g_python.next_thread(first) == nullptr;
 }
 
 }  // namespace
@@ -29,7 +32,7 @@ bool has_other_threads() noexcept {
 bool is_end_of_script(const void* code) noexcept {
   const ThreadState& thread = thread_state();
   if (thread.writer.tid != thread.writer.pid || !g_python.usable.load(std::memory_order_relaxed)) return false;
-  return g_python.is_finalizing() == 0 && !has_frames() && !has_other_threads() && !is_of_frozen_module(code);
+  return g_python.is_finalizing() == 0 && !has_frames() && is_only_main_thread() && !is_of_frozen_module(code);
 }
 
 void note_end_of_script() noexcept { observe_teardown(trace::Teardown::script); }

@@ -65,6 +65,7 @@ void find_eval_range(const Library& library) noexcept {
 }
 
 bool find_functions(const Library& library, const PythonLayout& layout) noexcept {
+  library.find("PyInterpreterState_Main", g_python.main_interpreter);
   library.find("PyInterpreterState_Head", g_python.first_interpreter);
   library.find("PyInterpreterState_Next", g_python.next_interpreter);
   library.find("PyInterpreterState_ThreadHead", g_python.first_thread);

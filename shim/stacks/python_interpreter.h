@@ -28,7 +28,8 @@ struct Interpreter {
   // this thread's, nullptr without the GIL.
   const std::byte* (*attached_state)();
   int (*is_finalizing)();
-  const void* (*first_interpreter)();
+  const void* (*main_interpreter)();
+  const void* (*first_interpreter)();  // the youngest
   const void* (*next_interpreter)(const void*);
   const void* (*first_thread)(const void*);  // of an interpreter, its state
   const void* (*next_thread)(const void*);

@@ -135,3 +135,25 @@ def test_names_of_a_brief_job_are_read_by_its_report(whyrss, recording, compile_
     live = next(cause for cause in whyrss.report(recording)["processes"][0]["causes"] if cause["cause"] == "heap_live")
     assert any(frame["function"] == "keep_it" for site in live["sites"] for frame in site["stack"])
     assert (recording / "symbols.zst").exists()
+
+
+RUNS_ON = """
+import os, sys, time
+while os.getppid() == int(sys.argv[2]) or not os.path.exists(sys.argv[3]):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("word", ["multiprocessing.resource_tracker", "server"])
+def test_what_outlives_the_command(whyrss, recording, tmp_path, word):
+    """The tracker of a Pool that spawns ends some milliseconds after the job: it is waited for, a server is not."""
+    ends, program = tmp_path / "ends", tmp_path / "runs_on.py"
+    program.write_text(RUNS_ON)
+    if word != "server":
+        ends.touch()
+    command = f"{sys.executable} -S {program} {word} $$ {ends} >/dev/null 2>&1 &"
+    result = whyrss.run("record", "-o", recording, "--", "/bin/sh", "-c", command)
+    ends.touch()
+    assert result.returncode == 0
+    assert ("1 process of it goes on" in result.stderr) == (word == "server"), result.stderr
+    assert whyrss.finished_report(recording)["recording"]["complete"]

@@ -19,6 +19,9 @@
 #include "collect/read/process_presence.h"
 #include "procfs/process_stat.h"
 #include "support/clock.h"
+#include "support/file.h"
+#include "support/helper_command.h"
+#include "support/proc_path.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -111,7 +114,7 @@ void Collector::run() {
     walk_families();
     finish_ended();
     if (faults_.take_news()) report_faults();
-    report_survivors();
+    report_survivors(now_ns);
     if (started_ && followed_.empty() && !setup_.gate.expects_more() && is_over() && setup_.gate.close(setup_.pool))
       break;
   }
@@ -187,7 +190,7 @@ void Collector::read_control() {
     if (verb == "max_rss") target_max_rss_kib_ = parse_number<std::int64_t>(value);
     if (verb == "exit") setup_.manifest.exit_code = parse_number<int>(value);
     if (verb == "signal") setup_.manifest.exit_signal = std::string(value);
-    if (verb == "exit" || verb == "signal") survivors_pending_ = true;
+    if (verb == "exit" || verb == "signal") job_ended_ns_ = monotonic_ns();
   }
   // record was killed before it could tell: the target is followed if it is there.
   if (control_.at_end() && !started_) started_ = true;
@@ -516,9 +519,14 @@ void Collector::finish_ended() {
 }
 
 // record waits for the end of the recording, or for this word that it comes later.
-void Collector::report_survivors() {
-  if (!survivors_pending_ || followed_.empty() || by_pid_.contains(setup_.target)) return;
-  survivors_pending_ = false;
+void Collector::report_survivors(std::int64_t now_ns) {
+  if (job_ended_ns_ == 0 || followed_.empty() || by_pid_.contains(setup_.target)) return;
+  const auto is_helper = [](const auto& followed) {
+    const auto command = read_file(proc_path(followed.first.pid, "cmdline"));
+    return !command || command->empty() || is_helper_command(split(*command, '\0'));  // of one that ends it is empty
+  };
+  if (now_ns - job_ended_ns_ < kHelpersEndNs && std::ranges::all_of(followed_, is_helper)) return;
+  job_ended_ns_ = 0;
   store_all();  // record reads it now
   setup_.manifest.state = "incomplete: still running";
   write_manifest();

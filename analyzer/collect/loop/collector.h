@@ -81,6 +81,9 @@ class Collector {
   // A child is followed so long after its fork: until then its parent is not taken for alone.
   static constexpr std::int64_t kChildSeenNs = 1'000'000'000;
 
+  // So long after the command its helpers have ended, most likely: until then record does not hear of them.
+  static constexpr std::int64_t kHelpersEndNs = 1'000'000'000;
+
   // A fork child that lives on after so long has most likely not been made for an exec.
   static constexpr std::int64_t kTrackAfterNs = 50'000'000;
 
@@ -137,7 +140,7 @@ class Collector {
   [[nodiscard]] static bool is_leaving(const Followed& followed);
   [[nodiscard]] bool has_relatives(const Followed& followed) const;
   void finish_ended();
-  void report_survivors();
+  void report_survivors(std::int64_t now_ns);
   void finish(Followed& followed);
   void hand_cgroup_on(const Followed& ended);
   void write_end(Followed& followed);
@@ -205,7 +208,7 @@ class Collector {
   bool started_ = false;  // the target's own image runs
   bool target_sought_ = false;
   bool abandoned_ = false;
-  bool survivors_pending_ = false;    // record waits for the number of processes that go on
+  std::int64_t job_ended_ns_ = 0;     // when the command ended; 0: it runs, or record knows who goes on after it
   bool lost_at_end_ = false;          // though nothing failed
   bool no_space_ = false;             // for more chunks
   std::optional<int> target_status_;  // as far as it was seen here; record knows better

@@ -39,12 +39,14 @@ std::string without_figures(const std::string& headline) {
   return std::regex_replace(headline, kFigure, "");
 }
 
-// What is said of a process: workers' command lines differ in numbers only.
+// What is said of a process: workers' command lines differ in numbers only. Which of them is flat for long enough to
+// say so is chance.
 struct Said {
   const ProcessView* process = nullptr;
   std::string command{};
-  std::vector<std::string> sentences{};
-  std::size_t first = 0;  // place of its first verdict among all
+  std::vector<std::string> sentences{};  // without kFlat
+  std::vector<bool> flat{};              // of each
+  std::size_t first = 0;                 // place of its first verdict among all
 };
 
 Said said_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts, std::size_t first) {
@@ -52,23 +54,32 @@ Said said_of(const ProcessView& process, const std::vector<const Verdict*>& verd
   for (const std::string& word : process.account->command)
     std::ranges::copy_if(word + '\0', std::back_inserter(said.command),
                          [](char letter) { return letter < '0' || letter > '9'; });
-  for (const Verdict* verdict : verdicts)
-    said.sentences.push_back(
-        fmt::format("{} {} {}", slug(verdict->severity), verdict->id, without_figures(verdict->headline)));
+  constexpr std::string_view kFlat = ", flat since ";
+  for (const Verdict* verdict : verdicts) {
+    std::string sentence =
+        fmt::format("{} {} {}", slug(verdict->severity), verdict->id, without_figures(verdict->headline));
+    const std::size_t at = sentence.find(kFlat);
+    if (at != std::string::npos) sentence.erase(at, kFlat.size());
+    said.sentences.push_back(std::move(sentence));
+    said.flat.push_back(at != std::string::npos);
+  }
   return said;
 }
 
-// Which sentences of one process do not hold of another one, of which nothing else and the first one is said; nullopt:
-// another thing is.
-std::optional<std::vector<std::size_t>> missing_of(const Said& whole, const Said& part) {
+// What of that of one process does not hold of another one, of which nothing else and the first sentence is said;
+// nullopt: another thing is.
+std::optional<ProcessSection::Difference> difference_of(const Said& whole, const Said& part) {
   if (whole.command != part.command || whole.sentences.front() != part.sentences.front()) return std::nullopt;
-  std::vector<std::size_t> missing;
+  ProcessSection::Difference missing;
   std::size_t found = 0;
   for (std::size_t i = 0; i < whole.sentences.size(); ++i) {
-    if (std::ranges::find(part.sentences, whole.sentences[i]) != part.sentences.end())
-      ++found;
-    else
-      missing.push_back(i + 1);
+    const auto same = std::ranges::find(part.sentences, whole.sentences[i]);
+    if (same == part.sentences.end()) {
+      missing.sentences.push_back(i + 1);
+      continue;
+    }
+    ++found;
+    missing.flat |= whole.flat[i] && !part.flat[static_cast<std::size_t>(same - part.sentences.begin())];
   }
   return found == part.sentences.size() ? std::optional(missing) : std::nullopt;
 }
@@ -77,11 +88,13 @@ std::string ordinal(std::size_t number) {
   return fmt::format("{}{}", number, number == 2 ? "nd" : number == 3 ? "rd" : "th");
 }
 
-// ", but for the 2nd and the 3rd sentence"
-std::string without_text(const std::vector<std::size_t>& sentences) {
+// ", but for the 2nd and the 3rd sentence and "flat since""
+std::string without_text(const ProcessSection::Difference& missing) {
   std::string text;
-  for (const std::size_t number : sentences) text += (text.empty() ? ", but for the " : " and the ") + ordinal(number);
-  return text.empty() ? "" : text + " sentence";
+  for (const std::size_t number : missing.sentences) text += (text.empty() ? "the " : " and the ") + ordinal(number);
+  if (!text.empty()) text += " sentence";
+  if (missing.flat) text += text.empty() ? "\"flat since\"" : " and \"flat since\"";
+  return text.empty() ? "" : ", but for " + text;
 }
 
 std::int64_t largest_of(const std::vector<OwnBytes>& all) {
@@ -168,10 +181,10 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
     // The first of those like it of whom most is to be said.
     const Said* whole = left.front();
     for (const Said* one : left)
-      if (one->sentences.size() > whole->sentences.size() && missing_of(*one, *left.front())) whole = one;
+      if (one->sentences.size() > whole->sentences.size() && difference_of(*one, *left.front())) whole = one;
     ProcessSection section{.process = whole->process};
     std::erase_if(left, [&](const Said* one) {
-      const auto missing = missing_of(*whole, *one);
+      const auto missing = difference_of(*whole, *one);
       if (missing && one != whole) {
         section.alike.push_back(one->process);
         section.without.push_back(*missing);

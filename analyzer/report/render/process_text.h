@@ -35,16 +35,21 @@ std::int64_t sum_of(const std::vector<OwnBytes>& all);
 struct ProcessSection {
   const ProcessView* process = nullptr;
   std::vector<const ProcessView*> alike{};
-  // Of each of those, which of its sentences do not hold, from 1 on; never the first one.
-  std::vector<std::vector<std::size_t>> without{};
+  // Of each of those: which of its sentences do not hold, from 1 on, never the first one; and whether those that do say
+  // of a growth that it is ", flat since 3.2 s" and it is not known of this one.
+  struct Difference {
+    std::vector<std::size_t> sentences{};
+    bool flat = false;
+  };
+  std::vector<Difference> without{};
 };
 
 // Those with a verdict, in the order of their first ones. Of which nothing but remarks is to be said has none, unless
 // it is the main process. Never empty unless the view is.
 std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts);
 
-// "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB, but for the 2nd sentence)", ""
-// for none.
+// "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB, but for the 2nd sentence and
+// "flat since")", "" for none.
 std::string alike_text(const ProcessSection& sections);
 
 // "4 more processes with verdicts of their own (whyrss report --top 9 shows all): python3 a.py (pid 12): RSS +20 MiB,

@@ -15,6 +15,7 @@
 #include "report/view/call_chains.h"
 #include "report/wording/format.h"
 #include "report/wording/plural.h"
+#include "support/helper_command.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -95,21 +96,13 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
   return out;
 }
 
-// Helpers that Python's and torch's multiprocessing start, which end a moment after the job.
-bool is_tracker(const ProcessAccount& process) {
-  return std::ranges::any_of(process.command, [](const std::string& word) {
-    return word.find("resource_tracker") != std::string::npos || word.find("forkserver") != std::string::npos ||
-           word.ends_with("torch_shm_manager");
-  });
-}
-
 // ": python serve.py (pid 12), sh (pid 13) and 4 more", the processes of the job that run yet.
 std::string running_text(const RecordingAccount& recording) {
   constexpr std::size_t kMostRunning = 3;
   std::string text;
   std::size_t count = 0;
   for (const ProcessAccount& process : recording.processes) {
-    if (process.ended_s || is_tracker(process) || ++count > kMostRunning) continue;
+    if (process.ended_s || is_helper_command(process.command) || ++count > kMostRunning) continue;
     text += fmt::format("{}{} (pid {})", count == 1 ? ": " : ", ", command_text(process.command), process.pid);
   }
   return text + (count > kMostRunning ? fmt::format(" and {} more", count - kMostRunning) : "");
@@ -122,7 +115,7 @@ std::string incomplete_line(const View& view, const TextStyle& style) {
   if (recording.incomplete_why == kStillRunning) {
     const std::string running = running_text(*view.recording);
     const bool tracked = std::ranges::any_of(view.recording->processes, [](const ProcessAccount& process) {
-      return !process.ended_s && is_tracker(process);
+      return !process.ended_s && is_helper_command(process.command);
     });
     if (view.in_notebook || view.is_live || (running.empty() && tracked)) return "";
     why += running;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <string_view>
+#include <utility>
 
 #include "model/recording_state.h"
 #include "report/verdicts/next_steps.h"
@@ -24,6 +26,9 @@ bool was_walked(const View& view) {
   return false;
 }
 
+// Less than this is not missed where the figures of a process are compared with the growth of its RSS.
+constexpr std::int64_t kBesidesBytes = std::int64_t{1} << 20U;
+
 // What is there anyway, and is ours: no growth of the program.
 bool is_of_program(Cause cause) { return cause != Cause::fork_shared && cause != Cause::whyrss; }
 
@@ -32,6 +37,19 @@ std::int64_t own_growth(const ProcessView& process) {
   for (const CauseView& cause : process.causes)
     if (is_of_program(cause.cause)) growth += cause.rss.growth();
   return growth;
+}
+
+// ", besides 3.1 MiB of whyrss and 20 MiB inherited": what RSS has more of than own_growth() says.
+std::string besides_text(const ProcessView& process) {
+  constexpr std::array<std::pair<Cause, std::string_view>, 2> kBesides{
+      {{Cause::whyrss, "of whyrss"}, {Cause::fork_shared, "inherited"}}};
+  std::string text;
+  for (const auto& [cause, what] : kBesides) {
+    const CauseView* found = process.find(cause);
+    if (found == nullptr || found->rss.growth() < kBesidesBytes) continue;
+    text += fmt::format("{} {} {}", text.empty() ? ", besides" : " and", size_text(found->rss.growth()), what);
+  }
+  return text;
 }
 
 // No rule has anything to say about it, and yet RSS grew by it: what is free beside the live blocks of a large heap.
@@ -109,8 +127,8 @@ Verdict quiet_verdict(const View& view) {
   if (all_fell)
     verdict.headline = fmt::format("nothing grew: {} less than at the beginning", size_text(-growth));
   else
-    verdict.headline = fmt::format("nothing grew worth naming{} (largest growth of a process: {})",
-                                   complete ? "" : " in what was recorded", size_text(growth));
+    verdict.headline = fmt::format("nothing grew worth naming{} (largest growth of a process: {}{})",
+                                   complete ? "" : " in what was recorded", size_text(growth), besides_text(*largest));
   verdict.why = "No cause of memory grew by 8 MiB or more in this interval.";
   verdict.advice = complete ? "Nothing to do."
                             : fmt::format("The recording is incomplete{}; what came after is not known. {}",

@@ -162,7 +162,8 @@ TEST(ShortText, WhetherALineIsNamedWithItsSizeMakesNoOtherKind) {
   EXPECT_TRUE(sections[1].alike.empty());
 }
 
-// Of one worker a sentence more is said, which stands with it, and of another one something else.
+// Of one worker a sentence more is said, which stands with it, and of another one something else. Whether one is flat
+// for long enough to say so is chance.
 TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   RecordingAccount recording = literal::quickstart();
   recording.processes.clear();
@@ -172,18 +173,20 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   const auto say = [&](int pid, const char* id, const char* headline) {
     verdicts.push_back({.id = id, .pid = pid, .headline = headline});
   };
-  for (const int pid : {52, 50, 51, 53})
-    say(pid, "heap-growth", pid == 53 ? "8.1 MiB live heap (made at b.py:3)" : "8.1 MiB live heap (made at a.py:9)");
+  say(52, "heap-growth", "8.1 MiB live heap (made at a.py:9)");
+  say(50, "heap-growth", "8.1 MiB live heap (made at a.py:9), flat since 0.4 s");
+  say(51, "heap-growth", "8.2 MiB live heap (made at a.py:9), flat since 1.2 s");
+  say(53, "heap-growth", "8.1 MiB live heap (made at b.py:3)");
   say(52, "shared-memory-unmapped", "9.0 MiB in 12 files, the largest /dev/shm/torch_52_1");
   say(50, "shared-memory-unmapped", "9.1 MiB in 13 files, the largest /dev/shm/torch_50_7");
   say(50, "heap-retained", "8.0 MiB freed");
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
   ASSERT_EQ(sections.size(), 2U);
   EXPECT_EQ(sections[0].process->account->pid, 50);
-  EXPECT_EQ(
-      alike_text(sections[0]),
-      "The same holds for 2 more processes like it: pid 52 (RSS +102 MiB, but for the 3rd sentence), pid 51 (+101 "
-      "MiB, but for the 2nd and the 3rd sentence)");
+  EXPECT_EQ(alike_text(sections[0]),
+            "The same holds for 2 more processes like it: pid 52 (RSS +102 MiB, but for the 3rd sentence and \"flat "
+            "since\"), "
+            "pid 51 (+101 MiB, but for the 2nd and the 3rd sentence)");
   EXPECT_EQ(sections[1].process->account->pid, 53);
 }
 

@@ -148,6 +148,17 @@ TEST(Verdict, NothingGrew) {
             "steady ok: nothing grew worth naming (largest growth of a process: 7.0 MiB)\n");
 }
 
+// The line above it says how much RSS grew.
+TEST(Verdict, WhatGrewBesidesTheProgramsOwn) {
+  RecordingAccount recording = literal::quiet();
+  recording.processes[0].accounts = {
+      literal::walk(0.1, {{Cause::heap_live, 2}}),
+      literal::walk(0.4, {{Cause::heap_live, 3}, {Cause::whyrss, 4}, {Cause::fork_shared, 20, kEmptyStack, "", 0}})};
+  EXPECT_EQ(headlines(recording),
+            "steady ok: nothing grew worth naming (largest growth of a process: 3.0 MiB, besides 4.0 MiB of whyrss and "
+            "20 MiB inherited)\n");
+}
+
 TEST(Verdict, LessThanAtTheBeginningIsNoGrowth) {
   RecordingAccount recording = literal::quiet();
   recording.processes[0].accounts = {literal::walk(0.1, {{Cause::heap_live, 80}}),
