@@ -491,6 +491,7 @@ void Replay::on_record(Process& process, const EventRecord& record) {
       if (is_end_of_script(record)) break;
       process.account->has_left |= record.kind == RecordKind::exit;
       process.account->left_s = seconds_since(settings_.origin_ns, record.time_ns);
+      if (is_undone_teardown(record)) process.account->left_s.reset();
       break;
     default:
       if (process.image == nullptr) break;

@@ -32,6 +32,12 @@ inline bool is_end_of_script(const EventRecord& record) {
          (reported.status & ~trace::Teardown::unmoved) == trace::Teardown::script;
 }
 
+inline bool is_undone_teardown(const EventRecord& record) {
+  trace::ProcessRecord reported{};
+  return record.kind == trace::RecordKind::teardown && read_record(record, reported) &&
+         reported.status == trace::Teardown::undone;
+}
+
 struct Replay::Process {
   explicit Process(StackTable& table) : threads(table) {}
 

@@ -61,7 +61,9 @@ void Replay::find_teardown(Process& process, const std::vector<EventRecord>& rec
     reports_all = reported.status != 0;
     const Process::TornDown now{.time_ns = record.time_ns,
                                 .unmoved = (reported.status & trace::Teardown::unmoved) != 0};
-    if (is_end_of_script(record))
+    if (is_undone_teardown(record))
+      found = script = std::nullopt;
+    else if (is_end_of_script(record))
       script = now;
     else
       found = script && (reported.status & trace::Teardown::script) != 0 ? script : now;

@@ -4,6 +4,7 @@
 
 #include "shim/events/caller.h"
 #include "shim/events/sampling_pace.h"
+#include "shim/events/unmoved_bytes.h"
 #include "shim/heap/heap_settings.h"
 #include "shim/heap/live_blocks.h"
 #include "shim/heap/observation.h"
@@ -18,6 +19,11 @@ namespace {
 
 constinit SamplingPace g_pace;                         // whoever holds the GIL counts
 constinit std::atomic<std::uint32_t> g_drawn_with{0};  // the coarseness of the distance that is being counted down
+
+// For which a sample stands.
+std::int64_t bytes_of_sample() noexcept {
+  return static_cast<std::int64_t>(heap().sample_bytes << g_drawn_with.load(std::memory_order_relaxed));
+}
 
 // release or release_undone; they bear neither size nor stack.
 void log_release(trace::RecordKind kind, const PymallocBlock& block) noexcept {
@@ -71,6 +77,7 @@ void log_sampled_object(const Caller& caller, const ObjectSample& sample, const 
   Observation event;
   if (!event || !follow_block(event.thread(), object)) return;
   g_pace.count();
+  note_objects(event.thread(), bytes_of_sample());
   emit_block(event.thread(), trace::RecordKind::allocate, event.stack(caller), block.start, block.size_bytes,
              sample.sampled_bytes);
   serve_library_hooks(event.thread());
@@ -80,6 +87,7 @@ bool log_sampled_release(const void* object) noexcept {
   const PymallocBlock block = pymalloc_block_at(object);
   // One that malloc has served is malloc's.
   if (block.start == 0 || !live_blocks().remove(object)) return false;
+  note_objects(thread_state(), -bytes_of_sample());
   log_release(trace::RecordKind::release, block);
   return true;
 }

@@ -28,6 +28,8 @@ struct ArenaAllocator {  // PyObjectArenaAllocator
 constexpr int kDomains[] = {1, 2};
 
 constinit ArenaAllocator g_real_arena{};
+using AccessArenas = void (*)(ArenaAllocator*);
+constinit AccessArenas g_get_arenas = nullptr, g_set_arenas = nullptr;
 constinit ObjectAllocator g_real_objects[std::size(kDomains)]{};
 using AccessObjects = void (*)(int domain, ObjectAllocator*);
 constinit AccessObjects g_get_objects = nullptr, g_set_objects = nullptr;
@@ -134,24 +136,35 @@ void release_arena(void* context, void* arena, std::size_t size) {
   g_real_arena.release(context, arena, size);
 }
 
+void wrap_arenas() noexcept {
+  ArenaAllocator wrapped{};
+  g_get_arenas(&wrapped);
+  if (wrapped.allocate == allocate_arena) return;
+  g_real_arena = wrapped;
+  wrapped.allocate = allocate_arena;
+  wrapped.release = release_arena;
+  g_set_arenas(&wrapped);
+}
+
+// What is wrapped stays as it is.
+void wrap_all_again() noexcept {
+  wrap_arenas();
+  if (g_objects_wrapped.load(std::memory_order_relaxed) && !are_wrappers_first()) g_objects_wrapped.store(false);
+  wrap_objects();
+}
+
 }  // namespace
 
 void wrap_python_memory(const Library& library, const PythonLayout& layout, bool first_is_coming) noexcept {
-  void (*get)(ArenaAllocator*) = nullptr;
-  void (*set)(ArenaAllocator*) = nullptr;
-  if (layout.free_threaded || !library.find("PyObject_GetArenaAllocator", get) ||
-      !library.find("PyObject_SetArenaAllocator", set))
+  if (layout.free_threaded || !library.find("PyObject_GetArenaAllocator", g_get_arenas) ||
+      !library.find("PyObject_SetArenaAllocator", g_set_arenas))
     return;
   g_minor = layout.minor;
   if (!library.find("PyMem_GetAllocator", g_get_objects) || !library.find("PyMem_SetAllocator", g_set_objects))
     g_get_objects = nullptr;
   if (heap().exact || heap().sample_objects) find_stats_call(library);
   set_pymalloc_pool_bytes(layout.minor < 10 ? 4096 : 16384);
-  get(&g_real_arena);
-  ArenaAllocator wrapped = g_real_arena;
-  wrapped.allocate = allocate_arena;
-  wrapped.release = release_arena;
-  set(&wrapped);
+  wrap_arenas();
   g_first_is_coming.store(first_is_coming, std::memory_order_release);
 }
 
@@ -163,14 +176,23 @@ bool set_object_wrappers_aside() noexcept {
 
 void set_object_wrappers_again() noexcept { set_all_objects(g_wrapped_objects); }
 
+void await_next_interpreter() noexcept {
+  if (g_real_arena.allocate != nullptr) g_first_is_coming.store(true, std::memory_order_release);
+}
+
+void wrap_next_interpreter() noexcept {
+  if (g_first_is_coming.exchange(false)) wrap_all_again();
+}
+
 bool is_first_python_arena(ThreadState& thread, const Caller& caller, const Mapping& mapping) noexcept {
-  if (!g_first_is_coming.load(std::memory_order_relaxed)) return false;
+  if (!g_first_is_coming.load(std::memory_order_relaxed) || thread.map_origin == trace::MapOrigin::pymalloc)
+    return false;
   const trace::PythonRecord& python = g_python.record;
   if (mapping.fd >= 0 || !is_arena_size(mapping.size_bytes) || caller.ip < python.runtime_start ||
       caller.ip >= python.runtime_end || !g_first_is_coming.exchange(false))
     return false;
   mark_pymalloc_arena(thread, mapping.address, mapping.size_bytes);
-  wrap_objects();
+  wrap_all_again();
   return true;
 }
 

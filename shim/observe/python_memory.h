@@ -24,6 +24,12 @@ void wrap_python_memory(const Library& library, const PythonLayout& layout, bool
 bool set_object_wrappers_aside() noexcept;
 void set_object_wrappers_again() noexcept;
 
+// The interpreter takes itself down. From 3.12 on one that is started again begins with allocators of its own
+// (_PyRuntimeState_Init in CPython's pystate.c): they are wrapped below its first arena, or as it is seen to run where
+// the old one has left it arenas.
+void await_next_interpreter() noexcept;
+void wrap_next_interpreter() noexcept;
+
 // A mapping whose stack was just taken; the thread is entered and Busy held by the caller. True: it is the arena that
 // was coming, and is marked.
 bool is_first_python_arena(ThreadState& thread, const Caller& caller, const Mapping& mapping) noexcept;

@@ -13,8 +13,10 @@
 #include "shim/events/session_state.h"
 #include "shim/events/unmoved_bytes.h"
 #include "shim/heap/heap_count.h"
+#include "shim/heap/heap_settings.h"
 #include "shim/heap/observation.h"
 #include "shim/observe/allocator_stats.h"
+#include "shim/stacks/python_interpreter.h"
 #include "shim/sys/raw_io.h"
 #include "shim/sys/readable_page.h"
 
@@ -99,7 +101,8 @@ bool has_moved(const trace::ProcessSlot& slot, std::uint64_t pages, std::uint64_
   return (pages > walked ? pages - walked : walked - pages) > limit_pages ||
          faults > static_cast<std::int32_t>(limit_pages) ||
          std::abs(live_kib) > static_cast<std::int32_t>(limit_pages * kPageBytes / 1024) ||
-         unmoved_since_walk(slot) / kPageBytes > limit_pages;
+         unmoved_since_walk(slot) / kPageBytes > limit_pages ||
+         std::abs(objects_since_walk(slot)) > static_cast<std::int64_t>(limit_pages * kPageBytes);
 }
 
 // Whether a walk of a process that is about to leave would show something new.
@@ -108,7 +111,9 @@ bool is_worth_final_walk(const trace::ProcessSlot& slot, std::uint64_t pages) no
   const std::uint32_t since_ms = now_ms() - slot.walked_ms.load();
   const bool is_large = pages >= kLargePages;
   const std::uint64_t limit_pages = is_large ? kWorthWalkingLargePages : kWorthWalkingPages;
-  return has_moved(slot, pages, limit_pages) || lazily_freed_bytes() / kPageBytes > limit_pages ||
+  // Exact mode logs objects of CPython, and keeps no sum of them.
+  const bool has_objects = heap().exact && g_python.usable.load(std::memory_order_relaxed);
+  return has_objects || has_moved(slot, pages, limit_pages) || lazily_freed_bytes() / kPageBytes > limit_pages ||
          (is_large && since_ms >= kLongSinceMs);
 }
 
@@ -117,6 +122,15 @@ bool final_walk(ThreadState& thread, std::uint64_t pages) noexcept {
   if (walk_now(thread, kWalkWaitNs + pages * kWalkWaitNsPerPage, kLongestWalkWaitNs)) return true;
   slot_of(thread)->walks_missed.fetch_add(1, std::memory_order_relaxed);
   return false;
+}
+
+void emit_teardown(ThreadState& thread, std::int32_t what) noexcept {
+  emit(thread, trace::RecordKind::teardown,
+       trace::ProcessRecord{.header = {},
+                            .pid = thread.writer.pid,
+                            .status = what,
+                            .stack_id = trace::kNoStack,
+                            .tid = thread.writer.tid});
 }
 
 // False: the walk that it asked for did not come.
@@ -128,12 +142,7 @@ bool tear_down(ThreadState& thread, std::int32_t what) noexcept {
   const std::uint64_t pages = slot == nullptr ? 0 : resident_pages();
   const bool moved = slot != nullptr && is_worth_final_walk(*slot, pages);
   if (slot != nullptr && !moved) what |= trace::Teardown::unmoved;
-  emit(thread, trace::RecordKind::teardown,
-       trace::ProcessRecord{.header = {},
-                            .pid = thread.writer.pid,
-                            .status = what,
-                            .stack_id = trace::kNoStack,
-                            .tid = thread.writer.tid});
+  emit_teardown(thread, what);
   if (!moved) return true;
   // Nobody waits in vain twice.
   constexpr std::int32_t kSecondStep = trace::Teardown::runtime | trace::Teardown::script;
@@ -195,6 +204,17 @@ void observe_teardown(std::int32_t what) noexcept {
   if (of_runtime && has_script_ended(thread)) what |= trace::Teardown::script;
   std::atomic<std::uint64_t>& done = of_runtime ? g_runtime_torn_down : g_torn_down;
   if (done.exchange(thread.generation) != thread.generation && !was_down) tear_down(thread, what);
+}
+
+bool observe_interpreter() noexcept {
+  if (g_runtime_torn_down.load(std::memory_order_relaxed) == 0) return false;
+  Observation event;
+  if (!event || is_vfork_child()) return false;
+  ThreadState& thread = event.thread();
+  if (g_runtime_torn_down.exchange(0) != thread.generation) return false;
+  g_script_ended.store(0, std::memory_order_relaxed);
+  emit_teardown(thread, trace::Teardown::undone);
+  return true;
 }
 
 bool request_walk(std::uint64_t longest_ns) noexcept {

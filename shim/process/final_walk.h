@@ -12,6 +12,8 @@ namespace whyrss::shim {
 // more on its own. Once each for the process and its interpreter; `what` of trace::Teardown. The end of a script asks
 // for the walk only, once a second at most.
 void observe_teardown(std::int32_t what) noexcept;
+// An interpreter runs. True: one was torn down before, and has been started again.
+bool observe_interpreter() noexcept;
 // About to leave; the last walk is taken where no teardown has been told a moment ago.
 void observe_exit(int status) noexcept;
 

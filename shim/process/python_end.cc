@@ -3,6 +3,7 @@
 #include <array>
 
 #include "shim/events/thread_state.h"
+#include "shim/observe/python_memory.h"
 #include "shim/process/final_walk.h"
 #include "shim/process/trim_at_end.h"
 #include "shim/stacks/python_frames.h"
@@ -31,8 +32,9 @@ bool is_only_main_thread() noexcept {
 
 bool is_end_of_script(const void* code) noexcept {
   const ThreadState& thread = thread_state();
-  if (thread.writer.tid != thread.writer.pid || !g_python.usable.load(std::memory_order_relaxed)) return false;
-  return g_python.is_finalizing() == 0 && !has_frames() && is_only_main_thread() && !is_of_frozen_module(code);
+  if (!g_python.usable.load(std::memory_order_relaxed) || g_python.is_finalizing() != 0) return false;
+  if (observe_interpreter()) wrap_next_interpreter();
+  return thread.writer.tid == thread.writer.pid && !has_frames() && is_only_main_thread() && !is_of_frozen_module(code);
 }
 
 void note_end_of_script() noexcept { observe_teardown(trace::Teardown::script); }
@@ -40,6 +42,7 @@ void note_end_of_script() noexcept { observe_teardown(trace::Teardown::script); 
 void note_finalization() noexcept {
   if (g_python.is_finalizing == nullptr || g_python.is_finalizing() == 0) return;
   observe_teardown(trace::Teardown::runtime);
+  await_next_interpreter();
   walk_and_trim_at_end();
 }
 

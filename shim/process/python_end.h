@@ -11,7 +11,8 @@
 
 namespace whyrss::shim {
 
-// Before a code object is freed: whether it is that of a script.
+// Before a code object is freed: whether it is that of a script. An interpreter that starts frees some: it is known by
+// that, where another one has ended before it.
 bool is_end_of_script(const void* code) noexcept;
 // When it has been freed.
 void note_end_of_script() noexcept;

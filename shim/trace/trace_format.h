@@ -98,6 +98,7 @@ struct Teardown {
   static constexpr std::int32_t process = 2;  // main has returned, exit() was called, the last thread ends
   static constexpr std::int32_t unmoved = 4;  // nothing that is worth a walk has happened since the last one
   static constexpr std::int32_t script = 8;   // alone: no Python code is left to run; with runtime: that was its begin
+  static constexpr std::int32_t undone = 16;  // an interpreter was started again: what was reported before is void
 };
 
 enum class Born : std::uint32_t { exec = 0, fork = 1 };

@@ -358,7 +358,9 @@ void Collector::handle_process_events() {
         followed.exit_status = event.status;
         break;
       case RecordKind::teardown:
-        if ((event.status & ~trace::Teardown::unmoved) != trace::Teardown::script)
+        if (event.status == trace::Teardown::undone)
+          followed.teardown_ns = 0;
+        else if ((event.status & ~trace::Teardown::unmoved) != trace::Teardown::script)
           followed.teardown_ns = monotonic_ns();
         break;
       case RecordKind::fork:
