@@ -68,19 +68,20 @@ void shrink(Slice& slice, std::int64_t bytes) {
   cut(slice.advised, bytes);
 }
 
-// What went of files and shared memory without a call of the program, the kernel took, and it takes pages of files as
-// long as there are some. Returns what cannot have been of files. Of which of several files is not known.
-std::int64_t take_off_files(Account& account, std::int64_t lost_bytes) {
-  std::int64_t file_bytes = 0;
+// `lost_bytes` went without a call of the program, of these slices as long as there are some. Returns what cannot have
+// been of them. Of which of several is not known.
+template <typename Belongs>
+std::int64_t take_off_first(Account& account, std::int64_t lost_bytes, Belongs belongs) {
+  std::int64_t all_bytes = 0;
   for (const Slice& slice : account.slices)
-    if (slice.site.cause == Cause::file_cache) file_bytes += slice.bytes;
-  const std::int64_t taken_bytes = std::clamp<std::int64_t>(lost_bytes, 0, file_bytes);
+    if (belongs(slice.site.cause)) all_bytes += slice.bytes;
+  const std::int64_t taken_bytes = std::clamp<std::int64_t>(lost_bytes, 0, all_bytes);
   if (taken_bytes == 0) return lost_bytes;
-  const double part = static_cast<double>(file_bytes - taken_bytes) / static_cast<double>(file_bytes);
+  const double part = static_cast<double>(all_bytes - taken_bytes) / static_cast<double>(all_bytes);
   std::int64_t before_bytes = 0, kept_bytes = 0;
   for (Slice& slice : account.slices.open()) {
-    if (slice.site.cause != Cause::file_cache) continue;
-    const std::int64_t others_bytes = file_bytes - slice.bytes;
+    if (!belongs(slice.site.cause)) continue;
+    const std::int64_t others_bytes = all_bytes - slice.bytes;
     before_bytes += slice.bytes;
     const std::int64_t kept = std::llround(static_cast<double>(before_bytes) * part) - kept_bytes;
     kept_bytes += kept;
@@ -89,9 +90,23 @@ std::int64_t take_off_files(Account& account, std::int64_t lost_bytes) {
     shrink(slice, kept);
   }
   std::erase_if(account.slices.open(),
-                [](const Slice& slice) { return slice.site.cause == Cause::file_cache && slice.bytes == 0; });
+                [&](const Slice& slice) { return belongs(slice.site.cause) && slice.bytes == 0; });
   account.rss_bytes -= taken_bytes;
   return lost_bytes - taken_bytes;
+}
+
+// Of files and shared memory the kernel takes pages of files.
+std::int64_t take_off_files(Account& account, std::int64_t lost_bytes) {
+  return take_off_first(account, lost_bytes, [](Cause cause) { return cause == Cause::file_cache; });
+}
+
+// An allocator gives free pages back by calls of libc's own, as glibc does at the end of [heap]; the kernel takes what
+// was given up with MADV_FREE, and else only swaps.
+std::int64_t take_off_free(const ProcessAccount& process, Account& account, std::int64_t lost_bytes) {
+  const auto is_swapped = [](const KernelTotals& totals) { return totals.swap_bytes.value_or(0) > 0; };
+  if (std::ranges::any_of(process.totals, is_swapped)) return lost_bytes;
+  return take_off_first(account, lost_bytes,
+                        [](Cause cause) { return cause == Cause::heap_retained || cause == Cause::lazy_free; });
 }
 
 // `lost_bytes` of these slices went, of which is not known: each still has what is left if all of it was its own.
@@ -521,7 +536,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
       {.begin_ns = poll.time_ns, .vmas = evidence.vmas, .runs = evidence.runs, .inherited = evidence.inherited});
 
   Account account = attribute(evidence);
-  take_off(account, walk.lost_anonymous_bytes, is_private_memory);
+  take_off(account, take_off_free(*process.account, account, walk.lost_anonymous_bytes), is_private_memory);
   take_off(account, take_off_files(account, walk.lost_shared_bytes), is_file_memory);
   add_not_looked_at(account, walk.open_anonymous_bytes + walk.open_shared_bytes);
   account.estimated_from_s = seconds_since(settings_.origin_ns, std::max(process.walked_ns, process.attached_ns));

@@ -46,6 +46,31 @@ def test_its_size_and_line(whyrss, recording, tmp_path, what, how):
     assert "nothing grew worth naming" not in json.dumps(report["verdicts"])
 
 
+GIVES_BACK = """
+import os, signal, time
+import numpy
+kept = [bytes(200) for _ in range(150000)]
+for number in range(3):
+    first, second = numpy.arange(2_000_000) + number, numpy.random.rand(2_000_000)
+    time.sleep(0.3)
+    del first, second
+time.sleep(0.02)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_the_allocator_gives_back_is_not_what_lives(whyrss, recording, tmp_path):
+    """RSS falls by calls of libc's own, which a poll alone may see: of the heap it is what is free that goes."""
+    pytest.importorskip("numpy")
+    program = tmp_path / "gives_back.py"
+    program.write_text(GIVES_BACK)
+    whyrss.record(recording, [sys.executable, program])
+    process, = whyrss.finished_report(recording)["processes"]
+    unknown = sum(cause["rss"]["last"] for cause in process["causes"] if cause["cause"] == "not_looked_at")
+    assert unknown < LEAST
+    assert live(process) >= 0.85 * 150_000 * 240
+
+
 POOL = """
 import multiprocessing, os
 def init(count):

@@ -159,33 +159,94 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
       from, holders);
 }
 
-// The last moment before a program frees most of what its allocator keeps at the end, if it does so on its way out:
-// destructors of what main() and static variables hold run before the last walk.
-std::optional<double> freed_on_leaving_from(const ProcessView& process) {
+// The moment from which RSS fell without a pause until `end_s`.
+double fell_from(const ProcessAccount& account, double end_s) {
+  constexpr double kStepS = 0.05;
+  constexpr std::int64_t kLeastPart = 100;  // of RSS, in a step
+  const auto rss_at = [&](double time_s) {
+    const RssPoint* poll = last_at(account.polls, time_s);
+    return poll == nullptr ? 0 : poll->rss_bytes;
+  };
+  double from_s = end_s;
+  for (std::int64_t rss = rss_at(end_s);; from_s -= kStepS) {
+    const std::int64_t before = rss_at(from_s - kStepS);
+    if (before <= rss + rss / kLeastPart) return from_s;
+    rss = before;
+  }
+}
+
+// Snapshots within the last second before the end, or teardown, of a process, youngest first; none of one that was
+// killed or is not shown to its end.
+std::vector<const Account*> last_snapshots(const View& view, const ProcessView& process) {
   const ProcessAccount& account = *process.account;
-  if (!account.has_left || !account.ended_s || account.accounts.empty()) return std::nullopt;
-  const Account& last = account.accounts.back();
-  if (last.time_s > process.interval.to_s) return std::nullopt;
-  const Account* before = nullptr;  // when most of it was live
-  std::int64_t live = bytes_of(last, Cause::heap_live);
-  const std::int64_t left = live;
+  std::vector<const Account*> found;
+  if (!account.has_left || !account.ended_s || process.interval.to_s < end_of_work(*view.recording, account))
+    return found;
+  const double end_s = account.teardown_s.value_or(*account.ended_s);
   for (auto snapshot = account.accounts.rbegin(); snapshot != account.accounts.rend(); ++snapshot) {
-    if (*account.ended_s - snapshot->time_s > kLeavingS || snapshot->time_s <= process.interval.from_s) break;
-    if (const std::int64_t then = bytes_of(*snapshot, Cause::heap_live); then > live) {
-      before = &*snapshot;
-      live = then;
-    }
+    if (end_s - snapshot->time_s > kLeavingS || snapshot->time_s <= process.interval.from_s) break;
+    if (snapshot->time_s <= process.interval.to_s) found.push_back(&*snapshot);
+  }
+  return found;
+}
+
+// The last moment before a program frees most of its heap, or most of what its allocator keeps at the end, if it does
+// so on its way out: main() returns, and destructors of what static variables hold run before the last walk.
+std::optional<double> freed_on_leaving_from(const View& view, const ProcessView& process) {
+  // While it frees, snapshots follow each other as fast as this; what it made before, and freed in turn, is older.
+  constexpr double kFreeingS = 0.2;
+  const std::vector<const Account*> snapshots = last_snapshots(view, process);
+  if (snapshots.empty()) return std::nullopt;
+  const Account& last = *snapshots.front();
+  const std::int64_t left = bytes_of(last, Cause::heap_live);
+  std::int64_t most = left;
+  for (const Account* snapshot : snapshots) most = std::max(most, bytes_of(*snapshot, Cause::heap_live));
+  const Account* half = nullptr;    // the last one with more than half of it
+  const Account* before = nullptr;  // the fullest right before
+  for (const Account* snapshot : snapshots) {
+    const std::int64_t live = bytes_of(*snapshot, Cause::heap_live);
+    if (half == nullptr && 2 * (live - left) > most - left) half = before = snapshot;
+    if (half != nullptr && half->time_s - snapshot->time_s <= kFreeingS && live > bytes_of(*before, Cause::heap_live))
+      before = snapshot;
   }
   if (before == nullptr) return std::nullopt;
-  const std::int64_t kept = bytes_of(last, Cause::heap_retained), kept_before = bytes_of(*before, Cause::heap_retained);
-  const std::int64_t more = kept - kept_before;
-  if (more < kNamedGrowthBytes || (live - left) * 2 < more || more * 2 < kept) return std::nullopt;
-  return before->time_s;
+  double from_s = before->time_s;
+  // That one may have come while it was freeing, and the one before long ago.
+  const double full_s = fell_from(*process.account, last.time_s);
+  const Account* full = full_s < from_s && last.time_s - full_s <= kLeavingS && full_s > process.interval.from_s
+                            ? last_at(process.account->accounts, full_s)
+                            : nullptr;
+  if (full != nullptr && bytes_of(*full, Cause::heap_live) > bytes_of(*before, Cause::heap_live))
+    before = full, from_s = full_s;
+  const std::int64_t freed = bytes_of(*before, Cause::heap_live) - left, kept = bytes_of(last, Cause::heap_retained);
+  const std::int64_t more = kept - bytes_of(*before, Cause::heap_retained);
+  if (freed < kNamedGrowthBytes || freed * 2 < more || (kept >= kNamedGrowthBytes && more * 2 < kept))
+    return std::nullopt;
+  return from_s;
+}
+
+// Whether most of what was freed from then on had been live for long, and was not what the program works with at a
+// time.
+bool was_held_until(const ProcessView& process, double until_s) {
+  constexpr double kHeldPart = 8;  // of its life, and for as long as leaving takes
+  const std::vector<Account>& accounts = process.account->accounts;
+  const double begun_s = std::max(process.account->born_s, process.interval.from_s);
+  const double from_s = until_s - std::max(kLeavingS, (until_s - begun_s) / kHeldPart);
+  if (from_s <= begun_s) return false;
+  const std::int64_t left = last_bytes(process, Cause::heap_live);
+  const std::int64_t freed = bytes_of(*last_at(accounts, until_s), Cause::heap_live) - left;
+  for (auto snapshot = accounts.rbegin(); snapshot != accounts.rend(); ++snapshot) {
+    if (snapshot->time_s > until_s) continue;
+    if (2 * (bytes_of(*snapshot, Cause::heap_live) - left) < freed) return false;
+    if (snapshot->time_s <= from_s) return true;
+  }
+  return false;
 }
 
 // Two walks one after the other: half of what the allocator has come to keep was live at the first, and no more since.
 struct Freed {
   double after_s, by_s;
+  bool at_once;  // most of it
 };
 std::optional<Freed> freed_between(const ProcessView& process, std::int64_t kept_bytes) {
   const std::int64_t live = last_bytes(process, Cause::heap_live);
@@ -195,7 +256,11 @@ std::optional<Freed> freed_between(const ProcessView& process, std::int64_t kept
        ++snapshot) {
     if (snapshot->time_s > process.interval.to_s) continue;
     if (2 * (bytes_of(*snapshot, Cause::heap_live) - live) >= kept_bytes)
-      return after == nullptr ? std::nullopt : std::optional(Freed{snapshot->time_s, after->time_s});
+      return after == nullptr
+                 ? std::nullopt
+                 : std::optional(Freed{
+                       snapshot->time_s, after->time_s,
+                       2 * (bytes_of(*snapshot, Cause::heap_live) - bytes_of(*after, Cause::heap_live)) >= kept_bytes});
     after = &*snapshot;
   }
   return std::nullopt;
@@ -215,32 +280,16 @@ Trend live_trend_until(const View& view, const ProcessView& process, double to_s
   return cause == nullptr ? Trend{} : trend_of(view.recording->stacks, before.processes.front(), *cause);
 }
 
-bool grew_evenly_until(const View& view, const ProcessView& process, double to_s) {
-  const Trend trend = live_trend_until(view, process, to_s);
-  return trend.kind == Trend::Kind::growing && trend.evenly;
-}
-
-// The moment from which RSS fell without a pause until `end_s`.
-double fell_from(const ProcessAccount& account, double end_s) {
-  constexpr double kStepS = 0.05;
-  constexpr std::int64_t kLeastPart = 100;  // of RSS, in a step
-  const auto rss_at = [&](double time_s) {
-    const RssPoint* poll = last_at(account.polls, time_s);
-    return poll == nullptr ? 0 : poll->rss_bytes;
-  };
-  double from_s = end_s;
-  for (std::int64_t rss = rss_at(end_s);; from_s -= kStepS) {
-    const std::int64_t before = rss_at(from_s - kStepS);
-    if (before <= rss + rss / kLeastPart) return from_s;
-    rss = before;
-  }
-}
+bool grew_evenly(const Trend& trend) { return trend.kind == Trend::Kind::growing && trend.evenly; }
 
 }  // namespace
 
 std::optional<double> heap_held_until(const View& view, const ProcessView& process) {
-  const auto from_s = freed_on_leaving_from(process);
-  return from_s && grew_evenly_until(view, process, *from_s) ? from_s : std::nullopt;
+  const auto from_s = freed_on_leaving_from(view, process);
+  if (!from_s) return std::nullopt;
+  const Trend trend = live_trend_until(view, process, *from_s);
+  const bool was_held = trend.kind != Trend::Kind::waves && was_held_until(process, *from_s);
+  return was_held || grew_evenly(trend) ? from_s : std::nullopt;
 }
 
 std::optional<LateHeap> freed_late(const View& view, const ProcessView& process) {
@@ -343,6 +392,8 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
 
 namespace {
 
+constexpr const char* kLivedToTheEnd = "Nothing to do about this: it was live as long as the program worked.";
+
 void library_retained(const View& view, const ProcessView& process, const AllocatorBytes& allocator,
                       std::vector<Verdict>& verdicts) {
   if (!is_worth_naming(allocator.growth, process)) return;
@@ -352,11 +403,14 @@ void library_retained(const View& view, const ProcessView& process, const Alloca
                   .pid = process.account->pid,
                   .bytes = allocator.growth};
   const std::int64_t all = process.find(Cause::heap_retained)->rss.growth();  // of all allocators
-  const auto late = 2 * allocator.growth > all ? freed_late(view, process) : std::nullopt;
-  verdict.headline =
-      fmt::format("{} freed, but kept by {}{}{}: not a leak, and not reclaimable by the kernel",
-                  size_text(allocator.growth), allocator.text(), kept_where(lines, allocator.growth, "last allocated"),
-                  late ? live_until_text(view, process, *late) : "");
+  const bool is_most = 2 * allocator.growth > all;
+  const bool was_live = is_most && heap_held_until(view, process).has_value();
+  const auto late = is_most && !was_live ? freed_late(view, process) : std::nullopt;
+  if (was_live) verdict.severity = Severity::info;
+  verdict.headline = fmt::format(
+      "{} freed{}, but kept by {}{}{}{}", size_text(allocator.growth), was_live ? " as it ended" : "", allocator.text(),
+      kept_where(lines, allocator.growth, "last allocated"), late ? live_until_text(view, process, *late) : "",
+      was_live ? "" : ": not a leak, and not reclaimable by the kernel");
   const std::string followed =
       view.recording->info.mode == "exact" ? "" : fmt::format(" of {} and more", size_text(kFollowedBlockBytes));
   verdict.why = fmt::format(
@@ -364,10 +418,11 @@ void library_retained(const View& view, const ProcessView& process, const Alloca
       "in "
       "RSS, and a memory limit kills rather than takes them.",
       followed, printable(base_name(allocator.library)));
-  verdict.advice = way_back(allocator);
+  verdict.advice = was_live ? kLivedToTheEnd : way_back(allocator);
   verdict.evidence["growth_bytes"] = all;
   verdict.evidence["allocator_growth_bytes"] = allocator.growth;
   verdict.evidence["allocator"] = allocator.name;
+  verdict.evidence["was_live"] = was_live;
   verdict.evidence["kind"] = allocator.kind;
   verdict.evidence["library"] = allocator.library;
   verdict.evidence["last_allocated_at"] = line_evidence(lines);
@@ -403,7 +458,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> lines = lines_of(view, cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     if (cause.estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
-    const auto live_until_s = freed_on_leaving_from(process);
+    const auto live_until_s = freed_on_leaving_from(view, process);
     const bool was_live = heap_held_until(view, process).has_value();
     if (was_live) verdict.severity = Severity::info;
     const auto late = was_live ? std::nullopt : freed_late(view, process);
@@ -425,8 +480,10 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
           "report --to {:.3f}` shows what it held before.",
           seconds_text(*process.account->ended_s - *live_until_s), *live_until_s + 0.0005);
     const auto freed = freed_between(process, growth);
-    if (freed && !live_until_s)
+    if (freed && freed->at_once && !live_until_s)
       verdict.why += fmt::format(" Most of it was freed {}.", two_times("between", freed->after_s, "and", freed->by_s));
+    if (freed && !freed->at_once && !live_until_s)
+      verdict.why += fmt::format(" Half of it was live at {}.", seconds_text(freed->after_s));
     if (cause.estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     if (holders.malloc) {
       const AllocatorAdvice& known = advice_for(process);
@@ -436,11 +493,12 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
         verdict.advice += fmt::format("{}.", next_steps(view).other_allocators);
     }
     if (holders.pymalloc) verdict.advice += (verdict.advice.empty() ? "" : " ") + std::string(kPymallocRemedy);
-    if (was_live) verdict.advice = "Nothing to do about this: it was live as long as the program worked.";
+    if (was_live) verdict.advice = kLivedToTheEnd;
     verdict.evidence["growth_bytes"] = whole->rss.growth();
     verdict.evidence["allocator"] = process.account->allocator;
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
     verdict.evidence["live_bytes"] = live_bytes;
+    verdict.evidence["was_live"] = was_live;
     verdict.evidence["live_until_s"] = live_until_s ? nlohmann::ordered_json(*live_until_s) : nullptr;
     verdict.evidence["freed_between_s"] =
         freed ? nlohmann::ordered_json::array({freed->after_s, freed->by_s}) : nlohmann::ordered_json(nullptr);

@@ -10,7 +10,7 @@
 
 namespace whyrss {
 
-// Where a heap that grew evenly for long was freed as the process ended, by destructors of what main() and static
+// Where a heap that grew evenly, or was held, for long was freed as the process ended, by what main() and static
 // variables hold: the last moment before.
 std::optional<double> heap_held_until(const View& view, const ProcessView& process);
 

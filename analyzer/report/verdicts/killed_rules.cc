@@ -63,6 +63,9 @@ std::string place_text(const Death& death) {
 
 // ", held most by 59 MiB live heap (a.py:4 in f)", as far as it was seen. More than the limit cannot have been held:
 // those were processes that came and went.
+// Less of the limit, or of what all held, is no answer.
+constexpr std::int64_t kLeastHeldPart = 10;
+
 std::string held_text(const LastMinute& minute, const char* before, std::optional<std::int64_t> limit_bytes,
                       std::int64_t least_bytes = 0) {
   const Holder* const most = main_holder(minute.held, least_bytes);
@@ -229,8 +232,7 @@ void oom_killed(const View& view, std::vector<Verdict>& verdicts) {
                     seconds_text(std::max(0.0, death.time_s - view.recording->processes.front().born_s)));
     verdict.advice = kMoreRoom;
   } else {
-    constexpr std::int64_t kLeastPart = 10;  // less of the limit is no answer
-    verdict.headline += held_text(minute, ",", death.limit_bytes, death.limit_bytes.value_or(0) / kLeastPart);
+    verdict.headline += held_text(minute, ",", death.limit_bytes, death.limit_bytes.value_or(0) / kLeastHeldPart);
   }
   const std::int64_t unseen = unseen_bytes(view, death, minute);
   if (unseen > 0) verdict.headline += fmt::format("; {} of it came after the last snapshot", size_text(unseen));
@@ -261,7 +263,8 @@ void killed_from_outside(const View& view, std::vector<Verdict>& verdicts) {
     report_sender(info, verdict);
   verdict.headline += limit_text(info);
   const auto limit_bytes = info.cgroup ? info.cgroup->limit_bytes : std::nullopt;
-  verdict.headline += held_text(minute, ";", limit_bytes);
+  // Of a process that is file cache for the most part the largest rest is no answer.
+  verdict.headline += held_text(minute, ";", limit_bytes, view.family.accounting.rss_sum / kLeastHeldPart);
   verdict.why += held_sentence(minute) + grown_sentence(minute);
   compare_sums(view, verdict);
   verdict.evidence["end_seen"] = !info.end_unseen;

@@ -88,7 +88,7 @@ std::int64_t unread_since_end(const View& view, const ProcessAccount& process) {
   if (!ended_s || *ended_s >= view.interval.to_s || last == nullptr) return 0;
   const double read_s = *ended_s + kReadAgainS;
   const bool is_read = std::ranges::any_of(view.recording->processes, [&](const ProcessAccount& other) {
-    return other.born_s < read_s && there_until(other).value_or(read_s) >= read_s;
+    return other.born_s < read_s && there_until(other).value_or(view.recording->info.duration_s) >= read_s;
   });
   if (is_read) return 0;
   std::int64_t bytes = 0;

@@ -145,7 +145,9 @@ Place place_of(const Verdict& verdict) {
                                  "descriptor-growth"};  // of which the bytes are not the point
   if (verdict.severity == Severity::problem || std::ranges::find(kTroubles, verdict.id) != kTroubles.end())
     return Place::trouble;
-  if (is_remark(verdict)) return Place::remark;
+  // What heap-growth says is live until then, once more.
+  const bool was_live = verdict.id == "heap-retained" && verdict.evidence.value("was_live", false);
+  if (was_live || is_remark(verdict)) return Place::remark;
   return verdict.bytes_per_s > 0 ? Place::grows : Place::largest;
 }
 

@@ -316,7 +316,9 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             fmt::format("{}{} {} more {} than at the end{}", unseen >= gone / 20 ? "at least " : "", size_text(gone),
                         part.what, peak, kept_where(lines, gone, verb, part.touch_verb));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
-      if (!dominates(left, gone))
+      if (cause.cause == Cause::shared_memory)
+        verdict.why = "The process had it mapped when RSS was largest, and has not now.";
+      else if (!dominates(left, gone))
         verdict.why = fmt::format(
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",

@@ -49,7 +49,8 @@ const ReceivedText* mostly_received(const StackTable& stacks, const std::vector<
       "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle."};
   static constexpr ReceivedText kResults{
       " Workers sent it pickled, as the results of their tasks, and this process unpickled and keeps them.",
-      "Take each result as it comes and drop it (imap_unordered, as_completed), have the tasks return less, or have "
+      "Take each result as it comes and drop it (imap_unordered, as_completed), hand out fewer tasks at a time where "
+      "results wait for it, have the tasks return less, or have "
       "them write large results to files."};
   std::int64_t items = 0, results = 0;
   for (const SiteView& site : sites) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 
 #include "literal_accounts.h"
 #include "report/render/text.h"
@@ -97,7 +98,7 @@ TEST(HeapRetained, WhatIsFreedAsTheProcessEndsWasLive) {
 }
 
 // Freeing many small objects takes a while: a snapshot may come in the midst of it, and the one before long ago.
-TEST(GoneSincePeak, LiveUntilRssBeganToFall) {
+TEST(HeapGrowth, LiveUntilRssBeganToFall) {
   const Lines lines;
   RecordingAccount recording = seen(lines, {{{Cause::heap_live, 240, lines.built}},
                                             {{Cause::heap_live, 24, lines.built}},
@@ -111,10 +112,8 @@ TEST(GoneSincePeak, LiveUntilRssBeganToFall) {
   for (int step = 1; step <= 10; ++step) process.polls.push_back({19.8 + 0.02 * step, (250 - 24 * step) * kMiB});
   process.ended_s = 20;
   process.has_left = true;
-  EXPECT_EQ(
-      headlines(recording),
-      "gone-since-peak info: 239 MiB live heap more at the peak (RSS 240 MiB) than at the end (allocated in build "
-      "(prog)), freed in its last 0.2 s\n");
+  EXPECT_EQ(headlines(recording),
+            "heap-growth info: 240 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.8 s\n");
 }
 
 // The locals of main() go when it returns, right before the last snapshot; so may go what the program deletes itself.
@@ -146,6 +145,30 @@ TEST(HeapRetained, WhatWasLiveNearlyToTheEndIsSaidToBe) {
                 "build (prog)), freed in its last 0.2 s\n"),
       0U)
       << gone;
+}
+
+// What grows until main() returns is no leak that was mended: it is said as live, and what becomes of it comes after.
+TEST(HeapGrowth, WhatWasHeldForLongIsLiveUntilTheEnd) {
+  const Lines lines;
+  RecordingAccount recording = seen(
+      lines, {{{Cause::heap_live, 10, lines.kept}, {Cause::heap_live, 100, lines.built}},
+              {{Cause::heap_live, 10, lines.kept}, {Cause::heap_live, 180, lines.built}},
+              {{Cause::heap_live, 10, lines.kept}, {Cause::heap_live, 250, lines.built}, {Cause::heap_retained, 20}},
+              {{Cause::heap_live, 10, lines.kept}, {Cause::heap_retained, 270, lines.built, "[heap]"}}});
+  recording.info.duration_s = 20.1;
+  ProcessAccount& process = recording.processes.front();
+  for (std::size_t i = 0; i < process.accounts.size(); ++i)
+    process.accounts[i].time_s = std::array{5.0, 16.5, 19.4, 20.0}.at(i);
+  process.ended_s = 20.1;
+  process.has_left = true;
+  EXPECT_EQ(
+      headlines(recording),
+      "heap-growth info: 260 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.4 s\n"
+      "heap-retained info: 270 MiB freed as it ended, but kept by glibc malloc (last allocated in build (prog))\n");
+  // Made and freed right before the end: nothing says that it would have stayed.
+  for (const std::size_t early : {0U, 1U}) process.accounts[early] = literal::walk(process.accounts[early].time_s, {});
+  EXPECT_TRUE(headlines(recording).starts_with("heap-retained warning: 270 MiB freed, but kept"))
+      << headlines(recording);
 }
 
 TEST(HeapRetained, LiveMemoryIsGrowthAndNothingElse) {
