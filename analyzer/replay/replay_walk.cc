@@ -95,9 +95,17 @@ std::optional<std::uint64_t> Replay::teardown_ns(const Process& process) {
   const std::uint64_t until_ns = time_ns + kTeardownNs;
   const auto is_later = [until = until_ns](const Walk& walk) { return walk.begin_ns >= until; };
   if (!ended && std::ranges::any_of(process.walks, is_later)) return std::nullopt;
-  const auto its_walk = std::ranges::find_if(process.walks, [&, from = time_ns, until = until_ns](const Walk& walk) {
-    return walk.begin_ns >= from && walk.begin_ns < until && shows_begin_of_teardown(process, walk);
+  // The one that it asked for and waited for: another may have been on its way.
+  const auto first_walk = [&, from = time_ns, until = until_ns](auto is_wanted) {
+    return std::ranges::find_if(process.walks, [&](const Walk& walk) {
+      return walk.begin_ns >= from && walk.begin_ns < until && is_wanted(walk);
+    });
+  };
+  auto its_walk = first_walk([&, from = time_ns](const Walk& walk) {
+    return is_asked(walk.trigger) && !has_given_back(process, from, walk.time_ns);
   });
+  if (its_walk == process.walks.end())
+    its_walk = first_walk([&](const Walk& walk) { return shows_begin_of_teardown(process, walk); });
   return unmoved || its_walk == process.walks.end() ? time_ns : its_walk->time_ns;
 }
 

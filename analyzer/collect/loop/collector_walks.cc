@@ -160,13 +160,12 @@ void Collector::read_unmapped() {
     if (process.pid() > 0 && !followed.has_ended && !process.has_ended())
       living.push_back({key, process.pid(), process.born_ns()});
   }
-  for (const auto& [key, files] : unmapped_.read(std::move(living))) {
-    const Followed& followed = followed_.at(key);
-    followed.process->write_unmapped(unmapped_payload(files));
-    // It asks for a walk at its end though its RSS has not moved: what is open then is read with it.
+  for (const auto& [key, files] : unmapped_.read(std::move(living)))
+    followed_.at(key).process->write_unmapped(unmapped_payload(files));
+  // They ask for a walk at their ends though their RSS has not moved: what is open then is read with it.
+  for (const auto& [key, followed] : followed_)
     if (followed.slot != trace::kNoSlot && unmapped_.depends_on(key))
       setup_.pool.view().slots[followed.slot].walked_rss_pages.store(0);
-  }
 }
 
 // What the main process tells about its group is true for all in it.

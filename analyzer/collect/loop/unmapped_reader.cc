@@ -44,14 +44,23 @@ void UnmappedReader::add(HeldFiles& held, SharedFile&& file, ProcessKey process)
   held.try_emplace(id, Held{std::move(file), process});
 }
 
+// As of files in /dev/shm: one that was there before the job is its own once it was emptied.
+bool UnmappedReader::is_of_before(const SharedFile& file, double since_s) const {
+  return has_name(file.path) && (made_.contains(file.id) ? file.changed_s : file.made_s) < since_s;
+}
+
 // What a fork left open in several is the oldest one's.
 UnmappedReader::HeldFiles UnmappedReader::find_open(const std::vector<Process>& living) {
   HeldFiles held;
+  // Of one that was attached to also what it has made before.
+  const std::int64_t age_ns = monotonic_ns() - living.front().born_ns;
+  const double since_s = std::min(since_s_, static_cast<double>(clock_ns(CLOCK_REALTIME) - age_ns) / 1e9);
   for (const Process& process : living) {
     auto files = open_shared_files(process.pid, *resolver_);
     if (!files && !has_ended(process.pid)) unreadable_.insert(process.key);
     if (!files) continue;
-    for (SharedFile& file : *files) add(held, std::move(file), process.key);
+    for (SharedFile& file : *files)
+      if (!is_of_before(file, since_s)) add(held, std::move(file), process.key);
   }
   return held;
 }

@@ -57,6 +57,7 @@ class UnmappedReader {
   static constexpr std::int64_t kGapNs = 100'000'000;  // between two readings; it doubles while nothing changes
 
   static void add(HeldFiles& held, SharedFile&& file, ProcessKey process);
+  [[nodiscard]] bool is_of_before(const SharedFile& file, double since_s) const;
   HeldFiles find_open(const std::vector<Process>& living);
   void add_named(const Process& first, HeldFiles& held);
   void add_segments(const std::vector<Process>& living, std::map<ProcessKey, std::vector<File>>& found) const;

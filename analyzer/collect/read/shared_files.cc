@@ -37,12 +37,8 @@ bool may_be_in_memory(std::string_view path) {
 // The pool, what the library in a program keeps, and a recording that is written there.
 bool is_ours(std::string_view path) { return path.starts_with("/memfd:whyrss") || path.starts_with("/dev/shm/whyrss"); }
 
-struct Facts {
-  SharedFile file;
-  double made_s = 0, changed_s = 0;  // CLOCK_REALTIME; the first where the kernel does not say it: as the second
-};
-
-std::optional<Facts> facts_of(int directory, const char* name, int flags, pid_t pid, BackingResolver& resolver) {
+// But for its path.
+std::optional<SharedFile> facts_of(int directory, const char* name, int flags, pid_t pid, BackingResolver& resolver) {
   struct statx facts {};
   constexpr unsigned kWanted = STATX_TYPE | STATX_INO | STATX_BLOCKS | STATX_CTIME | STATX_BTIME;
   if (statx(directory, name, flags | AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, kWanted, &facts) != 0) return std::nullopt;
@@ -52,11 +48,11 @@ std::optional<Facts> facts_of(int directory, const char* name, int flags, pid_t 
     return static_cast<double>(time.tv_sec) + time.tv_nsec / 1e9;
   };
   const double changed_s = seconds(facts.stx_ctime);
-  return Facts{{.id = {facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino},
-                .path = {},
-                .memory_bytes = static_cast<std::int64_t>(facts.stx_blocks) * kBlockBytes},
-               (facts.stx_mask & STATX_BTIME) != 0 ? seconds(facts.stx_btime) : changed_s,
-               changed_s};
+  return SharedFile{.id = {facts.stx_dev_major, facts.stx_dev_minor, facts.stx_ino},
+                    .path = {},
+                    .memory_bytes = static_cast<std::int64_t>(facts.stx_blocks) * kBlockBytes,
+                    .made_s = (facts.stx_mask & STATX_BTIME) != 0 ? seconds(facts.stx_btime) : changed_s,
+                    .changed_s = changed_s};
 }
 
 bool is_word(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
@@ -90,11 +86,11 @@ class NamedFiles {
       if (entry->d_type == DT_DIR && is_worth) search(path, named, depth + 1);
       const bool is_known = signs_->inodes.contains(entry->d_ino);
       if (entry->d_type != DT_REG || (named == 0 && !is_known)) continue;
-      auto facts = facts_of(dirfd(directory.get()), entry->d_name, AT_SYMLINK_NOFOLLOW, pid_, *resolver_);
+      auto file = facts_of(dirfd(directory.get()), entry->d_name, AT_SYMLINK_NOFOLLOW, pid_, *resolver_);
       // One that was there before is the job's once it was emptied, and not for being mapped.
-      if (!facts || (is_known ? facts->changed_s : facts->made_s) < signs_->since_s) continue;
-      facts->file.path = path;
-      found.push_back({std::move(facts->file), named});
+      if (!file || (is_known ? file->changed_s : file->made_s) < signs_->since_s) continue;
+      file->path = path;
+      found.push_back({std::move(*file), named});
     }
   }
 
@@ -119,11 +115,11 @@ std::optional<std::vector<SharedFile>> open_shared_files(pid_t pid, BackingResol
     const ssize_t length = readlinkat(fd, entry->d_name, link.data(), link.size());
     const std::string_view path(link.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0)));
     if (!may_be_in_memory(path) || is_ours(path)) continue;
-    auto facts = facts_of(fd, entry->d_name, 0, pid, resolver);
-    if (!facts || facts->file.memory_bytes == 0) continue;
-    facts->file.path = path;
-    const SharedFileId id = facts->file.id;
-    found.try_emplace(id, std::move(facts->file));
+    auto file = facts_of(fd, entry->d_name, 0, pid, resolver);
+    if (!file || file->memory_bytes == 0) continue;
+    file->path = path;
+    const SharedFileId id = file->id;
+    found.try_emplace(id, std::move(*file));
   }
   std::vector<SharedFile> files;
   for (auto& [id, file] : found) files.push_back(std::move(file));
@@ -132,10 +128,9 @@ std::optional<std::vector<SharedFile>> open_shared_files(pid_t pid, BackingResol
 
 std::optional<SharedFile> shared_file_at(pid_t pid, const std::string& path, BackingResolver& resolver) {
   const std::string place = fmt::format("/proc/{}/root{}", pid, path);
-  auto facts = facts_of(AT_FDCWD, place.c_str(), AT_SYMLINK_NOFOLLOW, pid, resolver);
-  if (!facts) return std::nullopt;
-  facts->file.path = path;
-  return std::move(facts->file);
+  auto file = facts_of(AT_FDCWD, place.c_str(), AT_SYMLINK_NOFOLLOW, pid, resolver);
+  if (file) file->path = path;
+  return file;
 }
 
 std::vector<NamedSharedFile> find_named_files(pid_t pid, const SharedFileSigns& signs, BackingResolver& resolver) {

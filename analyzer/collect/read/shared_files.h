@@ -27,6 +27,8 @@ struct SharedFile {
   SharedFileId id;
   std::string path;               // as the kernel names it: " (deleted)" at the end of what was unlinked
   std::int64_t memory_bytes = 0;  // what it takes, in swap too
+  // CLOCK_REALTIME; `made_s` where the kernel does not say it: as `changed_s`.
+  double made_s = 0, changed_s = 0;
 };
 
 // Those that the process has open, each once; without whyrss's own. Nothing where /proc/PID/fd may not be read.

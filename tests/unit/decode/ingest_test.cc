@@ -596,6 +596,9 @@ TEST(Ingest, ATeardownBeginsWithTheWalkThatItAskedFor) {
   EXPECT_EQ(teardown_s({leaves, exit}, own), 3.005);
   EXPECT_EQ(teardown_s({leaves, unmaps(4 * kSecond + 6 * kMs), exit}, early, own), 3.005);
   EXPECT_EQ(teardown_s({leaves, unmaps(4 * kSecond + 3 * kMs), exit}, early, own), 3.0);
+  const auto asked_later = walk_frame(4 * kSecond + 8 * kMs, trace::WalkTrigger::exit);
+  EXPECT_EQ(teardown_s({leaves, exit}, own, asked_later), 3.008);
+  EXPECT_EQ(teardown_s({leaves, unmaps(4 * kSecond + 6 * kMs), exit}, own, asked_later), 3.005);
   EXPECT_EQ(teardown_s({reported(4 * kSecond, Teardown::process | Teardown::unmoved), exit}, early, own), 3.0);
   // The end of a script is a begin only where the end of the interpreter says so.
   const ByteVector script = reported(3 * kSecond, Teardown::script | Teardown::unmoved);
