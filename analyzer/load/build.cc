@@ -229,6 +229,10 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
   const auto dropped = static_cast<std::uint64_t>(std::max<std::int64_t>(manifest.dropped_records, 0));
   recording.info.lost_events = std::max(recording.info.lost_events, dropped);
   add_write_faults(manifest, recording.info);
+  if (manifest.left_files)
+    recording.info.left_files = LeftMemory{.count = manifest.left_files->count,
+                                           .bytes = manifest.left_files->bytes,
+                                           .largest = manifest.left_files->largest};
   const std::uint64_t end_ns = manifest.ended_ns > manifest.started_ns ? static_cast<std::uint64_t>(manifest.ended_ns)
                                                                        : std::max(last_ns, replay.last_ns());
   recording.info.duration_s = std::max(0.0, seconds_since(origin_ns, end_ns));

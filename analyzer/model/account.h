@@ -240,6 +240,12 @@ struct Mark {
   double at_s = 0;
 };
 
+// Files in memory that the processes made, and that were there when all had ended.
+struct LeftMemory {
+  std::int64_t count = 0, bytes = 0;
+  std::string largest;  // its name
+};
+
 struct RecordingInfo {
   std::string path, host;
   std::string boot_id;  // of the host's kernel
@@ -264,6 +270,7 @@ struct RecordingInfo {
   std::vector<std::string> notes;
   std::map<std::string, std::string> capabilities;  // "touch" -> "none", "page_scan" -> "true" ...
   std::optional<CgroupAccount> cgroup;
+  std::optional<LeftMemory> left_files;            // nothing: not known
   std::vector<OomKill> oom_kills;                  // by time; empty also where the log was not readable
   std::optional<std::int64_t> memory_total_bytes;  // of the machine: what %MEM is a part of
 };

@@ -144,6 +144,10 @@ std::string render_manifest(const Manifest& manifest) {
     json["memory_group"]["limit_bytes"] = *manifest.group_limit_bytes;
     json["memory_group"]["oom_kills"] = manifest.group_kills.value_or(0);
   }
+  if (manifest.left_files)
+    json["left_files"] = {{"count", manifest.left_files->count},
+                          {"bytes", manifest.left_files->bytes},
+                          {"largest", manifest.left_files->largest}};
   json["collector"] = {{"pid", manifest.collector_pid},
                        {"cpu_s", manifest.collector_cpu_s},
                        {"share", manifest.collector_share},
@@ -198,6 +202,12 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
     manifest.group_limit_bytes = group["limit_bytes"].get<std::int64_t>();
   if (group.contains("oom_kills") && group["oom_kills"].is_number_integer())
     manifest.group_kills = group["oom_kills"].get<std::int64_t>();
+  if (const auto left = object_at(json, "left_files"); !left.empty()) {
+    LeftFiles& files = manifest.left_files.emplace();
+    take(left, "count", files.count);
+    take(left, "bytes", files.bytes);
+    take(left, "largest", files.largest);
+  }
   const auto collector = object_at(json, "collector");
   take(collector, "pid", manifest.collector_pid);
   take(collector, "cpu_s", manifest.collector_cpu_s);

@@ -21,6 +21,12 @@ struct ClosedProcess {
   friend bool operator==(const ClosedProcess&, const ClosedProcess&) = default;
 };
 
+// Files in memory that were left behind.
+struct LeftFiles {
+  std::int64_t count = 0, bytes = 0;
+  std::string largest;  // its name; "" for none
+};
+
 // The JSON keys are the member names, but for objects, which are named below.
 struct Manifest {
   std::string version;  // of whyrss
@@ -63,6 +69,9 @@ struct Manifest {
 
   // memory_group: {limit_bytes, oom_kills}: of the cgroup that record made for --memory-max; kills at the end
   std::optional<std::int64_t> group_limit_bytes, group_kills;
+
+  // left_files: {count, bytes, largest}: when all processes had ended; nothing: not known
+  std::optional<LeftFiles> left_files;
 
   // collector: {pid, cpu_s, share, overhead_percent}: its own cost, of one core; what its walks may cost, 0: not told
   std::int64_t collector_pid = 0;

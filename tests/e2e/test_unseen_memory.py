@@ -247,7 +247,42 @@ def test_files_that_are_left_in_shared_memory(whyrss, recording, tmp_path, how):
         return
     verdict, = found
     assert f"{mib} MiB" in verdict["headline"] and f"{folder}/" in verdict["headline"]
+    assert verdict["headline"].endswith(f"; {mib} MiB stay after the end of the job")
+    left = report["recording"]["left_shared_memory"]
+    assert (left["files"], left["bytes"]) == (mib // 30, mib * MIB) and left["largest"].startswith(f"{folder}/")
     assert (f"made at <string>:{line_of(LEFT, marker)}" if marker else "made in cp+0x") in verdict["headline"]
+
+
+STAYS = """
+import sys
+from multiprocessing import resource_tracker, shared_memory
+kept = [shared_memory.SharedMemory(create=True, size=10 << 20) for _ in range(4)]
+for segment in kept:
+    segment.buf[:] = bytes(10 << 20)
+    resource_tracker.unregister(segment._name, "shared_memory")
+    print(segment.name)
+    if len(sys.argv) > 1:
+        segment.unlink()
+"""
+
+
+@pytest.mark.parametrize("unlinked", [False, True])
+def test_shared_memory_that_is_mapped_to_the_end_and_stays(whyrss, recording, unlinked):
+    result = whyrss.record(recording, ["/usr/bin/python3", "-c", STAYS, *["unlink"] * unlinked])
+    names = result.stdout.split()
+    try:
+        report = whyrss.finished_report(recording)
+    finally:
+        for name in names:
+            pathlib.Path("/dev/shm", name).unlink(missing_ok=unlinked)
+    left, found = report["recording"]["left_shared_memory"], verdicts(report, "shared-memory-left")
+    if unlinked:
+        assert left == {"files": 0, "bytes": 0, "largest": ""} and found == []
+        return
+    assert (left["files"], left["bytes"]) == (4, 40 * MIB) and pathlib.Path(left["largest"]).name in names
+    verdict, = found
+    assert verdict["severity"] == "warning" and verdict["bytes"] == 40 * MIB
+    assert verdict["headline"].startswith("40 MiB shared memory left behind, 4 files, the largest /dev/shm/psm_")
 
 
 UNMAPPED_PARTS = {"memfd": 1, "named": 1, "in a child": 1, "of a child that ended": 1, "System V": 1, "in part": 0.5,

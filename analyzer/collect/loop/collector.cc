@@ -679,6 +679,7 @@ void Collector::close_recording() {
   }
   report_seen_end();  // record may have been stopped, or killed
   note_what_is_left();
+  setup_.manifest.left_files = unmapped_.left_behind();
   setup_.manifest.ended_ns = monotonic_ns();
   write_last_manifest();
   manifest_file_.drop_reserve();

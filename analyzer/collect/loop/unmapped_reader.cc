@@ -161,6 +161,26 @@ std::vector<std::pair<ProcessKey, UnmappedReader::Files>> UnmappedReader::read(s
   return changes;
 }
 
+LeftFiles UnmappedReader::left_behind() {
+  HeldFiles held;
+  add_named({.key = first_, .pid = getpid()}, held);
+  std::map<ProcessKey, std::vector<File>> segments;
+  add_segments({{.key = first_}}, segments);
+  LeftFiles left;
+  std::int64_t largest_bytes = 0;
+  const auto add_file = [&](const std::string& name, std::int64_t bytes) {
+    if (bytes <= 0) return;
+    ++left.count;
+    left.bytes += bytes;
+    if (bytes <= largest_bytes) return;
+    largest_bytes = bytes;
+    left.largest = name;
+  };
+  for (const File& segment : segments[first_]) add_file(segment.name, segment.bytes);
+  for (const auto& [id, one] : held) add_file(one.file.path, one.file.memory_bytes);
+  return left;
+}
+
 void UnmappedReader::note_made(const SharedFileId& id, ProcessKey process) {
   if (made_.try_emplace(id, process).second) made_by_.insert(process);
 }

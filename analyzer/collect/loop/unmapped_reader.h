@@ -15,6 +15,7 @@
 
 #include "collect/loop/process_follow.h"
 #include "collect/read/shared_files.h"
+#include "recording/manifest.h"
 
 namespace whyrss {
 
@@ -42,6 +43,8 @@ class UnmappedReader {
   [[nodiscard]] bool is_due(std::int64_t now_ns, std::int64_t group_bytes);
   // Reads what is there now: what has changed since the last reading, by process. Those of `living` may end meanwhile.
   std::vector<std::pair<ProcessKey, Files>> read(std::vector<Process> living);
+  // Files with a name and System V segments that are there when all processes have ended, as seen from here.
+  LeftFiles left_behind();
   // A call of `process` has made the file, or mapped it. What is not found in /dev/shm at the next reading is gone.
   void note_made(const SharedFileId& id, ProcessKey process);
   // Whether its end changes what is counted: something is counted at it, or will be when it is mapped no longer.

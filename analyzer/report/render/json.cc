@@ -64,6 +64,11 @@ bool are_ends_seen(const RecordingAccount& recording) {
                              [](const ProcessAccount& process) { return process.unseen_s.value_or(0) == 0; });
 }
 
+Json left_json(const RecordingInfo& info) {
+  if (!info.left_files) return nullptr;
+  return {{"files", info.left_files->count}, {"bytes", info.left_files->bytes}, {"largest", info.left_files->largest}};
+}
+
 Json recording_json(const RecordingAccount& recording) {
   const RecordingInfo& info = recording.info;
   Json why = info.complete ? Json(nullptr) : Json(info.incomplete_why);
@@ -85,6 +90,7 @@ Json recording_json(const RecordingAccount& recording) {
            {{"cpu_s", info.collector_cpu_s},
             {"share", info.duration_s > 0 ? info.collector_cpu_s / info.duration_s : 0},
             {"overhead_percent", optional_json(info.overhead_percent)}}},
+          {"left_shared_memory", left_json(info)},
           {"capabilities", capabilities_json(recording)}};
 }
 

@@ -97,7 +97,14 @@ std::int64_t unread_since_end(const View& view, const ProcessAccount& process) {
   return bytes;
 }
 
+// What was left behind, where that is known and the end is shown.
+const LeftMemory* left_behind(const View& view) {
+  const std::optional<LeftMemory>& left = view.recording->info.left_files;
+  return left && view.interval.to_s >= whole_life(*view.recording).to_s ? &*left : nullptr;
+}
+
 std::string end_text(const View& view, const std::vector<UnmappedShare>& shares, std::int64_t last) {
+  if (left_behind(view) != nullptr && last < kNamedUnmappedBytes) return "; gone at the end";
   std::int64_t unread = 0;
   for (const UnmappedShare& share : shares) unread += unread_since_end(view, *share.process);
   if (unread >= kNamedUnmappedBytes)
@@ -142,10 +149,19 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
   for (std::size_t i = 1; i < shares.size(); ++i) verdict.covered_pids.push_back(shares[i].process->pid);
   const std::vector<SiteView> sites = unmapped_sites(files.largest);
   const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
+  // Those that are not listed may be of other lines; where the listed are of one, it is named without a figure.
+  const bool lists_all = files.count <= static_cast<std::int64_t>(files.largest.size());
+  const std::int64_t made_bytes = !lists_all ? listed_bytes : stays ? last : peak;
   verdict.headline = fmt::format("{} shared memory that no process maps{}{}{}", size_text(verdict.bytes),
-                                 kept_where(lines, stays ? last : peak, "made"),
+                                 kept_where(lines, made_bytes, "made"),
                                  stays ? "" : fmt::format(", at {}", seconds_text(time_s)), files_text(files));
-  if (!stays) verdict.headline += end_text(view, shares, last);
+  const LeftMemory* left = left_behind(view);
+  if (left != nullptr && left->bytes >= kNamedUnmappedBytes) {
+    verdict.severity = Severity::warning;
+    verdict.headline += fmt::format("; {} stay after the end of the job", size_text(left->bytes));
+  } else if (!stays) {
+    verdict.headline += end_text(view, shares, last);
+  }
   verdict.why =
       "Files in memory (memfd, POSIX shared memory, tmpfs, System V segments) take memory until they are closed and "
       "unlinked, mapped or not. No RSS and no PSS counts what is not mapped; a memory cgroup and its limit do. Counted "
@@ -166,6 +182,41 @@ void shared_memory_unmapped(const View& view, std::vector<Verdict>& verdicts) {
     if (processes.size() < kEvidenceEntries)
       processes.push_back({{"pid", share.process->pid}, {"bytes", *share.unmapped->bytes}});
   verdict.evidence["processes"] = std::move(processes);
+  verdicts.push_back(std::move(verdict));
+}
+
+void shared_memory_left(const View& view, std::vector<Verdict>& verdicts) {
+  const LeftMemory* left = left_behind(view);
+  if (left == nullptr || left->bytes < kNamedGrowthBytes) return;
+  if (std::ranges::find(verdicts, "shared-memory-unmapped", &Verdict::id) != verdicts.end()) return;  // it says so
+  std::vector<UnmappedMemory::File> known;
+  std::int64_t known_bytes = 0;
+  for (const ProcessAccount& process : view.recording->processes)
+    for (const UnmappedMemory& reading : process.unmapped)
+      for (const UnmappedMemory::File& file : reading.files) {
+        const auto is_it = [&](const UnmappedMemory::File& other) { return other.name == file.name; };
+        if (!has_name(file) || std::ranges::any_of(known, is_it)) continue;
+        known.push_back(file);
+        known_bytes += file.bytes;
+      }
+  const std::vector<SiteView> sites = unmapped_sites(known);
+  const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
+  Verdict verdict{.id = "shared-memory-left", .severity = Severity::warning, .bytes = left->bytes};
+  const std::string name = shown_name(left->largest);
+  verdict.headline =
+      fmt::format("{} shared memory left behind{}{}: it stays until it is removed", size_text(left->bytes),
+                  known.empty() ? "" : kept_where(lines, known_bytes, "made"),
+                  left->count == 1 ? ", " + name : fmt::format(", {} files, the largest {}", left->count, name));
+  verdict.why =
+      "These were there when the last process of the job had ended. They take memory of the machine, or of its "
+      "container, that no process shows.";
+  verdict.advice =
+      "Unlink each as soon as its last reader has it open (SharedMemory.unlink(), shm_unlink(), shmctl(IPC_RMID)); "
+      "what is there now goes by rm, or ipcrm.";
+  verdict.evidence["bytes"] = left->bytes;
+  verdict.evidence["file_count"] = left->count;
+  verdict.evidence["largest"] = left->largest;
+  verdict.evidence["made_at"] = line_evidence(lines);
   verdicts.push_back(std::move(verdict));
 }
 

@@ -375,6 +375,7 @@ const std::vector<VerdictRule>& verdict_rules() {
       {"file-dirty-growth", file_dirty_growth},
       {"shared-memory-growth", shared_memory_growth},
       {"shared-memory-unmapped", shared_memory_unmapped},
+      {"shared-memory-left", shared_memory_left},
       {"lazy-free-growth", lazy_free_growth},
       {"heap-growth", heap_growth},
       {"heap-retained", heap_retained},

@@ -312,6 +312,30 @@ TEST(SharedMemoryUnmapped, WhatIsMappedLaterIsNotSaidTwice) {
   EXPECT_TRUE(verdicts_of(recording, "shared-memory-unmapped").empty());
 }
 
+// The collector looks once more when all have ended.
+TEST(SharedMemoryUnmapped, WhatIsLeftBehind) {
+  const Lines lines;
+  RecordingAccount recording = with_unmapped(lines);
+  recording.processes[1].unmapped.clear();
+  recording.processes[0].unmapped = {
+      {.time_s = 2, .bytes = 40 * kMiB, .count = 1, .files = {{"/dev/shm/left", 40 * kMiB}}},
+      {.time_s = 5, .bytes = 0}};
+  recording.info.left_files = LeftMemory{};
+  Verdict verdict = verdicts_of(recording, "shared-memory-unmapped").at(0);
+  const std::string file = "40 MiB shared memory that no process maps, at 2.0 s: /dev/shm/left";
+  EXPECT_EQ(verdict.headline, file + "; gone at the end");
+  EXPECT_EQ(verdict.severity, Severity::info);
+  recording.info.left_files = LeftMemory{.count = 1, .bytes = 40 * kMiB, .largest = "/dev/shm/left"};
+  verdict = verdicts_of(recording, "shared-memory-unmapped").at(0);
+  EXPECT_EQ(verdict.headline, file + "; 40 MiB stay after the end of the job");
+  EXPECT_EQ(verdict.severity, Severity::warning);
+  EXPECT_TRUE(verdicts_of(recording, "shared-memory-left").empty());
+  // It was mapped as long as there was a process.
+  recording.processes[0].unmapped.clear();
+  EXPECT_EQ(verdicts_of(recording, "shared-memory-left").at(0).headline,
+            "40 MiB shared memory left behind, /dev/shm/left: it stays until it is removed");
+}
+
 // All killed together: nothing reads a file with a name after the last one; of memory without one is known that it
 // goes.
 TEST(SharedMemoryUnmapped, WhetherAFileStaysThatNothingReadLaterIsNotKnown) {
