@@ -1,5 +1,5 @@
-// The rules shared-memory-unmapped and shared-memory-left: files in memory that no process maps, which no RSS and no PSS
-// counts.
+// The rules shared-memory-unmapped and shared-memory-left: files in memory that no process maps, which no RSS and no
+// PSS counts.
 #pragma once
 
 #include <cstdint>
