@@ -124,11 +124,12 @@ bool final_walk(ThreadState& thread, std::uint64_t pages) noexcept {
   return false;
 }
 
-void emit_teardown(ThreadState& thread, std::int32_t what) noexcept {
-  emit(thread, trace::RecordKind::teardown,
+// An exit or a teardown, with its status.
+void emit_end(ThreadState& thread, trace::RecordKind kind, std::int32_t status) noexcept {
+  emit(thread, kind,
        trace::ProcessRecord{.header = {},
                             .pid = thread.writer.pid,
-                            .status = what,
+                            .status = status,
                             .stack_id = trace::kNoStack,
                             .tid = thread.writer.tid});
 }
@@ -142,7 +143,7 @@ bool tear_down(ThreadState& thread, std::int32_t what) noexcept {
   const std::uint64_t pages = slot == nullptr ? 0 : resident_pages();
   const bool moved = slot != nullptr && is_worth_final_walk(*slot, pages);
   if (slot != nullptr && !moved) what |= trace::Teardown::unmoved;
-  emit_teardown(thread, what);
+  emit_end(thread, trace::RecordKind::teardown, what);
   if (!moved) return true;
   // Nobody waits in vain twice.
   constexpr std::int32_t kSecondStep = trace::Teardown::runtime | trace::Teardown::script;
@@ -181,12 +182,7 @@ void observe_exit(int status) noexcept {
   flush_counts(thread);
   if (g_torn_down.exchange(thread.generation) != thread.generation && !is_runtime_down(thread))
     tear_down(thread, trace::Teardown::process);
-  emit(thread, trace::RecordKind::exit,
-       trace::ProcessRecord{.header = {},
-                            .pid = thread.writer.pid,
-                            .status = status,
-                            .stack_id = trace::kNoStack,
-                            .tid = thread.writer.tid});
+  emit_end(thread, trace::RecordKind::exit, status);
   trace::seal(thread.lease);
   trace::ring_doorbell(thread.writer.pool);
   // The collector may be in the namespace that ends with this process: it has stored all when the walk is done.
@@ -213,7 +209,7 @@ bool observe_interpreter() noexcept {
   ThreadState& thread = event.thread();
   if (g_runtime_torn_down.exchange(0) != thread.generation) return false;
   g_script_ended.store(0, std::memory_order_relaxed);
-  emit_teardown(thread, trace::Teardown::undone);
+  emit_end(thread, trace::RecordKind::teardown, trace::Teardown::undone);
   return true;
 }
 
