@@ -136,12 +136,13 @@ std::optional<AccountingMoment> best_moment(const ProcessTimes& times, const std
 }
 
 // When RSS summed was largest, by `most_s` or at a walk. Of like moments the one with noticeably more PSS counts, as
-// copies move no RSS: an estimate too, since the last reading may have been of the way up. Else one that was read.
-// While processes leave one after the other each PSS is read a little larger than the one before: then the one counts
-// whose readings lie closest together.
+// copies move no RSS: an estimate too, since the last reading may have been of the way up. Else one that was read, and
+// of two that were the one with more by what readings do not differ by at rest. While processes leave one after the
+// other each PSS is read a little larger than the one before: then the one counts whose readings lie closest together.
 std::optional<AccountingMoment> fullest_moment(const ProcessTimes& times, Interval interval,
                                                std::optional<double> most_s) {
   constexpr double kLikeShare = 0.98;
+  constexpr double kReadAlikeShare = 0.99;
   std::set<double> moments = moments_in(times.recording(), interval);
   if (most_s && !times.recording().processes.empty()) moments.insert(*most_s);
   std::map<double, std::int64_t> sums;
@@ -152,6 +153,9 @@ std::optional<AccountingMoment> fullest_moment(const ProcessTimes& times, Interv
   const auto is_better = [](const AccountingMoment& moment, const AccountingMoment& best) {
     if (!is_like(*moment.pss, *best.pss)) return *moment.pss > *best.pss;
     if (moment.estimate != best.estimate) return best.estimate;
+    const auto [less, more] = std::minmax(*moment.pss, *best.pss);
+    if (!moment.estimate && static_cast<double>(less) < kReadAlikeShare * static_cast<double>(more))
+      return more == *moment.pss;
     return moment.spread_s < best.spread_s;
   };
   // What was read right after a poll may be smaller already.

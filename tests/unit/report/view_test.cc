@@ -248,6 +248,30 @@ TEST(View, AReadingFromBeforeRelativesCopiedIsNoneOfTheStateAfterIt) {
   EXPECT_TRUE(of_parent(2.1).estimate());
 }
 
+// Both moments were read, and no RSS has moved between them: one worker had copied but 80 MiB at the first.
+TEST(View, OfMomentsThatWereReadTheOneWithMorePssIsThePeak) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"pool"}, 5);
+  ProcessAccount& parent = recording.processes.emplace_back(literal::python_process(7, {"pool"}));
+  parent.accounts = {literal::walk(1, {{Cause::heap_live, 300, kEmptyStack, "", 0}})};
+  parent.totals = {literal::totals(1.52, 300, 166, 80), literal::totals(3.1, 300, 167, 100)};
+  for (int i = 0; i < 2; ++i) {
+    ProcessAccount& worker = recording.processes.emplace_back(literal::python_process(8 + i, {"pool"}));
+    worker.parent = 7;
+    worker.born_by_fork = true;
+    worker.born_s = 0.9;
+    const auto at = [](double time_s, std::int64_t copied) {
+      return literal::walk(time_s, {{Cause::fork_shared, 300 - copied, kEmptyStack, "", 0}, {Cause::fork_cow, copied}});
+    };
+    const std::int64_t early = i == 0 ? 80 : 100;
+    worker.accounts = {at(1.5, early), at(3, 100)};
+    worker.totals = {literal::totals(1.51, 300, 160, early), literal::totals(3, 300, 167, 100)};
+  }
+  const AccountingMoment& peak = build_view(recording, whole_life(recording)).family.accounting.peak.value();
+  EXPECT_EQ(peak.pss, 501 * kMiB);
+  EXPECT_FALSE(peak.estimate);
+}
+
 // The parent copies 100 MiB of what its only child shares with it: of the parent itself walks tell.
 TEST(View, AReadingFromBeforeTheParentCopiedIsAnEstimate) {
   RecordingAccount recording;
