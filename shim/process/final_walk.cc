@@ -77,7 +77,10 @@ constinit std::atomic<std::uint32_t> g_runtime_ms{0};  // when the interpreter w
 // Generation of the process that has told the end of a script, and when it did so last.
 constinit std::atomic<std::uint64_t> g_script_ended{0};
 constinit std::atomic<std::uint32_t> g_script_ms{0};
-constinit std::atomic<bool> g_script_walk_missed{false};
+// The same of one that has waited in vain for its last walk, and until when.
+constinit std::atomic<std::uint64_t> g_walk_missed{0};
+constinit std::atomic<std::uint32_t> g_missed_ms{0};
+constexpr std::uint32_t kWaitedMs = 100;
 constexpr std::uint32_t kScriptGapMs = 1000;
 // A program that ends later than that has outlived its interpreter.
 constexpr std::uint32_t kOutlivesMs = 2000;
@@ -117,11 +120,17 @@ bool is_worth_final_walk(const trace::ProcessSlot& slot, std::uint64_t pages) no
          (is_large && since_ms >= kLongSinceMs);
 }
 
-// The last walk of it; false: it did not come.
-bool final_walk(ThreadState& thread, std::uint64_t pages) noexcept {
-  if (walk_now(thread, kWalkWaitNs + pages * kWalkWaitNsPerPage, kLongestWalkWaitNs)) return true;
+// The last walk of it. An end of several steps waits in vain once.
+void final_walk(ThreadState& thread, std::uint64_t pages) noexcept {
+  const std::uint32_t begun_ms = now_ms();
+  if (g_walk_missed.load(std::memory_order_relaxed) == thread.generation &&
+      begun_ms - g_missed_ms.load(std::memory_order_relaxed) < kOutlivesMs)
+    return;
+  if (walk_now(thread, kWalkWaitNs + pages * kWalkWaitNsPerPage, kLongestWalkWaitNs)) return;
   slot_of(thread)->walks_missed.fetch_add(1, std::memory_order_relaxed);
-  return false;
+  if (now_ms() - begun_ms < kWaitedMs) return;  // the reader was not there, or not yet
+  g_missed_ms.store(now_ms(), std::memory_order_relaxed);
+  g_walk_missed.store(thread.generation, std::memory_order_relaxed);
 }
 
 // An exit or a teardown, with its status.
@@ -134,8 +143,7 @@ void emit_end(ThreadState& thread, trace::RecordKind kind, std::int32_t status) 
                             .tid = thread.writer.tid});
 }
 
-// False: the walk that it asked for did not come.
-bool tear_down(ThreadState& thread, std::int32_t what) noexcept {
+void tear_down(ThreadState& thread, std::int32_t what) noexcept {
   flush_counts(thread);
   const trace::ProcessSlot* slot = trace::is_kernel_closed() ? nullptr : slot_of(thread);
   if (what != trace::Teardown::script && !trace::is_kernel_closed())
@@ -144,11 +152,7 @@ bool tear_down(ThreadState& thread, std::int32_t what) noexcept {
   const bool moved = slot != nullptr && is_worth_final_walk(*slot, pages);
   if (slot != nullptr && !moved) what |= trace::Teardown::unmoved;
   emit_end(thread, trace::RecordKind::teardown, what);
-  if (!moved) return true;
-  // Nobody waits in vain twice.
-  constexpr std::int32_t kSecondStep = trace::Teardown::runtime | trace::Teardown::script;
-  const bool has_waited = (what & kSecondStep) == kSecondStep && g_script_walk_missed.load(std::memory_order_relaxed);
-  return !has_waited && final_walk(thread, pages);
+  if (moved) final_walk(thread, pages);
 }
 
 void observe_end_of_script(ThreadState& thread) noexcept {
@@ -162,7 +166,7 @@ void observe_end_of_script(ThreadState& thread) noexcept {
     return;
   }
   g_script_ms.store(now, std::memory_order_relaxed);
-  g_script_walk_missed.store(!tear_down(thread, trace::Teardown::script), std::memory_order_relaxed);
+  tear_down(thread, trace::Teardown::script);
 }
 
 // Whether the end of the interpreter began with the end of its last script.

@@ -365,3 +365,21 @@ if __name__ == "__main__":
     report = whyrss.finished_report(recording)
     assert len(report["processes"]) >= 1 + 1 + 1 + 3 * 2
     assert sum(process["born"] == "fork" for process in report["processes"]) >= 2 + 2
+
+
+STOPS_ITS_COLLECTOR = """
+import json, os, signal, sys
+collector = json.load(open(sys.argv[1] + "/manifest.json"))["collector"]["pid"]
+os.kill(collector, signal.SIGSTOP)
+kept = [bytearray(b"x" * (1 << 20)) for _ in range(32)]
+print(collector)
+"""
+
+
+def test_an_end_of_several_steps_waits_in_vain_once(whyrss, recording, tmp_path):
+    """The script ends, then the interpreter, then the process: each asks for a snapshot, and the collector is stopped."""
+    program = tmp_path / "stops.py"
+    program.write_text(STOPS_ITS_COLLECTOR)
+    result = whyrss.record(recording, ["bash", "-c", f"kill -CONT $(/usr/bin/python3 {program} {recording})"])
+    assert (result.returncode, result.stderr) == (0, "")
+    assert whyrss.finished_report(recording)["recording"]["lost"]["snapshots"] == 1

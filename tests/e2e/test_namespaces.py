@@ -5,6 +5,7 @@ import pytest
 
 from conftest import compiled
 from expected.report_reading import bytes_by_line, cause
+from frame_reader import REQUEST, looks
 
 MIB = 1 << 20
 CANNOT = 77
@@ -50,6 +51,22 @@ def test_who_cannot_read_its_start_is_one_process(whyrss, recording, tmp_path):
     _, worker = report["processes"]
     assert worker["traced"] == "full"
     assert cause(worker, "heap_live")["rss"]["last"] >= 32 * MIB
+
+
+def test_who_runs_another_program_without_proc_is_one_process(whyrss, recording):
+    """It names itself otherwise from then on, and waited in vain for each of its last snapshots."""
+    def without_proc(program):
+        return ["unshare", "--mount", "bash", "-c", f"umount -l /proc && exec {program}"]
+    if subprocess.run(without_proc("true"), capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs root to unmount /proc")
+    keep = "kept = [bytearray(b'x' * (1 << 20)) for _ in range(32)]"
+    result, report = whyrss.record_whole(recording, without_proc(f'/usr/bin/python3 -c "{keep}"'))
+    assert (result.returncode, result.stderr) == (0, "")
+    assert report["recording"]["lost"]["events"] == 0
+    main, *_ = report["processes"]
+    assert main["traced"] == "full"
+    assert cause(main, "heap_live")["rss"]["last"] >= 32 * MIB
+    assert REQUEST in [walk.trigger for walk in looks(recording, main["pid"])]
 
 
 GROW = """

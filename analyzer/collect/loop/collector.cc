@@ -306,6 +306,20 @@ void Collector::exec_seen(Followed& followed, bool announced) {
   if (followed.process->pid() == setup_.target) walk_process(followed, WalkTrigger::start);
 }
 
+// Its first one; or another, where it ran exec and names itself otherwise since: it can read its /proc no more.
+void Collector::take_slot(Followed& followed, std::uint32_t index) {
+  const trace::PoolView pool = setup_.pool.view();
+  if (followed.slot != trace::kNoSlot) {
+    trace::ProcessSlot& before = pool.slots[followed.slot];
+    if (pool.slots[index].start_ticks != 0 || before.start_ticks == 0) return;
+    missed_by_ended_ += missed_snapshots(followed);
+    before.state.store(trace::SlotState::free, std::memory_order_release);
+    followed.walk_served = 0;
+  }
+  followed.slot = index;
+  followed.process->write_process(true);
+}
+
 void Collector::find_new_slots() {
   const trace::PoolView pool = setup_.pool.view();
   for (std::uint32_t index = 0; index < pool.header->slot_count; ++index) {
@@ -322,9 +336,8 @@ void Collector::find_new_slots() {
     if (found == followed_.end()) {
       if (ended_.contains(key)) continue;
       follow(key, pid, nullptr);
-    } else if (found->second.slot == trace::kNoSlot) {
-      found->second.slot = index;
-      found->second.process->write_process(true);
+    } else {
+      take_slot(found->second, index);
     }
   }
 }
