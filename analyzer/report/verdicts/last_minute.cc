@@ -83,11 +83,12 @@ std::string held_sentence(const LastMinute& minute) {
 
 std::string grown_sentence(const LastMinute& minute) {
   if (minute.grown.empty()) return "";
-  std::string text = fmt::format(" In {} {}", minute.from_s > 0 ? "its last" : "all of its",
-                                 seconds_text(minute.to_s - minute.from_s));
-  text += minute.trend.bytes_per_s > 0
-              ? fmt::format(" the group grew by {}/s: ", size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)))
-              : std::string(" grew most: ");
+  const std::string time =
+      fmt::format("its {}{}", minute.from_s > 0 ? "last " : "", seconds_text(minute.to_s - minute.from_s));
+  std::string text = minute.trend.bytes_per_s > 0
+                         ? fmt::format(" In {} the group grew by {}/s: ", time,
+                                       size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)))
+                         : fmt::format(" What grew most in {}: ", time);
   for (std::size_t i = 0; i < std::min(kNamed, minute.grown.size()); ++i)
     text += (i == 0 ? "" : ", ") + holder_text(minute.grown[i]);
   return text + ".";

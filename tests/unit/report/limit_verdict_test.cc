@@ -297,7 +297,7 @@ TEST(LimitVerdict, AnotherKillIsNotOutOfMemory) {
             "to 63 MiB seen); held most by 118 MiB live heap (keep.py:7 in fill)");
   EXPECT_NE(find(verdicts, "killed")
                 ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache: "
-                           "only the file cache could have been taken back. In all of its 20.0 s the "
+                           "only the file cache could have been taken back. In its 20.0 s the "
                            "group grew by 5.9 MiB/s: 118 MiB live heap (keep.py:7 in fill)."),
             std::string::npos)
       << find(verdicts, "killed")->why;
