@@ -50,7 +50,7 @@ def parse_tracked(payload):
     return Tracked(begin_ns, end_ns, [struct.unpack_from("<2Q", payload, 24 + 16 * i) for i in range(run_count)])
 
 
-def looks(recording, pid):
+def snapshots(recording, pid):
     """Walks and tracked frames of the one process with this pid, in the order in which they were stored."""
     (path,) = recording.glob(f"*.{pid}.*/pages.zst")
     parsers = {WALK: parse_walk, TRACKED: parse_tracked}

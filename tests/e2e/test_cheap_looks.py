@@ -58,8 +58,8 @@ def test_cheap_and_full_looks_tell_the_same(whyrss, recording, mode):
     assert result.returncode == 0, result.stderr
     report = whyrss.report(recording)
     started_ns = json.loads((recording / "manifest.json").read_text())["started_ns"]
-    walks = [look for look in frame_reader.looks(recording, report["processes"][0]["pid"])
-             if isinstance(look, frame_reader.Walk)]
+    walks = [one for one in frame_reader.snapshots(recording, report["processes"][0]["pid"])
+             if isinstance(one, frame_reader.Walk)]
     pairs = [(before, after) for before, after in zip(walks, walks[1:])
              if after.trigger == frame_reader.REQUEST and after.begin_ns - before.begin_ns > REST_NS]
     assert_figure(len(pairs) >= 4, "too few steps came to rest: on a busy machine?", len(pairs))
@@ -101,8 +101,8 @@ def test_of_a_family_those_that_move_are_looked_at(whyrss, recording):
     result = whyrss.record(recording, ["/usr/bin/python3", "-c", FAMILY])
     assert result.returncode == 0, result.stderr
     rests, grows = map(int, result.stdout.split())
-    growth_looks = {pid: sum(isinstance(look, frame_reader.Walk) and look.trigger == GROWTH
-                             for look in frame_reader.looks(recording, pid)) for pid in (rests, grows)}
+    growth_looks = {pid: sum(isinstance(one, frame_reader.Walk) and one.trigger == GROWTH
+                             for one in frame_reader.snapshots(recording, pid)) for pid in (rests, grows)}
     assert_figure(growth_looks[grows] >= 5, growth_looks)
     assert_figure(growth_looks[rests] <= growth_looks[grows] / 2, "but while it copies", growth_looks)
     copied = {process["pid"]: process["cow"]["copied"] for process in whyrss.report(recording)["processes"]
@@ -134,7 +134,7 @@ def test_a_process_near_its_limit_is_looked_at_until_it_is_killed(whyrss, record
     assert result.returncode == -9
     report = whyrss.report(recording)
     process = report["processes"][0]
-    walks = [look for look in frame_reader.looks(recording, process["pid"]) if isinstance(look, frame_reader.Walk)]
+    walks = [one for one in frame_reader.snapshots(recording, process["pid"]) if isinstance(one, frame_reader.Walk)]
     assert_figure(sum(walk.trigger == LIMIT for walk in walks) >= 3, [walk.trigger for walk in walks])
     held = sum(count for _, runs in walks[-1].vmas for bits, count in runs if bits & frame_reader.PRESENT) * 4096
     assert_figure(held > 180 * MIB, "5 ms a MiB: it was walked 0.1 s before", held)

@@ -83,8 +83,8 @@ def test_a_child_between_vfork_and_exec_is_no_process(whyrss, recording, forbid)
     assert run([*slowed, *recorded]).returncode == 0
     report = whyrss.finished_report(recording)
     assert len(report["processes"]) == 2
-    looks = frame_reader.looks(recording, report["processes"][1]["pid"])
-    assert not [look for look in looks if isinstance(look, frame_reader.Walk) and look.trigger == frame_reader.FORK]
+    snapshots = frame_reader.snapshots(recording, report["processes"][1]["pid"])
+    assert not [one for one in snapshots if isinstance(one, frame_reader.Walk) and one.trigger == frame_reader.FORK]
 
 
 def test_a_second_run_makes_another_recording(whyrss, recording, job):

@@ -157,8 +157,8 @@ def test_snapshot_that_came_too_late_is_none(whyrss, job):
     job.kill(job.target)  # no last look, which may be stored as asked for
     assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
     assert whyrss.finished_report(job.recording)["recording"]["lost"]["snapshots"] >= 1
-    looks = frame_reader.looks(job.recording, job.target)
-    assert not [look for look in looks if isinstance(look, frame_reader.Walk) and look.trigger == frame_reader.REQUEST]
+    snapshots = frame_reader.snapshots(job.recording, job.target)
+    assert not [one for one in snapshots if isinstance(one, frame_reader.Walk) and one.trigger == frame_reader.REQUEST]
 
 
 def test_how_it_ended_is_known_without_a_word_of_record(whyrss, job):

@@ -5,7 +5,7 @@ import pytest
 
 from conftest import compiled
 from expected.report_reading import bytes_by_line, cause
-from frame_reader import REQUEST, looks
+from frame_reader import REQUEST, snapshots
 
 MIB = 1 << 20
 CANNOT = 77
@@ -66,7 +66,7 @@ def test_who_runs_another_program_without_proc_is_one_process(whyrss, recording)
     main, *_ = report["processes"]
     assert main["traced"] == "full"
     assert cause(main, "heap_live")["rss"]["last"] >= 32 * MIB
-    assert REQUEST in [walk.trigger for walk in looks(recording, main["pid"])]
+    assert REQUEST in [walk.trigger for walk in snapshots(recording, main["pid"])]
 
 
 GROW = """

@@ -28,19 +28,19 @@ class CowRun:
             pytest.skip(f"no write tracking here: {capability(recording)}")
         self.told = dict(re.findall(r"(?m)^(\w+) (\w+)", output))
         self.start = int(self.told["pages"], 16)
-        self.looks = {name: frame_reader.looks(recording, self.told[name]) for name in ("parent", "child")}
+        self.snapshots = {name: frame_reader.snapshots(recording, self.told[name]) for name in ("parent", "child")}
 
     def walks(self, name):
         """The bits of the pages in each walk that saw them tracked, or later."""
-        bits = [frame_reader.bits_between(look, self.start, PAGES) for look in self.looks[name]
-                if isinstance(look, frame_reader.Walk)]
+        bits = [frame_reader.bits_between(one, self.start, PAGES) for one in self.snapshots[name]
+                if isinstance(one, frame_reader.Walk)]
         first = next(index for index, walk in enumerate(bits) if walk[-1] & frame_reader.WRITE_TRACKED)
         return bits[first:]
 
     def protected(self, name):
         """The pages that are listed as protected, of the region."""
-        return {page for look in self.looks[name] if isinstance(look, frame_reader.Tracked)
-                for start, count in look.runs for page in range((start - self.start) // 4096,
+        return {page for one in self.snapshots[name] if isinstance(one, frame_reader.Tracked)
+                for start, count in one.runs for page in range((start - self.start) // 4096,
                                                                 (start - self.start) // 4096 + count)
                 if 0 <= page < PAGES}
 
@@ -111,8 +111,8 @@ def test_switched_off_nothing_is_protected(whyrss, recording, tmp_path):
     told = dict(re.findall(r"(?m)^(\w+) (\w+)", result.stdout))
     assert told["tracked"] == "0" and capability(recording) == "switched off"
     for pid in (told["parent"], told["child"]):
-        looks = frame_reader.looks(recording, pid)
-        assert looks and not any(isinstance(look, frame_reader.Tracked) for look in looks)
+        snapshots = frame_reader.snapshots(recording, pid)
+        assert snapshots and not any(isinstance(one, frame_reader.Tracked) for one in snapshots)
 
 
 def tracked_pids(recording):

@@ -59,6 +59,11 @@ std::optional<ProcessStat> stat_of(pid_t pid) {
   return text ? parse_process_stat(*text) : std::nullopt;
 }
 
+// One that ran exec where it can read /proc no more names itself otherwise since, and has another slot.
+bool has_lost_proc(const trace::ProcessSlot& before, const trace::ProcessSlot& now) {
+  return before.start_ticks != 0 && now.start_ticks == 0;
+}
+
 }  // namespace
 
 Collector::Collector(Setup setup)
@@ -306,20 +311,6 @@ void Collector::exec_seen(Followed& followed, bool announced) {
   if (followed.process->pid() == setup_.target) walk_process(followed, WalkTrigger::start);
 }
 
-// Its first one; or another, where it ran exec and names itself otherwise since: it can read its /proc no more.
-void Collector::take_slot(Followed& followed, std::uint32_t index) {
-  const trace::PoolView pool = setup_.pool.view();
-  if (followed.slot != trace::kNoSlot) {
-    trace::ProcessSlot& before = pool.slots[followed.slot];
-    if (pool.slots[index].start_ticks != 0 || before.start_ticks == 0) return;
-    missed_by_ended_ += missed_snapshots(followed);
-    before.state.store(trace::SlotState::free, std::memory_order_release);
-    followed.walk_served = 0;
-  }
-  followed.slot = index;
-  followed.process->write_process(true);
-}
-
 void Collector::find_new_slots() {
   const trace::PoolView pool = setup_.pool.view();
   for (std::uint32_t index = 0; index < pool.header->slot_count; ++index) {
@@ -330,15 +321,22 @@ void Collector::find_new_slots() {
     if (followed != followed_.end() && followed->second.slot == index) continue;
     const auto known_pid = names_.pid_of(name, monotonic_ns());
     if (!known_pid) continue;
-    const pid_t pid = *known_pid;
     const ProcessKey key = names_.own_key(name);
     const auto found = followed_.find(key);
     if (found == followed_.end()) {
       if (ended_.contains(key)) continue;
-      follow(key, pid, nullptr);
-    } else {
-      take_slot(found->second, index);
+      follow(key, *known_pid, nullptr);
+      continue;
     }
+    const std::uint32_t before = found->second.slot;
+    if (before != trace::kNoSlot) {
+      if (!has_lost_proc(pool.slots[before], slot)) continue;
+      missed_by_ended_ += missed_snapshots(found->second);
+      pool.slots[before].state.store(trace::SlotState::free, std::memory_order_release);
+      found->second.walk_served = 0;
+    }
+    found->second.slot = index;
+    found->second.process->write_process(true);
   }
 }
 

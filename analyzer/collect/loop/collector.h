@@ -105,7 +105,6 @@ class Collector {
   void wait(std::int64_t deadline_ns);
   void read_control();
   void find_new_slots();
-  void take_slot(Followed& followed, std::uint32_t index);
   void follow_target();
   void serve_walk_requests();
   void walk_moved(const Followed* asking);
