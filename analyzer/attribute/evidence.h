@@ -136,6 +136,7 @@ struct Evidence {
   std::vector<LivePages> live_pages{};       // sorted, disjoint
   std::vector<TouchedRange> touched{};       // sorted by start
   const LiveSet* small_blocks = nullptr;     // nullptr: none are followed
+  std::uint32_t block_header_bytes = 0;      // that malloc keeps beside each of them
   bool has_huge = false;                     // pages mapped 2 MiB at a time were inspected, every huge_stride-th
   std::uint32_t huge_stride = 1;
   std::vector<Range> huge_zeros{};     // 4 KiB pages of zeros on those of them that hold other bytes too

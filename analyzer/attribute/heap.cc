@@ -1,6 +1,7 @@
 #include "attribute/heap.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -24,6 +25,7 @@ constexpr std::uint64_t kMostPages = std::uint64_t{1} << 25;
 struct StratumTotals {
   std::int64_t live_bytes = 0, slack_bytes = 0, retained_bytes = 0, metadata_bytes = 0, unexplained_bytes = 0,
                unsplit_bytes = 0;
+  double sampled_headers = 0;  // bytes that malloc keeps beside the blocks that samples stand for
   HeapShares live, slack, retained, unsplit;
 };
 
@@ -93,8 +95,11 @@ class HeapAttribution {
     if (stratum != HeapPages::kNone && pages_.strata()[stratum].pymalloc)
       size_bytes = (size_bytes + kPymallocUnitBytes - 1) / kPymallocUnitBytes * kPymallocUnitBytes;
     double live = 0, slack = 0;
+    const double header_per_byte = evidence_.block_header_bytes / static_cast<double>(std::max(block.size_bytes, 1U));
     const auto add = [&] {  // a block seldom lies in two
       if (live > 0) totals_[stratum].live.add_samples(block.stack, live, block.weight);
+      if (live > 0 && !pages_.strata()[stratum].pymalloc)
+        totals_[stratum].sampled_headers += live * static_cast<double>(block.weight) * header_per_byte;
       if (slack > 0) totals_[stratum].slack.add_samples(block.stack, slack, block.weight);
       live = slack = 0;
     };
@@ -145,6 +150,7 @@ class HeapAttribution {
     for (std::size_t i = 0; i < totals_.size(); ++i) {
       retained_weights[i].add_to(totals_[i].retained, turnover);
       estimate_live(totals_[i], unknown_bytes[i]);
+      take_headers_off_slack(totals_[i]);
     }
   }
 
@@ -231,6 +237,16 @@ class HeapAttribution {
     const auto live_bytes = static_cast<std::int64_t>(estimate);
     totals.live_bytes += live_bytes;
     totals.retained_bytes += unknown_bytes - live_bytes;
+  }
+
+  // They lie beside live blocks, and were never free.
+  static void take_headers_off_slack(StratumTotals& totals) {
+    const double sampled = totals.live.estimated_bytes();
+    if (sampled <= 0) return;
+    const double headers = totals.sampled_headers / sampled * static_cast<double>(totals.live_bytes);
+    const std::int64_t bytes = std::min(std::llround(headers), static_cast<long long>(totals.slack_bytes));
+    totals.slack_bytes -= bytes;
+    totals.metadata_bytes += bytes;
   }
 
   static void book(Ledger& ledger, Cause cause, const HeapStratum& stratum,

@@ -1,6 +1,6 @@
 // The heap, byte by byte: live, slack, retained, metadata, or not known.
 //
-//   page of the heap = live + slack (free bytes beside live ones)
+//   page of the heap = live + slack (free bytes beside live ones) + metadata (headers of live blocks)
 //                    | retained (nothing lives on it, a block once did, or one lies beside it in the same huge page)
 //                    | metadata (never held a block, and the allocator mapped it, or it adjoins one that did)
 //                    | unknown (never held a block that was seen, and no call that was seen mapped it)

@@ -509,6 +509,7 @@ void Replay::estimate(Process& process, const trace::Poll& poll) {
   evidence.owned = space.owned();
   evidence.held_blocks = space.held_blocks();
   evidence.small_blocks = walked.small_blocks;
+  evidence.block_header_bytes = walked.block_header_bytes;
   evidence.exact_blocks = walked.exact_blocks;
   if (!evidence.exact_blocks || blocks_moved) {
     const SampledBytes blocks = sampled_bytes(evidence), before = process.walked_blocks;

@@ -41,6 +41,13 @@ bool visit_inherited(const EventRecord& record, std::uint64_t page_bytes, bool& 
   return true;
 }
 
+// A chunk of glibc is larger by that than what it can hold (SIZE_SZ in malloc/malloc.c, 64-bit). Of others headers lie
+// apart, if there are any.
+std::uint32_t block_header_bytes(const trace::AttachRecord& attach) {
+  constexpr std::uint32_t kGlibcBytes = 8;
+  return attach.allocator == trace::Allocator::glibc ? kGlibcBytes : 0;
+}
+
 // By the process itself.
 bool is_asked(trace::WalkTrigger trigger) {
   return trigger == trace::WalkTrigger::request || trigger == trace::WalkTrigger::exit;
@@ -312,6 +319,7 @@ void Replay::on_walk(Process& process, const Walk& walk) {
     const trace::AttachRecord& attach = process.image->attach();
     evidence.exact_blocks = attach.mode == trace::Mode::exact;
     if (evidence.exact_blocks || attach.sample_bytes > 0) evidence.small_blocks = &process.small.live();
+    evidence.block_header_bytes = block_header_bytes(attach);
     for (const Vma& vma : evidence.vmas)
       if (vma.path == "[heap]") space.see_heap({vma.start, vma.end});
     evidence.owned = space.owned();

@@ -174,6 +174,30 @@ def test_the_peak_is_not_when_most_was_live(whyrss, recording, compile_c):
     assert any("27 MiB anonymous" in headline and "in peak" in headline for headline in gone), gone
 
 
+UNMAPPED = """
+import mmap, sys, time
+def load():
+    held = mmap.mmap(-1, 60 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for _ in range(60):
+        held.write(bytes([1]) * (1 << 20))
+    return held
+held = load()
+time.sleep(2.2)
+held.close()
+time.sleep(float(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("rest_s, ended", [("0", True), ("1.5", False)])
+def test_what_is_unmapped_at_the_end_may_be_a_leak(whyrss, recording, rest_s, ended):
+    """As V8 and PHP do with all of their heaps: that it was given back says nothing of a longer run."""
+    _, report = whyrss.record_whole(recording, ["/usr/bin/python3", "-c", UNMAPPED, rest_s])
+    verdict, = [verdict for verdict in report["verdicts"] if verdict["id"] == "gone-since-peak"]
+    assert "60 MiB" in verdict["headline"] and "<string>:4 in load" in verdict["headline"]
+    assert ("unmapped only as it ended" in verdict["headline"]) == ended
+    assert ("no leak" in verdict["why"]) == (not ended)
+
+
 CLEARED = """
 import os, signal
 kept = []

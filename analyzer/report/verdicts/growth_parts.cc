@@ -31,6 +31,8 @@ std::string_view name_of(Cause cause) {
       return "free beside live";
     case Cause::heap_retained:
       return "freed but kept";
+    case Cause::heap_metadata:
+      return "allocator's own";
     case Cause::heap_unsplit:
       return "library allocators";
     case Cause::anonymous:

@@ -225,14 +225,18 @@ std::optional<double> freed_on_leaving_from(const View& view, const ProcessView&
   return from_s;
 }
 
-// Whether most of what was freed from then on had been live for long, and was not what the program works with at a
-// time.
-bool was_held_until(const ProcessView& process, double until_s) {
+// What is held at the end of a program was there for so long, and was not what it works with at a time: from then on.
+double held_from(const ProcessView& process, double until_s) {
   constexpr double kHeldPart = 8;  // of its life, and for as long as leaving takes
-  const std::vector<Account>& accounts = process.account->accounts;
   const double begun_s = std::max(process.account->born_s, process.interval.from_s);
-  const double from_s = until_s - std::max(kLeavingS, (until_s - begun_s) / kHeldPart);
-  if (from_s <= begun_s) return false;
+  return until_s - std::max(kLeavingS, (until_s - begun_s) / kHeldPart);
+}
+
+// Whether most of what was freed from then on had been live for long.
+bool was_held_until(const ProcessView& process, double until_s) {
+  const std::vector<Account>& accounts = process.account->accounts;
+  const double from_s = held_from(process, until_s);
+  if (from_s <= std::max(process.account->born_s, process.interval.from_s)) return false;
   const std::int64_t left = last_bytes(process, Cause::heap_live);
   const std::int64_t freed = bytes_of(*last_at(accounts, until_s), Cause::heap_live) - left;
   for (auto snapshot = accounts.rbegin(); snapshot != accounts.rend(); ++snapshot) {
@@ -315,6 +319,30 @@ std::optional<LateHeap> freed_late(const View& view, const ProcessView& process)
   // What is made and freed in turn was not held until then.
   if (live_trend_until(view, process, late.until_s).kind == Trend::Kind::waves) return std::nullopt;
   return late;
+}
+
+std::optional<double> mapped_until(const View& view, const ProcessView& process, const CauseView& cause) {
+  const ProcessAccount& account = *process.account;
+  const double end_s = end_of_work(*view.recording, account);
+  if (!account.has_left || process.interval.to_s < end_s) return std::nullopt;
+  const std::int64_t gone = cause.at_peak - cause.rss.last;
+  std::optional<double> until_s;
+  double from_s = process.interval.from_s;
+  for (auto poll = account.polls.rbegin(); poll != account.polls.rend() && poll->time_s > from_s; ++poll) {
+    if (poll->time_s > end_s) continue;
+    const bool is_full = 2 * (poll->rss_bytes - process.rss.last) >= gone;
+    if (!until_s && end_s - poll->time_s > kLeavingS) return std::nullopt;
+    if (until_s && !is_full) return std::nullopt;
+    if (until_s || !is_full) continue;
+    until_s = poll->time_s;
+    from_s = held_from(process, *until_s);
+  }
+  if (!until_s || from_s <= std::max(account.born_s, process.interval.from_s)) return std::nullopt;
+  const auto had_it = [&](double time_s) {  // at an estimate on the way down it may not be known
+    const Account* snapshot = last_at(account.accounts, time_s);
+    return snapshot != nullptr && 2 * (bytes_of(*snapshot, cause.cause) - cause.rss.last) >= gone;
+  };
+  return had_it(*until_s) || had_it(from_s) ? until_s : std::nullopt;
 }
 
 std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late) {

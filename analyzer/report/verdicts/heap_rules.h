@@ -21,6 +21,9 @@ struct LateHeap {
   std::int64_t live_bytes = 0;
 };
 std::optional<LateHeap> freed_late(const View& view, const ProcessView& process);
+// Until when most of a cause that has gone since the peak was there, if that is the end of the program: it unmapped it
+// on its way out, and had held it for long.
+std::optional<double> mapped_until(const View& view, const ProcessView& process, const CauseView& cause);
 // ", freed in its last 0.2 s"
 std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late);
 

@@ -329,6 +329,14 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was freed right before the end, by the program or as main() returned: whether it would be "
             "freed in a longer run is not known.";
       }
+      const bool is_mapped = cause.cause == Cause::anonymous || cause.cause == Cause::heap_unsplit;
+      if (const auto until_s = is_mapped ? mapped_until(view, process, cause) : std::nullopt) {
+        verdict.headline += fmt::format(", unmapped only as it ended, after {}", seconds_text(*until_s));
+        verdict.why =
+            "The memory was there until the program ended, and was unmapped on its way out: whether a longer run would "
+            "give it back is not known.";
+        verdict.evidence["until_s"] = *until_s;
+      }
       const LineGrowth* const top = names_line(lines, gone) ? top_named(lines) : nullptr;
       verdict.advice =
           cause.cause == Cause::file_cache

@@ -218,6 +218,27 @@ TEST(HeapLines, SlackBelongsToTheBlocksThatPinThePage) {
                                        {{Cause::unknown, kEmptyStack}, 5 * 4096}}));
 }
 
+// A sample stands for 128 blocks of 24 bytes: 8 bytes beside each are the allocator's. On the second page 1000 are
+// free.
+TEST(HeapBytes, HeadersOfLiveBlocksAreNotFree) {
+  LiveSet blocks;
+  blocks.allocate({page(16), 24, 128, kCall});
+  Evidence evidence = heap_of({holds(3072), holds(2322)});
+  evidence.small_blocks = &blocks;
+  evidence.block_header_bytes = 8;
+  Bytes bytes = bytes_of(evidence);
+  EXPECT_EQ(bytes.at({Cause::heap_live, kCall}), 3072 + 2322);
+  EXPECT_EQ(bytes.at({Cause::heap_slack, kCall}), 1000);
+  EXPECT_EQ(bytes.at({Cause::heap_metadata, kEmptyStack}), 4096 + 1024 + 774);
+  evidence.block_header_bytes = 0;
+  EXPECT_EQ(bytes_of(evidence).at({Cause::heap_slack, kCall}), 1024 + 774 + 1000);
+  // No more than lies beside live blocks.
+  evidence = heap_of({holds(4000)});
+  evidence.small_blocks = &blocks;
+  evidence.block_header_bytes = 8;
+  EXPECT_FALSE(bytes_of(evidence).contains({Cause::heap_slack, kCall}));
+}
+
 TEST(HeapLines, ExactModeNeverScalesUp) {
   LiveSet blocks;
   blocks.allocate({page(16), 1000, 1, kCall});

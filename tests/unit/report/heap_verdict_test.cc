@@ -116,6 +116,37 @@ TEST(HeapGrowth, LiveUntilRssBeganToFall) {
             "heap-growth info: 240 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.8 s\n");
 }
 
+// A runtime that maps its own heap (V8, PHP) unmaps it on its way out, as a program may that holds it to its end.
+TEST(GoneSincePeak, WhatIsUnmappedAtTheEndMayBeALeak) {
+  const Lines lines;
+  const auto why_with = [&](double unmapped_s, double mapped_s) {
+    RecordingAccount recording =
+        seen(lines, {{{Cause::anonymous, 10, lines.kept}},
+                     {{Cause::anonymous, 10, lines.kept}, {Cause::anonymous, 250, lines.built}},
+                     {{Cause::anonymous, 10, lines.kept}}});
+    recording.info.duration_s = 20;
+    ProcessAccount& process = recording.processes.front();
+    process.accounts[0].time_s = mapped_s - 0.1;
+    process.accounts[1].time_s = mapped_s;
+    process.accounts[2].time_s = 20;
+    for (double time_s = 1; time_s < 20; time_s += 0.1)
+      process.polls.push_back({time_s, (time_s >= mapped_s && time_s <= unmapped_s ? 260 : 10) * kMiB});
+    process.ended_s = 20;
+    process.has_left = true;
+    const std::vector<Verdict> found = verdicts_of(recording);
+    const auto gone = std::ranges::find(found, "gone-since-peak", &Verdict::id);
+    return gone == found.end() ? "" : gone->headline.substr(gone->headline.find(" in build (prog)")) + gone->why;
+  };
+  EXPECT_EQ(
+      why_with(19.85, 2),
+      " in build (prog)), unmapped only as it ended, after 19.8 sThe memory was there until the program ended, and "
+      "was unmapped on its way out: whether a longer run would give it back is not known.");
+  const std::string no_leak =
+      " in build (prog))The memory was there when RSS was largest and has been given back since, so it is no leak.";
+  EXPECT_EQ(why_with(18.5, 2), no_leak);
+  EXPECT_EQ(why_with(19.85, 18.5), no_leak) << "what it works with at a time";
+}
+
 // The locals of main() go when it returns, right before the last snapshot; so may go what the program deletes itself.
 TEST(HeapRetained, WhatWasLiveNearlyToTheEndIsSaidToBe) {
   const Lines lines;
