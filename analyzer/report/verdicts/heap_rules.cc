@@ -220,7 +220,10 @@ std::optional<double> freed_on_leaving_from(const View& view, const ProcessView&
     before = full, from_s = full_s;
   const std::int64_t freed = bytes_of(*before, Cause::heap_live) - left, kept = bytes_of(last, Cause::heap_retained);
   const std::int64_t more = kept - bytes_of(*before, Cause::heap_retained);
-  if (freed < kNamedGrowthBytes || freed * 2 < more || (kept >= kNamedGrowthBytes && more * 2 < kept))
+  // What lay free beside live blocks is kept with them.
+  const std::int64_t beside =
+      std::max<std::int64_t>(bytes_of(*before, Cause::heap_slack) - bytes_of(last, Cause::heap_slack), 0);
+  if (freed < kNamedGrowthBytes || freed * 2 < more - beside || (kept >= kNamedGrowthBytes && more * 2 < kept))
     return std::nullopt;
   return from_s;
 }
@@ -473,6 +476,15 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     const CauseView* whole = process.find(Cause::heap_retained);
     if (whole == nullptr || !is_worth_naming(whole->rss.growth(), process)) continue;
+    if (const auto until_s = heap_held_until(view, process)) {
+      const View before = view_until(view, process, *until_s);
+      const ProcessView& then = before.processes.front();
+      const std::int64_t free = last_bytes(then, Cause::heap_retained) + last_bytes(then, Cause::heap_slack);
+      if (!dominates(whole->rss.growth() - free, whole->rss.growth())) {
+        heap_retained(before, verdicts);
+        continue;
+      }
+    }
     const StackTable& stacks = view.recording->stacks;
     const std::vector<AllocatorBytes> others = by_allocator(stacks, Cause::heap_retained, whole->sites);
     for (const AllocatorBytes& other : others) library_retained(view, process, other, verdicts);
@@ -538,6 +550,12 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
 
 void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
+    if (const auto until_s = heap_held_until(view, process)) {
+      const std::size_t first = verdicts.size();
+      heap_fragmented(view_until(view, process, *until_s), verdicts);
+      for (std::size_t i = first; i < verdicts.size(); ++i) verdicts[i].evidence["until_s"] = *until_s;
+      continue;
+    }
     const CauseView* cause = process.find(Cause::heap_slack);
     if (cause == nullptr || cause->estimate || !is_worth_naming(cause->rss.growth(), process)) continue;
     const std::int64_t growth = cause->rss.growth();

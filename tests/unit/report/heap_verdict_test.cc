@@ -116,6 +116,26 @@ TEST(HeapGrowth, LiveUntilRssBeganToFall) {
             "heap-growth info: 240 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.8 s\n");
 }
 
+// As the program works half of the heap is free and pinned; all of it is kept, and of no interest, once it has ended.
+TEST(HeapFragmented, OfAProgramThatFreesItsHeapAsItEndsIsThatOfBefore) {
+  const Lines lines;
+  const std::vector<Part> pinned{{Cause::heap_live, 84, lines.kept}, {Cause::heap_slack, 73, lines.kept, "[heap]"}};
+  RecordingAccount recording = seen(
+      lines, {pinned, pinned, {{Cause::heap_live, 1, lines.kept}, {Cause::heap_retained, 156, lines.kept, "[heap]"}}});
+  recording.info.duration_s = 20;
+  ProcessAccount& process = recording.processes.front();
+  process.accounts[0].time_s = 2;
+  process.accounts[1].time_s = 19.9;
+  process.accounts[2].time_s = 20;
+  process.ended_s = 20;
+  process.has_left = true;
+  EXPECT_EQ(
+      headlines(recording),
+      "heap-growth info: 84 MiB live heap (allocated in keep (prog)), freed only as it ended, after 19.9 s\n"
+      "heap-fragmented warning: 73 MiB free, but pinned by live blocks on the same pages: 84 MiB allocated in keep "
+      "(prog) pin 73 MiB\n");
+}
+
 // A runtime that maps its own heap (V8, PHP) unmaps it on its way out, as a program may that holds it to its end.
 TEST(GoneSincePeak, WhatIsUnmappedAtTheEndMayBeALeak) {
   const Lines lines;
