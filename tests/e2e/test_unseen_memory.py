@@ -65,7 +65,8 @@ def test_blocks_by_the_handle_of_libc(whyrss, recording, tmp_path, size, mode):
     lines = [site for site in cause(process, "heap_live")["sites"]
              if any(frame["file"].endswith("by_handle.py") and frame["line"] == 9 for frame in site["stack"])]
     assert 0.97 * asked <= sum(site["resident"] for site in lines) <= 1.15 * asked
-    assert last(process, "heap_metadata") + last(process, "unknown") <= MIB
+    headers = asked // size * 8  # that glibc keeps beside each block
+    assert last(process, "heap_metadata") + last(process, "unknown") <= headers + MIB
 
 
 @pytest.mark.parametrize("mode", ["sampled", "exact"])
