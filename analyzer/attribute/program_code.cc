@@ -60,12 +60,17 @@ std::string plain_name(std::string_view path) {
 
 class Search {
  public:
-  explicit Search(const StackTable& stacks) : stacks_(stacks) {}
+  Search(const StackTable& stacks, const std::set<std::string>& package_folders)
+      : stacks_(stacks), folders_(package_folders.begin(), package_folders.end()) {}
 
   ProgramCode find() {
     for (std::uint32_t i = 1; i < stacks_.frame_count(); ++i) note_function(stacks_[FrameId{i}]);
+    if (!folders_.empty())
+      for (std::uint32_t i = 1; i < stacks_.stack_count(); ++i) leave_out_folder(stacks_[StackId{i}]);
     for (std::uint32_t i = 1; has_python_ && i < stacks_.stack_count(); ++i) read(stacks_[StackId{i}]);
-    return {.places = {places_.begin(), places_.end()}, .launchers = {launchers_.begin(), launchers_.end()}};
+    return {.places = {places_.begin(), places_.end()},
+            .launchers = {launchers_.begin(), launchers_.end()},
+            .package_folders = std::move(folders_)};
   }
 
  private:
@@ -87,6 +92,16 @@ class Search {
     return nullptr;
   }
 
+  // The main module is no package there.
+  void leave_out_folder(const Stack& stack) {
+    auto at = stack.rbegin();
+    const Frame* frame = next_inner(stack, at);
+    while (frame != nullptr && is_run_as_module(*frame)) frame = next_inner(stack, at);
+    if (frame == nullptr || frame->function != kModuleLevel) return;
+    const std::string_view folder = std::string_view(frame->file).substr(0, frame->file.rfind('/') + 1);
+    std::erase(folders_, folder);
+  }
+
   void read(const Stack& stack) {
     auto at = stack.rbegin();
     const Frame* frame = next_inner(stack, at);
@@ -94,7 +109,7 @@ class Search {
     const bool as_module = is_run_as_module(*frame);
     while (frame != nullptr && is_run_as_module(*frame)) frame = next_inner(stack, at);
     if (frame == nullptr || frame->function != kModuleLevel) return;
-    const PythonOrigin origin = python_origin(frame->file);
+    const PythonOrigin origin = python_origin(frame->file, folders_);
     if (origin == PythonOrigin::generated) return read_string(*frame, next_inner(stack, at));
     if (origin == PythonOrigin::package || origin == PythonOrigin::standard_library) return add_place(*frame);
     if (origin == PythonOrigin::user && !as_module && is_command(frame->file) && !with_functions_.contains(frame->file))
@@ -110,8 +125,8 @@ class Search {
     const std::string name = plain_name(launcher.file);
     bool may_be_entry = true, by_any_name = false;
     while (const Frame* frame = next_inner(stack, at)) {
-      const std::string_view package = top_package(frame->file);
-      const bool is_package = python_origin(frame->file) == PythonOrigin::package;
+      const std::string_view package = top_package(frame->file, folders_);
+      const bool is_package = python_origin(frame->file, folders_) == PythonOrigin::package;
       const bool is_dispatcher = is_package && dispatches(plain_name(package));
       const bool is_entry =
           may_be_entry && is_package && !is_dispatcher && (by_any_name || is_entry_point(frame->function));
@@ -124,15 +139,18 @@ class Search {
     }
   }
 
-  void add_place(const Frame& frame) { places_.emplace(top_package(frame.file)); }
+  void add_place(const Frame& frame) { places_.emplace(top_package(frame.file, folders_)); }
 
   const StackTable& stacks_;
   bool has_python_ = false;
+  PackageFolderList folders_;
   std::set<std::string> with_functions_, places_, launchers_;
 };
 
 }  // namespace
 
-ProgramCode find_program_code(const StackTable& stacks) { return Search(stacks).find(); }
+ProgramCode find_program_code(const StackTable& stacks, const std::set<std::string>& package_folders) {
+  return Search(stacks, package_folders).find();
+}
 
 }  // namespace whyrss

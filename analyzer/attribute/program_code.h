@@ -2,6 +2,9 @@
 // package manager or pip has installed, and of `python -m`. Told from how the stacks of a recording begin.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "model/stack_table.h"
 
 namespace whyrss {
@@ -11,7 +14,8 @@ namespace whyrss {
 //   - a script in a folder for commands (bin, sbin ...) that defines no function has called its main(), or has its
 //   name;
 //   - "<string>", where `python -c` runs the program.
-// Such a script is a launcher.
-ProgramCode find_program_code(const StackTable& stacks);
+// Such a script is a launcher. `package_folders` (with their slashes) count as site-packages, but for one where the
+// main module lies: `pip install --target` puts packages beside a program as well.
+ProgramCode find_program_code(const StackTable& stacks, const std::set<std::string>& package_folders = {});
 
 }  // namespace whyrss

@@ -246,6 +246,9 @@ class Reader {
     if (const auto environment = object.find("environment"); environment != object.end() && environment->is_object())
       for (const auto& [name, value] : environment->items())
         if (value.is_string()) account.environment[name] = value.get<std::string>();
+    if (const auto folders = object.find("package_folders"); folders != object.end() && folders->is_array())
+      for (const json& folder : *folders)
+        if (folder.is_string()) account.package_folders.push_back(folder.get<std::string>() + "/");
     const auto command = object.find("command");
     if (command == object.end() || !command->is_array() || command->empty()) return;
     account.command.clear();

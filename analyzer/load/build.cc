@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "attribute/program_code.h"
@@ -207,7 +209,10 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     for (const ProcessAccount& account : recording.processes)  // each may have lost the same pages
       group.seen_reclaimed_bytes = std::max(group.seen_reclaimed_bytes, account.file_bytes_gone);
   }
-  recording.stacks.set_program_code(find_program_code(recording.stacks));
+  std::set<std::string> package_folders;
+  for (const ProcessAccount& account : recording.processes)
+    package_folders.insert(account.package_folders.begin(), account.package_folders.end());
+  recording.stacks.set_program_code(find_program_code(recording.stacks, package_folders));
   recording.phases = replay.phases();
   recording.marks = replay.marks();
   const bool touch = std::ranges::any_of(recording.processes, [](const auto& process) { return process.touch.armed; });

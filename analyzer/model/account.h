@@ -205,16 +205,17 @@ struct ProcessAccount {
   std::string exe;
   // What its launcher said of its place in a job: RANK, SLURM_JOB_ID ... (recording/job_variables.h).
   std::map<std::string, std::string> environment;
-  std::string allocator;                 // glibc, jemalloc, tcmalloc, mimalloc, other
-  std::optional<std::string> python;     // "3.11.2"
-  std::vector<Account> accounts;         // by time
-  std::vector<RssPoint> polls;           // statm, by time
-  std::vector<KernelTotals> totals;      // by time
-  std::vector<DirtyFiles> dirty_files;   // by time
-  std::vector<FileSizes> file_sizes;     // by time
-  std::vector<UnmappedMemory> unmapped;  // by time; before the first one there is none
-  std::vector<CowSlice> copies;          // by time
-  std::vector<SharingChange> sharing;    // by time
+  std::vector<std::string> package_folders;  // of PYTHONPATH, with their slashes; of all programs that it ran
+  std::string allocator;                     // glibc, jemalloc, tcmalloc, mimalloc, other
+  std::optional<std::string> python;         // "3.11.2"
+  std::vector<Account> accounts;             // by time
+  std::vector<RssPoint> polls;               // statm, by time
+  std::vector<KernelTotals> totals;          // by time
+  std::vector<DirtyFiles> dirty_files;       // by time
+  std::vector<FileSizes> file_sizes;         // by time
+  std::vector<UnmappedMemory> unmapped;      // by time; before the first one there is none
+  std::vector<CowSlice> copies;              // by time
+  std::vector<SharingChange> sharing;        // by time
   bool write_tracked = false;         // its writes to shared pages were known from the kernel, else by exclusive bits
   std::int64_t high_water_bytes = 0;  // VmHWM
   bool high_water_at_least = false;   // it may have risen since VmHWM was read

@@ -50,8 +50,9 @@ struct CodeLine {
 
 // Python code of the program itself that lies where libraries are installed (attribute/program_code.h).
 struct ProgramCode {
-  std::vector<std::string> places;     // files, and folders with their slash
-  std::vector<std::string> launchers;  // scripts that do nothing but start what is in `places`
+  std::vector<std::string> places;           // files, and folders with their slash
+  std::vector<std::string> launchers;        // scripts that do nothing but start what is in `places`
+  std::vector<std::string> package_folders;  // beside site-packages; with their slashes
 };
 
 class StackTable {

@@ -65,14 +65,20 @@ inline std::map<std::string, std::string> job_variables(std::string_view environ
   return found;
 }
 
+// The first one of that name, as for getenv; "" where there is none.
+inline std::string variable_of(std::string_view environment, std::string_view wanted) {
+  std::optional<std::string_view> found;
+  see_variables(environment, [&](std::string_view name, std::string_view value) {
+    if (name == wanted && !found) found = value;
+  });
+  return std::string(found.value_or(""));
+}
+
 // What LD_PRELOAD is, as "preload" of a process frame says: absent, others' libraries alone, ours among them.
 inline std::string preload_of(std::string_view environment) {
-  std::optional<std::string_view> list;
-  see_variables(environment, [&](std::string_view name, std::string_view value) {
-    if (name == "LD_PRELOAD" && !list) list = value;
-  });
-  if (!list || list->empty()) return "none";
-  return list->find("libwhyrss") == std::string_view::npos ? "other" : "own";
+  const std::string list = variable_of(environment, "LD_PRELOAD");
+  if (list.empty()) return "none";
+  return list.find("libwhyrss") == std::string::npos ? "other" : "own";
 }
 
 }  // namespace whyrss

@@ -231,6 +231,33 @@ def test_a_program_that_was_installed(whyrss, recording, tmp_path, folder, way):
     assert f"made at installed_job/store.py:{line_of(STORE, '# keeps')} in keep" in told, told
 
 
+PACKAGE = """
+def make(mib):
+    return [bytearray(1 << 20) for _ in range(mib)]  # makes
+"""
+USER = """
+import packaged
+def load():
+    return packaged.make(40)  # asks
+kept = load()
+"""
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["apart", "beside"])
+@pytest.mark.parametrize("path", ["deps", "relative:/absent:{}/deps"])
+def test_packages_in_a_folder_of_pythonpath(whyrss, recording, tmp_path, path, beside):
+    """pip install --target: nothing of their names says that they are packages; a program may lie beside them."""
+    folder = tmp_path / "deps"
+    (folder / "packaged").mkdir(parents=True)
+    (folder / "packaged-1.0.dist-info").mkdir()
+    (folder / "packaged" / "__init__.py").write_text(PACKAGE)
+    script = (folder if beside else tmp_path) / "user.py"
+    script.write_text(USER)
+    found = heap_headline(whyrss, recording, ["env", "-C", tmp_path, f"PYTHONPATH={path.format(tmp_path)}", PYTHON, script])
+    line = f"__init__.py:{line_of(PACKAGE, '# makes')}" if beside else f"user.py:{line_of(USER, '# asks')} in load"
+    assert f"made at {line}" in found, found
+
+
 def test_arenas_are_not_said_to_be_kept_by_who_made_them_grow(whyrss, recording, tmp_path):
     script = tmp_path / "dataclass.py"
     script.write_text(DATACLASS)

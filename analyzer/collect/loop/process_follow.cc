@@ -481,6 +481,9 @@ void ProcessFollow::write_process(bool announced) {
       json["environment"] = variables;
     // Why it may never announce itself; a slot may be of the program before.
     if (environment) json["preload"] = preload_of(*environment);
+    if (const std::string path = environment ? variable_of(*environment, "PYTHONPATH") : ""; !path.empty())
+      if (const auto& folders = context_->package_folders->of(pid_, path); !folders.empty())
+        json["package_folders"] = folders;
     if (!announced) json["unfit"] = describe(inspect_target(proc("exe")).kind);
     json["uid"] = status ? status_value(*status, "Uid").value_or(-1) : -1;
   }

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <span>
@@ -19,6 +20,7 @@
 #include "collect/read/file_sizes.h"
 #include "collect/read/lazy_free.h"
 #include "collect/read/liveness_frame.h"
+#include "collect/read/package_folders.h"
 #include "collect/read/page_walk.h"
 #include "collect/read/pymalloc_pools.h"
 #include "collect/read/target_memory.h"
@@ -48,6 +50,7 @@ struct FollowContext {
   double share = WalkBudget::kShare;  // of a core, for looks
   std::int64_t exact_cpu_ns = 0;      // spent so far on events of exact mode, also in between: no walk's cost
   WriteFaults* faults = nullptr;
+  std::shared_ptr<PackageFolders> package_folders = std::make_shared<PackageFolders>();
 };
 
 class ProcessFollow {

@@ -396,6 +396,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
                                              : "",
                               at_end ? "has not freed it" : "had not freed it by then",
                               by_arena || top == nullptr ? "" : asked_text(*top));
+    if (!by_arena && top != nullptr) verdict.why += callers_text(*top);
     if (by_arena) verdict.why += kByArenaWhy;
     if ((objects || some_objects) && !by_arena && top != nullptr) verdict.why += kFreeListsWhy;
     if (cause->estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
@@ -502,6 +503,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const bool was_live = heap_held_until(view, process).has_value();
     if (was_live) verdict.severity = Severity::info;
     const auto late = was_live ? std::nullopt : freed_late(view, process);
+    if (late) verdict.severity = Severity::info;
     verdict.headline = fmt::format("{}{} freed{}, but kept by {}{}{}{}", cause.estimate ? "about " : "",
                                    size_text(growth), was_live ? " as it ended" : "", names_of(holders, process),
                                    kept_where(lines, growth, verb), late ? live_until_text(view, process, *late) : "",

@@ -27,8 +27,8 @@ bool is_main_runner(const Frame& frame) { return frame.file == "<frozen runpy>" 
 bool is_of_workers(const Frame& frame) { return contains(frame.file, "/multiprocessing/"); }
 
 // "torch" of .../site-packages/torch/utils/data.py, "job" of .../job.py.
-std::string module_name(const Frame& frame) {
-  std::string path(top_package(frame.file));
+std::string module_name(const StackTable& stacks, const Frame& frame) {
+  std::string path(top_package(frame.file, stacks.program_code().package_folders));
   if (path.ends_with('/')) path.pop_back();
   if (path.empty()) path = frame.file;
   if (path.ends_with("/__init__.py")) path.resize(path.size() - std::string_view("/__init__.py").size());
@@ -55,7 +55,7 @@ std::optional<Import> import_of(const StackTable& stacks, StackId stack) {
     } else if (is_importer(frame) || is_main_runner(frame)) {
       const bool main_again = is_main_runner(frame);
       // Of an import within the main module that is run again the line is known already.
-      if (!main_again || !imports) import = {inner == nullptr ? "" : module_name(*inner), ""};
+      if (!main_again || !imports) import = {inner == nullptr ? "" : module_name(stacks, *inner), ""};
       if (main_again && inner != nullptr && import.line.empty()) import.line = code_line(stacks, inner);
       imports = true;
       asked = main_again;
@@ -183,7 +183,7 @@ void import_cost(const View& view, std::vector<Verdict>& verdicts) {
       for (const SiteView& site : cause.sites)
         if (const StackId stack = importing_stack(stacks, cause.cause, site); stack != kEmptyStack) {
           const Frame& frame = *imported_frame(stacks, stack);
-          sums[is_importer(frame) ? "" : module_name(frame)] += site.growth;
+          sums[is_importer(frame) ? "" : module_name(stacks, frame)] += site.growth;
           growth += site.growth;
         }
     }

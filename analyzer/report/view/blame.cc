@@ -31,7 +31,7 @@ bool is_in_place(std::string_view file, const ProgramCode& program) {
 bool is_made_by_dataclasses(const Frame& frame) { return frame.function.starts_with("__create_fn"); }
 
 PythonCode python_code(const Frame& frame, const ProgramCode& program) {
-  switch (python_origin(frame.file)) {
+  switch (python_origin(frame.file, program.package_folders)) {
     case PythonOrigin::user:
       return std::ranges::find(program.launchers, frame.file) == program.launchers.end() ? PythonCode::user
                                                                                          : PythonCode::launcher;
@@ -195,6 +195,26 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().stacks, find_blamed);
 }
 
+std::vector<const Frame*> calling_frames(const StackTable& stacks, StackId stack) {
+  std::vector<const Frame*> callers;
+  const Frame* const blamed = blamed_frame(stacks, stack);
+  const Frame* before = nullptr;  // of the program's own
+  for (const FrameId id : stacks[stack]) {
+    const Frame& frame = stacks[id];
+    if (is_thread_frame(frame) || callers.size() == kMostCallers) break;
+    if (blamed == nullptr || frame.kind != blamed->kind) continue;
+    const bool is_own = frame.kind == FrameKind::python
+                            ? kind_once(stacks, id, [&] { return python_code(frame, stacks.program_code()); }) <=
+                                  static_cast<std::uint8_t>(PythonCode::program)
+                            : frame.line > 0 && native_code_once(stacks, id) == NativeCode::program;
+    if (!is_own) continue;
+    if (before != nullptr && (frame.function != before->function || frame.file != before->file))
+      callers.push_back(&frame);
+    if (before != nullptr || &frame == blamed) before = &frame;
+  }
+  return callers;
+}
+
 const Frame* native_line_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().native_lines, find_native_line);
 }
@@ -228,8 +248,9 @@ const Frame* imported_frame(const StackTable& stacks, StackId stack) {
 namespace {
 
 // Of the user's own files the name is enough; those of packages have names that many have.
-std::string shown_path(const Frame& frame) {
-  const std::string_view path = frame.kind == FrameKind::python ? path_in_package(frame.file) : "";
+std::string shown_path(const StackTable& stacks, const Frame& frame) {
+  const std::string_view path =
+      frame.kind == FrameKind::python ? path_in_package(frame.file, stacks.program_code().package_folders) : "";
   return path.empty() ? base_name(frame.file) : std::string(path);
 }
 
@@ -238,7 +259,7 @@ std::string shown_path(const Frame& frame) {
 std::string code_line(const StackTable& stacks, const Frame* frame) {
   if (frame == nullptr) return "";
   const std::string function = frame->function.empty() ? "" : " in " + frame->function;
-  const std::string file = shown_path(*frame);
+  const std::string file = shown_path(stacks, *frame);
   if (!file.empty() && frame->line > 0) return fmt::format("{}:{}{}", file, frame->line, function);
   if (!file.empty()) return file + function;
   const std::string module = module_name(stacks[frame->module].path);

@@ -1,7 +1,9 @@
 // Which line of a stack to name: the innermost one that the reader can change.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 #include "model/account.h"
 
@@ -17,6 +19,11 @@ const Frame* blamed_frame(const StackTable& stacks, StackId stack);
 // The native line by which Python code that is to blame got its memory: the innermost one of the program's own
 // libraries and extension modules. Null: it has none, or their lines are not known.
 const Frame* native_line_frame(const StackTable& stacks, StackId stack);
+
+// The lines of the program's own that called the function to blame, innermost first, of the same kind, each of another
+// function than the one before; at most `kMostCallers`. None where the line to blame is not the program's own.
+constexpr std::size_t kMostCallers = 4;
+std::vector<const Frame*> calling_frames(const StackTable& stacks, StackId stack);
 
 // Who made the memory, if not the line of that frame itself: another thread while it ran, or one that it started
 // (model/thread_starts.h), or a process that multiprocessing forked there, which goes on with the stack of the line.

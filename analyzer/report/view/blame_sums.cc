@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <map>
 #include <unordered_map>
@@ -50,6 +51,21 @@ class LineNames {
   std::unordered_map<const Frame*, Name> names_;
 };
 
+using LineBytes = std::map<std::string, std::int64_t>;
+
+// Of the first depth at which not one line alone has nearly all.
+std::vector<LineGrowth::Caller> callers_of(const std::array<LineBytes, kMostCallers>& by_depth, std::int64_t all) {
+  constexpr double kNearlyAll = 0.9;
+  for (const LineBytes& lines : by_depth) {
+    std::vector<LineGrowth::Caller> callers;
+    for (const auto& [line, bytes] : lines) callers.push_back({line, bytes});
+    largest_first(callers);
+    if (callers.size() > 1 && static_cast<double>(callers.front().bytes) < kNearlyAll * static_cast<double>(all))
+      return callers;
+  }
+  return {};
+}
+
 // Sums by line, each with what it goes with by the line of the other kind.
 class LineSums {
  public:
@@ -68,6 +84,10 @@ class LineSums {
     Other& other = last_->others[line];
     other.bytes += bytes;
     if (by == DoneBy::other_thread) other.meanwhile_bytes += bytes;
+  }
+  // `depth`: 0 of the line that called its function, 1 of the one that called that ...
+  void called_at(std::size_t depth, const std::string& line, std::int64_t bytes) {
+    last_->callers.at(depth)[line] += bytes;
   }
   void came_by(const std::string& native_line, std::int64_t bytes) { last_->native_lines[native_line] += bytes; }
 
@@ -88,6 +108,7 @@ class LineSums {
           sum.growth.native_line = line;
           sum.growth.native_bytes = bytes;
         }
+      sum.growth.callers = callers_of(sum.callers, sum.growth.bytes);
       lines.push_back(std::move(sum.growth));
     }
     largest_first(lines);
@@ -102,6 +123,7 @@ class LineSums {
     LineGrowth growth;
     std::map<std::string, Other> others;
     std::map<std::string, std::int64_t> native_lines;
+    std::array<LineBytes, kMostCallers> callers;
   };
   std::map<std::pair<std::string, std::string>, Sum> sums_;
   std::unordered_map<const LineNames::Name*, Sum*> of_name_;
@@ -124,6 +146,9 @@ std::vector<LineGrowth> growth_by_line(const StackTable& stacks, const std::vect
     entry.bytes += site->growth;
     entry.variance += site->variance;
     add_worked(entry, done_by(stacks, site->stack), site->growth);
+    const std::vector<const Frame*> callers = calling_frames(stacks, site->stack);
+    for (std::size_t depth = 0; depth < callers.size(); ++depth)
+      sums.called_at(depth, names.of(callers[depth]).line, site->growth);
     if (const Frame* native = native_line_frame(stacks, site->stack)) sums.came_by(names.of(native).line, site->growth);
     for (const AdviceView& advice : site->advised())
       sums.goes_with(names[advice.stack].line, advice.growth, done_by(stacks, advice.stack));

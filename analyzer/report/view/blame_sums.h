@@ -26,6 +26,12 @@ struct LineGrowth {
   // The native line by which a line of Python got most of it (native_line_frame); "" where none did.
   std::string native_line{};
   std::int64_t native_bytes = 0;  // that came by it
+  // The lines of the program's own that called its function, largest first: the innermost of several that share it.
+  struct Caller {
+    std::string line;
+    std::int64_t bytes = 0;
+  };
+  std::vector<Caller> callers{};
 };
 
 // The standard error of an estimate in percent; 0 where the bytes are exact.

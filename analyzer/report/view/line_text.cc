@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "report/view/blame.h"
+#include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
 namespace whyrss {
@@ -111,6 +112,16 @@ const char* asked_text(const LineGrowth& line) {
   return "; the line is where it was asked for";
 }
 
+std::string callers_text(const LineGrowth& line) {
+  constexpr std::size_t kNamed = 3;
+  constexpr std::int64_t kLeastPart = 10;  // of the line's bytes
+  std::vector<std::string> named;
+  for (const LineGrowth::Caller& caller : line.callers)
+    if (named.size() < kNamed && caller.bytes >= kNamedGrowthBytes && caller.bytes * kLeastPart >= line.bytes)
+      named.push_back(fmt::format("at {} for {}", caller.line, size_text(caller.bytes)));
+  return named.size() < 2 ? "" : fmt::format(" Its function was called {}.", fmt::join(named, ", "));
+}
+
 std::string placed_text(const LineGrowth& line) {
   if (line.number <= 0) return "in " + line.line + done_by_text(line);
   if (2 * line.meanwhile_bytes > line.bytes) return fmt::format("while {} ran", line.line);
@@ -171,6 +182,17 @@ std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole,
   return fmt::format(" (most {}: {}{}{})", placed, size, touched, others_text(lines, *top, whole));
 }
 
+namespace {
+
+nlohmann::ordered_json caller_evidence(const LineGrowth& line) {
+  auto list = nlohmann::ordered_json::array();
+  for (const LineGrowth::Caller& caller : line.callers)
+    if (list.size() < kEvidenceEntries) list.push_back({{"line", caller.line}, {"growth_bytes", caller.bytes}});
+  return list;
+}
+
+}  // namespace
+
 nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
   auto list = nlohmann::ordered_json::array();
   for (const LineGrowth& line : lines) {
@@ -179,6 +201,7 @@ nlohmann::ordered_json line_evidence(const std::vector<LineGrowth>& lines) {
                     {"file", line.file},
                     {"number", line.number},
                     {"native_line", line.native_line},
+                    {"callers", caller_evidence(line)},
                     {"growth_bytes", line.bytes},
                     {"meanwhile_bytes", line.meanwhile_bytes},
                     {"thread_bytes", line.thread_bytes},

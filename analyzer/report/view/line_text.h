@@ -32,6 +32,9 @@ bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 // Where memory of a line was made: "at a.py:3 in f", "in f (libx.so)", "by a thread that a.py:3 in f started", "while
 // a.py:3 in f ran" of other threads, whose stacks have no line of the program.
 std::string placed_text(const LineGrowth& line);
+// " Its function was called at a.c:9 in load for 200 MiB, at a.c:12 in log for 48 MiB."; "" where one line has nearly
+// all.
+std::string callers_text(const LineGrowth& line);
 // What a table says of that behind the line: ", by a thread that it started", ", by other threads while it ran", or "".
 const char* done_by_text(const LineGrowth& line);
 inline constexpr const char* kDoneMeanwhile = ", by other threads while it ran";

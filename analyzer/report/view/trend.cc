@@ -73,6 +73,22 @@ std::optional<double> flat_since(const CauseSeries& series, std::int64_t growth)
   return since_s;
 }
 
+// Since when most of it has stayed, where that is far longer than ever before: the last of its waves is kept.
+std::optional<double> stays_since(const Points& points, std::int64_t growth, double end_s) {
+  constexpr double kTimesLonger = 2;
+  const std::int64_t least = points.back().bytes - growth / 2;
+  std::optional<double> since_s;
+  double longest_s = 0;
+  for (const MemorySeries::Point& point : points) {
+    const bool is_there = point.bytes >= least;
+    if (is_there && !since_s) since_s = point.time_s;
+    if (is_there || !since_s) continue;
+    longest_s = std::max(longest_s, point.time_s - *since_s);
+    since_s.reset();
+  }
+  return since_s && end_s - *since_s >= kTimesLonger * longest_s ? since_s : std::nullopt;
+}
+
 std::int64_t grown_since(const MemorySeries& series, double time_s) { return series.last() - series.kept_from(time_s); }
 
 // Whether it kept growing through all of `span`, by more than noise.
@@ -186,11 +202,17 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   if (points.size() < kTrendPoints || trend.span_s <= 0) return trend;
   const std::int64_t growth = cause.rss.growth();
   if (growth <= 0) return trend;
+  constexpr double kLatestFlat = 0.25;  // of the time that it stays: else it grows from wave to wave
   const bool long_enough = trend.span_s >= kTrendSpanS;
   const auto flat_s = flat_since(series, growth);
   const auto climb = climb_of(series.whole, span, flat_s);
   trend.falls = count_falls(points, growth / 2);
-  if (trend.falls >= 2 && risen(series.whole, span) < growth / 2) {
+  const auto stays_s = stays_since(points, growth, span.to_s);
+  const bool stays = stays_s && flat_s && *flat_s - *stays_s <= kLatestFlat * (span.to_s - *stays_s);
+  if (trend.falls >= 2 && stays) {
+    trend.kind = Trend::Kind::flat;
+    trend.since_s = std::max(*stays_s, *flat_s);
+  } else if (trend.falls >= 2 && risen(series.whole, span) < growth / 2) {
     trend.kind = Trend::Kind::waves;
   } else if (!climb && flat_s && span.to_s - *flat_s >= trend.span_s / 3) {
     trend.kind = Trend::Kind::flat;

@@ -52,6 +52,11 @@ TEST(PythonPath, WhoseCodeItIs) {
   EXPECT_EQ(python_origin("<ipython-input-3-0123>"), PythonOrigin::user);
   EXPECT_EQ(top_package(in_site("numpy/core/x.py")), in_site("numpy/"));
   EXPECT_EQ(top_package(in_site("six.py")), in_site("six.py"));
+  const PackageFolderList folders{"/home/u/deps/"};
+  EXPECT_EQ(python_origin("/home/u/deps/numpy/x.py", folders), PythonOrigin::package);
+  EXPECT_EQ(python_origin("/home/u/deps.py", folders), PythonOrigin::user);
+  EXPECT_EQ(top_package("/home/u/deps/numpy/core/x.py", folders), "/home/u/deps/numpy/");
+  EXPECT_EQ(path_in_package("/home/u/deps/numpy/x.py", folders), "numpy/x.py");
   EXPECT_EQ(top_package("/usr/lib/python3.11/http/server.py"), "/usr/lib/python3.11/http/");
   EXPECT_EQ(top_package("/home/u/job.py"), "");
   EXPECT_EQ(path_in_package(in_site("numpy/core/x.py")), "numpy/core/x.py");
@@ -66,6 +71,23 @@ TEST(Blame, MethodsOfADataclassAreTheirCallers) {
   EXPECT_EQ(blamed({{{"<string>", "__init__"}, {in_site("numpy/x.py"), "load"}}}), in_site("numpy/x.py load"));
   // What python -c runs is the program.
   EXPECT_EQ(blamed({{{in_site("numpy/x.py"), "load"}, {"<string>", "<module>"}}}), "<string> <module>");
+}
+
+TEST(Blame, TheLinesThatCallTheFunctionToBlame) {
+  const auto caller = [](const Lines& lines) {
+    StackTable stacks;
+    const StackId stack = python_frames(stacks, lines);
+    stacks.set_program_code(find_program_code(stacks));
+    std::string names;
+    for (const Frame* frame : calling_frames(stacks, stack)) names += frame->function + " ";
+    return names;
+  };
+  const std::string user = "/home/u/a.py", other = "/home/u/b.py", package = in_site("numpy/x.py");
+  EXPECT_EQ(caller({{package, "zeros"}, {user, "take"}, {user, "load"}, {user, "main"}}), "load main ");
+  EXPECT_EQ(caller({{user, "walk"}, {user, "walk"}, {package, "apply"}, {other, "load"}}), "load ");
+  EXPECT_EQ(caller({{user, "take"}, {other, "take"}}), "take ") << "of another file";
+  EXPECT_EQ(caller({{user, "main"}}), "");
+  EXPECT_EQ(caller({{package, "zeros"}, {package, "full"}}), "") << "no line is the program's own";
 }
 
 TEST(Blame, AFrameWhoseCodeIsNotKnownIsNotNamed) {

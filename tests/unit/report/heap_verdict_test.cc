@@ -185,10 +185,9 @@ TEST(HeapRetained, WhatWasLiveNearlyToTheEndIsSaidToBe) {
   };
   const std::string kept =
       headlines_with({{Cause::heap_live, 10, lines.kept}, {Cause::heap_retained, 250, lines.built, "[heap]"}});
-  EXPECT_EQ(
-      kept.find("heap-retained warning: 250 MiB freed, but kept by glibc malloc (last allocated in build (prog)), "
-                "freed in its last 0.2 s: not a leak, and not reclaimable by the kernel\n"),
-      0U)
+  EXPECT_EQ(kept.find("heap-retained info: 250 MiB freed, but kept by glibc malloc (last allocated in build (prog)), "
+                      "freed in its last 0.2 s: not a leak, and not reclaimable by the kernel\n"),
+            0U)
       << kept;
   const std::string gone = headlines_with({{Cause::heap_live, 10, lines.kept}});
   EXPECT_EQ(
@@ -218,8 +217,7 @@ TEST(HeapGrowth, WhatWasHeldForLongIsLiveUntilTheEnd) {
       "heap-retained info: 270 MiB freed as it ended, but kept by glibc malloc (last allocated in build (prog))\n");
   // Made and freed right before the end: nothing says that it would have stayed.
   for (const std::size_t early : {0U, 1U}) process.accounts[early] = literal::walk(process.accounts[early].time_s, {});
-  EXPECT_TRUE(headlines(recording).starts_with("heap-retained warning: 270 MiB freed, but kept"))
-      << headlines(recording);
+  EXPECT_TRUE(headlines(recording).starts_with("heap-retained info: 270 MiB freed, but kept")) << headlines(recording);
 }
 
 TEST(HeapRetained, LiveMemoryIsGrowthAndNothingElse) {

@@ -703,6 +703,11 @@ TEST(Trends, ASawtoothComesAndGoes) {
   const Lines lines;
   EXPECT_EQ(heap_headline(with_heap(lines, 10, {5, 60, 105, 10, 50, 105, 5, 60, 100, 10, 105})),
             std::string("info: 100 MiB") + kObjects + ", comes and goes");
+  // The last of them was kept.
+  EXPECT_EQ(heap_headline(with_heap(lines, 10, {5, 105, 10, 105, 10, 105, 10, 105, 105, 105, 105})),
+            std::string("info: 100 MiB") + kObjects + ", flat since 7.0 s");
+  EXPECT_EQ(heap_headline(with_heap(lines, 10, {5, 105, 105, 105, 10, 105, 105, 10, 105, 105, 105})),
+            std::string("info: 100 MiB") + kObjects + ", comes and goes");
   // One that ends low has not grown.
   const RecordingAccount low = with_heap(lines, 10, {5, 60, 105, 10, 50, 105, 5, 60, 100, 10, 6});
   EXPECT_EQ(heap_headline(low), "");
