@@ -19,6 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr std::uint64_t kMostPages = std::uint64_t{1} << 48;
+constexpr std::int64_t kMostLiveBytes = std::int64_t{1} << 56;
 constexpr double kSameMomentS = 0.25;
 
 std::optional<UnmappedMemory> unmapped_of(const json& object, double time_s) {
@@ -47,6 +48,7 @@ class Reader {
 
   PageFrames finish() {
     std::ranges::stable_sort(out_.account.polls, {}, &RssPoint::time_s);
+    std::ranges::stable_sort(out_.account.live_polls, {}, &LivePoint::time_s);
     std::ranges::stable_sort(out_.account.totals, {}, &KernelTotals::time_s);
     std::ranges::stable_sort(out_.account.dirty_files, {}, &DirtyFiles::time_s);
     std::ranges::stable_sort(out_.account.file_sizes, {}, &FileSizes::time_s);
@@ -60,6 +62,8 @@ class Reader {
     switch (frame.kind) {
       case polls:
         return read_polls(frame.payload);
+      case live_polls:
+        return read_live_polls(frame.payload);
       case smaps:
       case rollup:
       case status:
@@ -85,6 +89,16 @@ class Reader {
       out_.account.polls.push_back(
           {seconds_since(origin_ns_, poll.time_ns), static_cast<std::int64_t>(poll.rss_pages) * page_bytes_,
            static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages)) * page_bytes_});
+    }
+    return true;
+  }
+
+  bool read_live_polls(Bytes payload) {
+    ByteReader reader(payload);
+    while (!reader.rest().empty()) {
+      trace::LivePoll poll{};
+      if (!reader.take(poll) || poll.live_bytes > kMostLiveBytes || poll.live_bytes < -kMostLiveBytes) return false;
+      out_.account.live_polls.push_back({seconds_since(origin_ns_, poll.time_ns), poll.live_bytes});
     }
     return true;
   }

@@ -47,6 +47,12 @@ struct RssPoint {
   std::int64_t shared_bytes = 0;  // of them of files and shmem (statm's third field)
 };
 
+// What the shim's counters of malloc's blocks say is live, where that changed; in the sampled mode with its error.
+struct LivePoint {
+  double time_s = 0;
+  std::int64_t live_bytes = 0;  // from an origin of their own: only differences tell something
+};
+
 // smaps_rollup and status at one moment.
 struct KernelTotals {
   double time_s = 0;
@@ -210,6 +216,7 @@ struct ProcessAccount {
   std::optional<std::string> python;         // "3.11.2"
   std::vector<Account> accounts;             // by time
   std::vector<RssPoint> polls;               // statm, by time
+  std::vector<LivePoint> live_polls;         // by time
   std::vector<KernelTotals> totals;          // by time
   std::vector<DirtyFiles> dirty_files;       // by time
   std::vector<FileSizes> file_sizes;         // by time

@@ -53,7 +53,7 @@ inline constexpr std::array<CauseInfo, kCauseCount> kCauses{{
     {Cause::heap_live, "heap_live", "live heap", "the program frees it"},
     {Cause::heap_slack, "heap_slack", "heap slack (fragmentation)", "the neighbours are freed"},
     {Cause::heap_retained, "heap_retained", "heap kept by the allocator", "the allocator reuses or trims it"},
-    {Cause::heap_metadata, "heap_metadata", "allocator bookkeeping", "never; small"},
+    {Cause::heap_metadata, "heap_metadata", "allocator bookkeeping", "its blocks are given back"},
     {Cause::anonymous, "anonymous", "anonymous mappings", "it is unmapped"},
     {Cause::unknown, "unknown", "unknown", "not known"},
     {Cause::not_looked_at, "not_looked_at", "unknown, between snapshots", "not known"},

@@ -14,7 +14,7 @@
 #include "report/verdicts/retained_view_rule.h"
 #include "report/verdicts/unsplit_rule.h"
 #include "report/view/blame.h"
-#include "report/view/build_view.h"
+#include "report/view/final_frees.h"
 #include "report/view/line_text.h"
 #include "report/view/memory_figures.h"
 #include "report/view/series.h"
@@ -159,97 +159,6 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
       from, holders);
 }
 
-// The moment from which RSS fell without a pause until `end_s`.
-double fell_from(const ProcessAccount& account, double end_s) {
-  constexpr double kStepS = 0.05;
-  constexpr std::int64_t kLeastPart = 100;  // of RSS, in a step
-  const auto rss_at = [&](double time_s) {
-    const RssPoint* poll = last_at(account.polls, time_s);
-    return poll == nullptr ? 0 : poll->rss_bytes;
-  };
-  double from_s = end_s;
-  for (std::int64_t rss = rss_at(end_s);; from_s -= kStepS) {
-    const std::int64_t before = rss_at(from_s - kStepS);
-    if (before <= rss + rss / kLeastPart) return from_s;
-    rss = before;
-  }
-}
-
-// Snapshots within the last second before the end, or teardown, of a process, youngest first; none of one that was
-// killed or is not shown to its end.
-std::vector<const Account*> last_snapshots(const View& view, const ProcessView& process) {
-  const ProcessAccount& account = *process.account;
-  std::vector<const Account*> found;
-  if (!account.has_left || !account.ended_s || process.interval.to_s < end_of_work(*view.recording, account))
-    return found;
-  const double end_s = account.teardown_s.value_or(*account.ended_s);
-  for (auto snapshot = account.accounts.rbegin(); snapshot != account.accounts.rend(); ++snapshot) {
-    if (end_s - snapshot->time_s > kLeavingS || snapshot->time_s <= process.interval.from_s) break;
-    if (snapshot->time_s <= process.interval.to_s) found.push_back(&*snapshot);
-  }
-  return found;
-}
-
-// The last moment before a program frees most of its heap, or most of what its allocator keeps at the end, if it does
-// so on its way out: main() returns, and destructors of what static variables hold run before the last walk.
-std::optional<double> freed_on_leaving_from(const View& view, const ProcessView& process) {
-  // While it frees, snapshots follow each other as fast as this; what it made before, and freed in turn, is older.
-  constexpr double kFreeingS = 0.2;
-  const std::vector<const Account*> snapshots = last_snapshots(view, process);
-  if (snapshots.empty()) return std::nullopt;
-  const Account& last = *snapshots.front();
-  const std::int64_t left = bytes_of(last, Cause::heap_live);
-  std::int64_t most = left;
-  for (const Account* snapshot : snapshots) most = std::max(most, bytes_of(*snapshot, Cause::heap_live));
-  const Account* half = nullptr;    // the last one with more than half of it
-  const Account* before = nullptr;  // the fullest right before
-  for (const Account* snapshot : snapshots) {
-    const std::int64_t live = bytes_of(*snapshot, Cause::heap_live);
-    if (half == nullptr && 2 * (live - left) > most - left) half = before = snapshot;
-    if (half != nullptr && half->time_s - snapshot->time_s <= kFreeingS && live > bytes_of(*before, Cause::heap_live))
-      before = snapshot;
-  }
-  if (before == nullptr) return std::nullopt;
-  double from_s = before->time_s;
-  // That one may have come while it was freeing, and the one before long ago.
-  const double full_s = fell_from(*process.account, last.time_s);
-  const Account* full = full_s < from_s && last.time_s - full_s <= kLeavingS && full_s > process.interval.from_s
-                            ? last_at(process.account->accounts, full_s)
-                            : nullptr;
-  if (full != nullptr && bytes_of(*full, Cause::heap_live) > bytes_of(*before, Cause::heap_live))
-    before = full, from_s = full_s;
-  const std::int64_t freed = bytes_of(*before, Cause::heap_live) - left, kept = bytes_of(last, Cause::heap_retained);
-  const std::int64_t more = kept - bytes_of(*before, Cause::heap_retained);
-  // What lay free beside live blocks is kept with them.
-  const std::int64_t beside =
-      std::max<std::int64_t>(bytes_of(*before, Cause::heap_slack) - bytes_of(last, Cause::heap_slack), 0);
-  if (freed < kNamedGrowthBytes || freed * 2 < more - beside || (kept >= kNamedGrowthBytes && more * 2 < kept))
-    return std::nullopt;
-  return from_s;
-}
-
-// What is held at the end of a program was there for so long, and was not what it works with at a time: from then on.
-double held_from(const ProcessView& process, double until_s) {
-  constexpr double kHeldPart = 8;  // of its life, and for as long as leaving takes
-  const double begun_s = std::max(process.account->born_s, process.interval.from_s);
-  return until_s - std::max(kLeavingS, (until_s - begun_s) / kHeldPart);
-}
-
-// Whether most of what was freed from then on had been live for long.
-bool was_held_until(const ProcessView& process, double until_s) {
-  const std::vector<Account>& accounts = process.account->accounts;
-  const double from_s = held_from(process, until_s);
-  if (from_s <= std::max(process.account->born_s, process.interval.from_s)) return false;
-  const std::int64_t left = last_bytes(process, Cause::heap_live);
-  const std::int64_t freed = bytes_of(*last_at(accounts, until_s), Cause::heap_live) - left;
-  for (auto snapshot = accounts.rbegin(); snapshot != accounts.rend(); ++snapshot) {
-    if (snapshot->time_s > until_s) continue;
-    if (2 * (bytes_of(*snapshot, Cause::heap_live) - left) < freed) return false;
-    if (snapshot->time_s <= from_s) return true;
-  }
-  return false;
-}
-
 // Two walks one after the other: half of what the allocator has come to keep was live at the first, and no more since.
 struct Freed {
   double after_s, by_s;
@@ -273,95 +182,33 @@ std::optional<Freed> freed_between(const ProcessView& process, std::int64_t kept
   return std::nullopt;
 }
 
-View view_until(const View& view, const ProcessView& process, double to_s) {
-  const Interval interval{.from_s = view.interval.from_s,
-                          .to_s = to_s,
-                          .from_phase = view.interval.from_phase,
-                          .from_pid = view.interval.from_pid};
-  return build_processes(*view.recording, interval, process.account->pid);
-}
+}  // namespace
 
-Trend live_trend_until(const View& view, const ProcessView& process, double to_s) {
-  const View before = view_until(view, process, to_s);
-  const CauseView* cause = before.processes.front().find(Cause::heap_live);
-  return cause == nullptr ? Trend{} : trend_of(view.recording->stacks, before.processes.front(), *cause);
-}
+namespace {
 
-bool grew_evenly(const Trend& trend) { return trend.kind == Trend::Kind::growing && trend.evenly; }
+// What a rule finds of a process as it was before it freed its heap, with the moment that this is of.
+void apply_before(void (*rule)(const View&, std::vector<Verdict>&), const FinalFrees& frees,
+                  fmt::format_string<std::string> until, std::vector<Verdict>& verdicts) {
+  const std::size_t first = verdicts.size();
+  rule(frees.before, verdicts);
+  for (std::size_t i = first; i < verdicts.size(); ++i) {
+    verdicts[i].headline += fmt::format(until, seconds_text(frees.until_s));
+    verdicts[i].evidence["until_s"] = frees.until_s;
+  }
+}
 
 }  // namespace
 
-std::optional<double> heap_held_until(const View& view, const ProcessView& process) {
-  const auto from_s = freed_on_leaving_from(view, process);
-  if (!from_s) return std::nullopt;
-  const Trend trend = live_trend_until(view, process, *from_s);
-  const bool was_held = trend.kind != Trend::Kind::waves && was_held_until(process, *from_s);
-  return was_held || grew_evenly(trend) ? from_s : std::nullopt;
-}
-
-std::optional<LateHeap> freed_late(const View& view, const ProcessView& process) {
-  const std::vector<Account>& accounts = process.account->accounts;
-  if (!process.account->has_left || process.interval.to_s < end_of_work(*view.recording, *process.account))
-    return std::nullopt;
-  const auto end = std::ranges::upper_bound(accounts, process.interval.to_s, {}, &Account::time_s);
-  if (end - accounts.begin() < 2) return std::nullopt;
-  const Account &last = *std::prev(end), &before = *std::prev(end, 2);
-  LateHeap late;
-  if (process.interval.to_s - before.time_s <= kLeavingS && before.time_s > process.interval.from_s)
-    late = {.until_s = before.time_s, .live_bytes = bytes_of(before, Cause::heap_live)};
-  // That walk may have come while it was freeing, or long before.
-  const double full_s = fell_from(*process.account, last.time_s);
-  if (full_s < last.time_s && full_s > process.interval.from_s) {
-    const View full = view_until(view, process, full_s);
-    if (const std::int64_t live = last_bytes(full.processes.front(), Cause::heap_live); live >= late.live_bytes)
-      late = {.until_s = full_s, .live_bytes = live};
-  }
-  const std::int64_t freed = late.live_bytes - bytes_of(last, Cause::heap_live);
-  const bool was_most = 2 * freed >= bytes_of(last, Cause::heap_retained);  // else more was freed before
-  if (!was_most || !is_worth_naming(freed, process)) return std::nullopt;
-  // What is made and freed in turn was not held until then.
-  if (live_trend_until(view, process, late.until_s).kind == Trend::Kind::waves) return std::nullopt;
-  return late;
-}
-
-std::optional<double> mapped_until(const View& view, const ProcessView& process, const CauseView& cause) {
-  const ProcessAccount& account = *process.account;
-  const double end_s = end_of_work(*view.recording, account);
-  if (!account.has_left || process.interval.to_s < end_s) return std::nullopt;
-  const std::int64_t gone = cause.at_peak - cause.rss.last;
-  std::optional<double> until_s;
-  double from_s = process.interval.from_s;
-  for (auto poll = account.polls.rbegin(); poll != account.polls.rend() && poll->time_s > from_s; ++poll) {
-    if (poll->time_s > end_s) continue;
-    const bool is_full = 2 * (poll->rss_bytes - process.rss.last) >= gone;
-    if (!until_s && end_s - poll->time_s > kLeavingS) return std::nullopt;
-    if (until_s && !is_full) return std::nullopt;
-    if (until_s || !is_full) continue;
-    until_s = poll->time_s;
-    from_s = held_from(process, *until_s);
-  }
-  if (!until_s || from_s <= std::max(account.born_s, process.interval.from_s)) return std::nullopt;
-  const auto had_it = [&](double time_s) {  // at an estimate on the way down it may not be known
-    const Account* snapshot = last_at(account.accounts, time_s);
-    return snapshot != nullptr && 2 * (bytes_of(*snapshot, cause.cause) - cause.rss.last) >= gone;
-  };
-  return had_it(*until_s) || had_it(from_s) ? until_s : std::nullopt;
-}
-
-std::string live_until_text(const View& view, const ProcessView& process, const LateHeap& late) {
+std::string freed_late_text(const View& view, const ProcessView& process) {
+  if (process.final_frees == nullptr || process.final_frees->heap != FinalFrees::Heap::late) return "";
   return fmt::format(", freed in its last {}",
-                     seconds_text(end_of_work(*view.recording, *process.account) - late.until_s));
+                     seconds_text(end_of_work(*view.recording, *process.account) - process.final_frees->until_s));
 }
 
 void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    if (const auto until_s = heap_held_until(view, process)) {
-      const std::size_t first = verdicts.size();
-      heap_growth(view_until(view, process, *until_s), verdicts);
-      for (std::size_t i = first; i < verdicts.size(); ++i) {
-        verdicts[i].headline += fmt::format(", freed only as it ended, after {}", seconds_text(*until_s));
-        verdicts[i].evidence["until_s"] = *until_s;
-      }
+    if (held_heap(process)) {
+      apply_before(heap_growth, *process.final_frees, ", freed only as it ended, after {}", verdicts);
       continue;
     }
     const CauseView* cause = process.find(Cause::heap_live);
@@ -436,12 +283,11 @@ void library_retained(const View& view, const ProcessView& process, const Alloca
                   .bytes = allocator.growth};
   const std::int64_t all = process.find(Cause::heap_retained)->rss.growth();  // of all allocators
   const bool is_most = 2 * allocator.growth > all;
-  const bool was_live = is_most && heap_held_until(view, process).has_value();
-  const auto late = is_most && !was_live ? freed_late(view, process) : std::nullopt;
+  const bool was_live = is_most && held_heap(process);
   if (was_live) verdict.severity = Severity::info;
   verdict.headline = fmt::format(
       "{} freed{}, but kept by {}{}{}{}", size_text(allocator.growth), was_live ? " as it ended" : "", allocator.text(),
-      kept_where(lines, allocator.growth, "last allocated"), late ? live_until_text(view, process, *late) : "",
+      kept_where(lines, allocator.growth, "last allocated"), is_most ? freed_late_text(view, process) : "",
       was_live ? "" : ": not a leak, and not reclaimable by the kernel");
   const std::string followed =
       view.recording->info.mode == "exact" ? "" : fmt::format(" of {} and more", size_text(kFollowedBlockBytes));
@@ -476,16 +322,17 @@ CauseView of_malloc(const StackTable& stacks, const CauseView& cause, const std:
 void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     const CauseView* whole = process.find(Cause::heap_retained);
-    if (whole == nullptr || !is_worth_naming(whole->rss.growth(), process)) continue;
-    if (const auto until_s = heap_held_until(view, process)) {
-      const View before = view_until(view, process, *until_s);
-      const ProcessView& then = before.processes.front();
+    const std::int64_t kept = whole == nullptr ? 0 : whole->rss.growth();
+    const bool was_live = held_heap(process);
+    if (was_live) {
+      const ProcessView& then = process.final_frees->process();
       const std::int64_t free = last_bytes(then, Cause::heap_retained) + last_bytes(then, Cause::heap_slack);
-      if (!dominates(whole->rss.growth() - free, whole->rss.growth())) {
-        heap_retained(before, verdicts);
+      if (!is_worth_naming(kept, process) || !dominates(kept - free, kept)) {
+        apply_before(heap_retained, *process.final_frees, "; until {}", verdicts);
         continue;
       }
     }
+    if (!is_worth_naming(kept, process)) continue;
     const StackTable& stacks = view.recording->stacks;
     const std::vector<AllocatorBytes> others = by_allocator(stacks, Cause::heap_retained, whole->sites);
     for (const AllocatorBytes& other : others) library_retained(view, process, other, verdicts);
@@ -499,15 +346,16 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> lines = lines_of(view, cause);
     Verdict verdict{.id = "heap-retained", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
     if (cause.estimate || growth * 2 <= process.rss.growth()) verdict.severity = Severity::info;
-    const auto live_until_s = freed_on_leaving_from(view, process);
-    const bool was_live = heap_held_until(view, process).has_value();
-    if (was_live) verdict.severity = Severity::info;
-    const auto late = was_live ? std::nullopt : freed_late(view, process);
-    if (late) verdict.severity = Severity::info;
-    verdict.headline = fmt::format("{}{} freed{}, but kept by {}{}{}{}", cause.estimate ? "about " : "",
-                                   size_text(growth), was_live ? " as it ended" : "", names_of(holders, process),
-                                   kept_where(lines, growth, verb), late ? live_until_text(view, process, *late) : "",
-                                   was_live ? "" : ": not a leak, and not reclaimable by the kernel");
+    const FinalFrees* const final_frees =
+        process.final_frees != nullptr && process.final_frees->heap != FinalFrees::Heap::as_before
+            ? process.final_frees.get()
+            : nullptr;
+    const std::string late = freed_late_text(view, process);
+    if (was_live || !late.empty()) verdict.severity = Severity::info;
+    verdict.headline =
+        fmt::format("{}{} freed{}, but kept by {}{}{}{}", cause.estimate ? "about " : "", size_text(growth),
+                    was_live ? " as it ended" : "", names_of(holders, process), kept_where(lines, growth, verb), late,
+                    was_live ? "" : ": not a leak, and not reclaimable by the kernel");
     const CauseView* live = process.find(Cause::heap_live);
     const bool with_imports =
         live != nullptr &&
@@ -516,15 +364,16 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
         "The program freed all blocks on these pages; {} of the heap is still live{}. The allocator keeps the pages "
         "for later allocations: they count in RSS, and a memory limit kills rather than takes them.",
         size_text(live_bytes), with_imports ? ", what imports made among it" : "");
-    if (live_until_s)
+    if (final_frees != nullptr)
       verdict.why += fmt::format(
           " Most of it was freed within the last {}, by the program or by destructors that run when it ends; `whyrss "
           "report --to {:.3f}` shows what it held before.",
-          seconds_text(*process.account->ended_s - *live_until_s), *live_until_s + 0.0005);
+          seconds_text(end_of_work(*view.recording, *process.account) - final_frees->until_s),
+          final_frees->until_s + 0.0005);
     const auto freed = freed_between(process, growth);
-    if (freed && freed->at_once && !live_until_s)
+    if (freed && freed->at_once && final_frees == nullptr)
       verdict.why += fmt::format(" Most of it was freed {}.", two_times("between", freed->after_s, "and", freed->by_s));
-    if (freed && !freed->at_once && !live_until_s)
+    if (freed && !freed->at_once && final_frees == nullptr)
       verdict.why += fmt::format(" Half of it was live at {}.", seconds_text(freed->after_s));
     if (cause.estimate) verdict.why += " An estimate: what is live was not recorded page by page everywhere.";
     if (holders.malloc) {
@@ -541,7 +390,7 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.retained;
     verdict.evidence["live_bytes"] = live_bytes;
     verdict.evidence["was_live"] = was_live;
-    verdict.evidence["live_until_s"] = live_until_s ? nlohmann::ordered_json(*live_until_s) : nullptr;
+    verdict.evidence["live_until_s"] = final_frees != nullptr ? nlohmann::ordered_json(final_frees->until_s) : nullptr;
     verdict.evidence["freed_between_s"] =
         freed ? nlohmann::ordered_json::array({freed->after_s, freed->by_s}) : nlohmann::ordered_json(nullptr);
     verdict.evidence["estimate"] = cause.estimate;
@@ -552,10 +401,8 @@ void heap_retained(const View& view, std::vector<Verdict>& verdicts) {
 
 void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
-    if (const auto until_s = heap_held_until(view, process)) {
-      const std::size_t first = verdicts.size();
-      heap_fragmented(view_until(view, process, *until_s), verdicts);
-      for (std::size_t i = first; i < verdicts.size(); ++i) verdicts[i].evidence["until_s"] = *until_s;
+    if (held_heap(process)) {
+      apply_before(heap_fragmented, *process.final_frees, ", until {}", verdicts);
       continue;
     }
     const CauseView* cause = process.find(Cause::heap_slack);

@@ -25,6 +25,7 @@
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
 #include "report/view/build_view.h"
+#include "report/view/final_frees.h"
 #include "report/view/line_text.h"
 #include "report/view/memory_figures.h"
 #include "report/view/series.h"
@@ -281,8 +282,8 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
     const std::string peak =
         before_s ? fmt::format("near the peak (RSS {} of {})", size_text(process.rss.peak), size_text(at_peak.rss.peak))
                  : fmt::format("at the peak (RSS {})", size_text(process.rss.peak));
-    const bool is_held = heap_held_until(view, process).has_value();  // heap-growth says until when
-    const std::optional<LateHeap> late = freed_late(view, process);
+    const std::shared_ptr<const FinalFrees>& final_frees = at_peak.final_frees;
+    const bool is_held = held_heap(at_peak);  // heap-growth says until when
     std::optional<View> until_peak;
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
@@ -323,19 +324,20 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",
             size_text(left));
-      if (cause.cause == Cause::heap_live && late && dominates(late->live_bytes, cause.at_peak)) {
-        verdict.headline += live_until_text(view, process, *late);
+      const std::string late = freed_late_text(view, at_peak);
+      if (cause.cause == Cause::heap_live && !late.empty() && dominates(final_frees->live_bytes, cause.at_peak)) {
+        verdict.headline += late;
         verdict.why =
             "The memory was freed right before the end, by the program or as main() returned: whether it would be "
             "freed in a longer run is not known.";
       }
       const bool is_mapped = cause.cause == Cause::anonymous || cause.cause == Cause::heap_unsplit;
-      if (const auto until_s = is_mapped ? mapped_until(view, process, cause) : std::nullopt) {
-        verdict.headline += fmt::format(", unmapped only as it ended, after {}", seconds_text(*until_s));
+      if (is_mapped && final_frees != nullptr && was_held(process, *final_frees, cause.cause, gone_of_cause)) {
+        verdict.headline += fmt::format(", unmapped only as it ended, after {}", seconds_text(final_frees->until_s));
         verdict.why =
             "The memory was there until the program ended, and was unmapped on its way out: whether a longer run would "
             "give it back is not known.";
-        verdict.evidence["until_s"] = *until_s;
+        verdict.evidence["until_s"] = final_frees->until_s;
       }
       const LineGrowth* const top = names_line(lines, gone) ? top_named(lines) : nullptr;
       verdict.advice =

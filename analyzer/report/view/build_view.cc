@@ -8,6 +8,7 @@
 
 #include "report/view/cow_view.h"
 #include "report/view/file_pss.h"
+#include "report/view/final_frees.h"
 #include "report/view/memory_accounting.h"
 #include "report/view/memory_figures.h"
 #include "report/view/pss_moment.h"
@@ -359,6 +360,7 @@ ProcessView build_with_peak(const RecordingAccount& recording, const ProcessAcco
 View build_view(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid) {
   const ProcessTimes times(recording);
   View view = build_processes(times, interval, only_pid);
+  for (ProcessView& process : view.processes) process.final_frees = final_frees_of(view, process);
   view.family = family_view(times, interval_of_all(recording, interval));
   return view;
 }

@@ -165,14 +165,19 @@ void largest_first(std::vector<LineGrowth>& lines) {
   std::ranges::stable_sort(lines, std::greater(), &LineGrowth::bytes);
 }
 
-// Lines that grew evenly to the end, while all together did not.
-void find_climbing_lines(const CauseSeries& series, Span span, Trend& trend) {
+enum class Climbs { all, of_short_programs };
+
+// Lines that grew evenly to the end, while all together did not; in short programs those that did nearly all the time,
+// and by much.
+void find_climbing_lines(const CauseSeries& series, Span span, Climbs which, Trend& trend) {
   const LineSeries* largest = nullptr;
   std::optional<Climb> climb;
   for (const LineSeries& line : series.lines) {
     const auto found = climb_of(line.series, span, std::nullopt);
     if (!found) continue;
-    trend.lines.push_back(grown_line(line, found->since_s));
+    LineGrowth grown = grown_line(line, found->since_s);
+    if (which == Climbs::of_short_programs && !(found->evenly && grown.bytes >= kNamedGrowthBytes)) continue;
+    trend.lines.push_back(std::move(grown));
     if (largest != nullptr && trend.lines.back().bytes <= trend.bytes) continue;
     largest = &line;
     climb = found;
@@ -206,6 +211,9 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   const bool long_enough = trend.span_s >= kTrendSpanS;
   const auto flat_s = flat_since(series, growth);
   const auto climb = climb_of(series.whole, span, flat_s);
+  const bool long_enough_if_evenly = trend.span_s >= kShortTrendSpanS;
+  const bool is_short_climb =
+      long_enough_if_evenly && climb && climb->evenly && grown_since(series.whole, climb->since_s) >= kNamedGrowthBytes;
   trend.falls = count_falls(points, growth / 2);
   const auto stays_s = stays_since(points, growth, span.to_s);
   const bool stays = stays_s && flat_s && *flat_s - *stays_s <= kLatestFlat * (span.to_s - *stays_s);
@@ -217,7 +225,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   } else if (!climb && flat_s && span.to_s - *flat_s >= trend.span_s / 3) {
     trend.kind = Trend::Kind::flat;
     trend.since_s = *flat_s;
-  } else if (long_enough) {
+  } else if (long_enough || is_short_climb) {
     const std::int64_t lately = grown_since(series.whole, span.at(2. / 3));
     if (climb || static_cast<double>(lately) >= kStillGrowingShare * static_cast<double>(growth)) {
       trend.kind = Trend::Kind::growing;
@@ -231,7 +239,8 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
       largest_first(trend.lines);
     }
   }
-  if (long_enough && trend.kind != Trend::Kind::growing) find_climbing_lines(series, span, trend);
+  if (long_enough_if_evenly && trend.kind != Trend::Kind::growing)
+    find_climbing_lines(series, span, long_enough ? Climbs::all : Climbs::of_short_programs, trend);
   trend.leak_like = trend.evenly && !trend.filling && trend.span_s >= kLeakSpanS && trend.bytes >= kNamedGrowthBytes;
   return trend;
 }

@@ -37,6 +37,9 @@ inline constexpr std::size_t kTrendPoints = 4;
 inline constexpr double kFlatShare = 0.05;
 // Of a process's life: every program grows while it starts and loads its data.
 inline constexpr double kTrendSpanS = 10;
+// A shorter one is said to grow only where it did so evenly through most of its life, for as long as this, and by as
+// much as is worth naming.
+inline constexpr double kShortTrendSpanS = 4;
 // Of the growth, in the last third of the time: even growth has 0.33 there.
 inline constexpr double kStillGrowingShare = 0.2;
 // What is told of how something grew beside much that did not: the collector looks after 1 MiB or 1 % of growth, and

@@ -99,6 +99,8 @@ struct StateMoment {
   [[nodiscard]] bool is_estimate() const { return walked_s < time_s; }
 };
 
+struct FinalFrees;
+
 struct ProcessView {
   const ProcessAccount* account = nullptr;
   Interval interval;    // its own: up to its walks nearest to the edges of phases
@@ -115,6 +117,7 @@ struct ProcessView {
   std::int64_t copied_by_relatives = 0, left_by_relatives = 0, reused = 0;  // as in SharingChange
   bool copies_estimate = false;        // who copied is likely, not certain: not all writes were tracked to the end
   std::vector<CowSiteView> cow_sites;  // sum to `copied`
+  std::shared_ptr<const FinalFrees> final_frees{};  // nullptr: it did not free on its way out, or not in this interval
 
   [[nodiscard]] const CauseView* find(Cause cause) const;
 };

@@ -141,6 +141,13 @@ TEST(SlowGrowth, OfTheLineThatLoadedIsReportedWithoutASecondName) {
                        "still growing at the end by 717 KiB/s"));
 }
 
+TEST(SlowGrowth, InAShortProgramIsReportedWhereItIsEvenAndMuch) {
+  const Lines lines;
+  EXPECT_EQ(reported(lines, {.duration_s = 8, .load = loads(284), .leak = grows(6)}),
+            "info: 320 MiB live Python objects (most made at a.py:2 in load: 284 MiB), still growing at the end by "
+            "6.0 MiB/s at a.py:5 in leak");
+}
+
 TEST(SlowGrowth, InAShortProgramIsNeitherFlatNorGrowing) {
   const Lines lines;
   const Verdict verdict = heap_verdict(seen(lines, {.duration_s = 8, .load = loads(284), .leak = grows(0.7)}));

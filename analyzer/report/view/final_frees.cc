@@ -1,0 +1,138 @@
+#include "report/view/final_frees.h"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "report/view/build_view.h"
+#include "report/view/memory_figures.h"
+#include "report/view/series.h"
+#include "report/view/verdict_thresholds.h"
+
+namespace whyrss {
+namespace {
+
+struct Point {
+  double time_s = 0;
+  std::int64_t bytes = 0;
+};
+
+// The last moment before the fall that goes on to the end of `points`: nothing where they do not fall, or it was more
+// than a second before `end_s`. A point's figure may have been reached up to `unread_s` before it was read.
+std::optional<double> fell_after(const std::vector<Point>& points, double end_s, double unread_s) {
+  constexpr double kPauseS = 0.2;  // what was made before, and freed in turn, is older
+  constexpr std::int64_t kLeastPartOfFall = 100;
+  if (points.empty()) return std::nullopt;
+  std::optional<double> from_s;
+  std::int64_t bytes = points.back().bytes;
+  for (std::size_t i = points.size() - 1; i > 0; --i) {
+    const Point &before = points[i - 1], &read = points[i];
+    const double full_s = std::max(before.time_s, read.time_s - unread_s);
+    if (end_s - full_s > kLeavingS || (from_s && *from_s - read.time_s > kPauseS)) break;
+    if (before.bytes - bytes <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
+    bytes = before.bytes;
+    from_s = full_s;
+  }
+  return from_s;
+}
+
+template <typename Source, typename BytesOf>
+std::vector<Point> points_until(const std::vector<Source>& source, double end_s, BytesOf bytes) {
+  std::vector<Point> points;
+  for (const Source& one : source)
+    if (one.time_s <= end_s) points.push_back({one.time_s, bytes(one)});
+  return points;
+}
+
+// The heap may fall and RSS stay as it was, as the allocator keeps the pages; Python's objects lie in no block of
+// malloc that is freed with them. Snapshots come too seldom, but where there is nothing else.
+std::optional<double> full_until(const ProcessAccount& account, double end_s) {
+  constexpr double kUnreadS = 0.02, kAlways = kLeavingS;  // RSS is noted at every poll, live bytes where they changed
+  const auto heap = fell_after(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }),
+                               end_s, kUnreadS);
+  const auto rss =
+      fell_after(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s, kAlways);
+  if (heap && rss) return std::min(*heap, *rss);
+  if (heap || rss || !account.live_polls.empty()) return heap ? heap : rss;
+  return fell_after(
+      points_until(account.accounts, end_s, [](const auto& at) { return bytes_of(at, Cause::heap_live); }), end_s,
+      kAlways);
+}
+
+View view_until(const View& view, const ProcessView& process, double to_s) {
+  const Interval interval{.from_s = view.interval.from_s,
+                          .to_s = to_s,
+                          .from_phase = view.interval.from_phase,
+                          .from_pid = view.interval.from_pid};
+  return build_processes(*view.recording, interval, process.account->pid);
+}
+
+std::int64_t last_bytes(const ProcessView& process, Cause cause) {
+  const CauseView* view = process.find(cause);
+  return view == nullptr ? 0 : view->rss.last;
+}
+
+FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees) {
+  const ProcessView& before = final_frees.process();
+  const std::int64_t kept = last_bytes(process, Cause::heap_retained);
+  const std::int64_t more = kept - last_bytes(before, Cause::heap_retained);
+  // What lay free beside live blocks is kept with them.
+  const std::int64_t beside =
+      std::max<std::int64_t>(last_bytes(before, Cause::heap_slack) - last_bytes(process, Cause::heap_slack), 0);
+  const bool was_kept_before = kept >= kNamedGrowthBytes && more * 2 < kept;
+  if (final_frees.freed_bytes < kNamedGrowthBytes || final_frees.freed_bytes * 2 < more - beside || was_kept_before)
+    return FinalFrees::Heap::as_before;
+  const CauseView* live = before.find(Cause::heap_live);
+  const Trend trend = live == nullptr ? Trend{} : trend_of(view.recording->stacks, before, *live);
+  if (trend.kind == Trend::Kind::growing && trend.evenly) return FinalFrees::Heap::held;
+  if (trend.kind == Trend::Kind::waves) return FinalFrees::Heap::freed;
+  if (was_held(process, final_frees, Cause::heap_live, final_frees.freed_bytes)) return FinalFrees::Heap::held;
+  return is_worth_naming(final_frees.freed_bytes, process) ? FinalFrees::Heap::late : FinalFrees::Heap::freed;
+}
+
+}  // namespace
+
+bool held_heap(const ProcessView& process) {
+  return process.final_frees != nullptr && process.final_frees->heap == FinalFrees::Heap::held;
+}
+
+bool was_held(const ProcessView& process, const FinalFrees& final_frees, Cause cause, std::int64_t gone_bytes) {
+  constexpr double kHeldPart = 8;
+  const double begun_s = std::max(process.account->born_s, process.interval.from_s);
+  const double from_s = final_frees.until_s - std::max(kLeavingS, (final_frees.until_s - begun_s) / kHeldPart);
+  if (from_s <= begun_s) return false;
+  const std::int64_t left = last_bytes(process, cause);
+  const std::vector<Account>& snapshots = process.account->accounts;
+  const auto end = std::ranges::upper_bound(snapshots, final_frees.until_s, {}, &Account::time_s);
+  for (auto snapshot = std::make_reverse_iterator(end); snapshot != snapshots.rend(); ++snapshot) {
+    if (2 * (bytes_of(*snapshot, cause) - left) < gone_bytes) return false;
+    if (snapshot->time_s <= from_s) return true;
+  }
+  return false;
+}
+
+std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  const double end_s = end_of_work(*view.recording, account);
+  if (!account.has_left || process.interval.to_s < end_s) return nullptr;
+  const auto until_s = full_until(account, end_s);
+  if (!until_s || *until_s <= process.interval.from_s) return nullptr;
+  auto final_frees = std::make_shared<FinalFrees>();
+  final_frees->until_s = *until_s;
+  // The last snapshot before may be old, and one in the midst of it know of more.
+  const Account* before = last_at(account.accounts, *until_s);
+  for (const Account& snapshot : account.accounts)
+    if (snapshot.time_s > *until_s && snapshot.time_s < process.interval.to_s &&
+        (before == nullptr || bytes_of(snapshot, Cause::heap_live) > bytes_of(*before, Cause::heap_live))) {
+      before = &snapshot;
+      final_frees->until_s = snapshot.time_s;
+    }
+  final_frees->before = view_until(view, process, final_frees->until_s);
+  if (!final_frees->process().walked || before == nullptr) return nullptr;
+  final_frees->live_bytes = last_bytes(final_frees->process(), Cause::heap_live);
+  final_frees->freed_bytes = final_frees->live_bytes - last_bytes(process, Cause::heap_live);
+  final_frees->heap = heap_of(view, process, *final_frees);
+  return final_frees;
+}
+
+}  // namespace whyrss
