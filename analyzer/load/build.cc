@@ -124,6 +124,7 @@ void name_untraced(const SeenProgram& seen, const std::optional<Replay::Untraced
                    ProcessAccount& account) {
   if (!exec) {
     if (!account.traced && !seen.preload.empty()) account.notes.push_back("not traced: " + untraced_why(seen));
+    if (!account.traced) account.unfit = seen.unfit;
     return;
   }
   // Else it was short. The call is stamped before the kernel makes it: what is read meanwhile may be of the one before.
@@ -142,6 +143,7 @@ void name_untraced(const SeenProgram& seen, const std::optional<Replay::Untraced
                                             : std::vector{exec->program};
   account.exe = is_seen ? seen.exe : exec->program;
   if (is_seen) account.environment = seen.environment;
+  if (is_seen) account.unfit = seen.unfit;
   account.python.reset();
   account.allocator.clear();
 }

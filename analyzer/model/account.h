@@ -207,6 +207,7 @@ struct ProcessAccount {
   std::string end_signal;  // SIGKILL ...; "": by none, or not known
   bool has_left = false;   // it said itself that it ends
   bool traced = false;     // the shim was in it; else causes come from the kernel alone
+  std::string unfit;  // "is statically linked": why it could not be traced; "" where it could, or that is not known
   std::vector<std::string> command;
   std::string exe;
   // What its launcher said of its place in a job: RANK, SLURM_JOB_ID ... (recording/job_variables.h).

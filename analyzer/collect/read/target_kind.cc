@@ -56,6 +56,25 @@ bool is_privileged(const std::string& path) {
   return geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0;
 }
 
+// Whether a segment of notes (4 bytes each: sizes of name and description, type) has Go's build id: cmd/link puts it
+// into the first one.
+bool has_go_note(const Fd& fd, const Elf64_Phdr& segment) {
+  constexpr std::string_view kGo("Go\0", 4);
+  std::array<char, 4096> notes{};
+  const ssize_t got = pread(fd.get(), notes.data(), std::min<std::size_t>(notes.size(), segment.p_filesz),
+                            static_cast<off_t>(segment.p_offset));
+  std::string_view rest(notes.data(), got > 0 ? static_cast<std::size_t>(got) : 0);
+  Elf64_Nhdr note;
+  while (rest.size() >= sizeof note) {
+    std::memcpy(&note, rest.data(), sizeof note);
+    rest.remove_prefix(sizeof note);
+    if (rest.substr(0, std::min<std::size_t>(note.n_namesz, rest.size())) == kGo) return true;
+    const auto padded = [](std::uint64_t size) { return (size + 3) & ~std::uint64_t{3}; };
+    rest.remove_prefix(std::min<std::uint64_t>(padded(note.n_namesz) + padded(note.n_descsz), rest.size()));
+  }
+  return false;
+}
+
 TargetKind kind_of_elf(const std::string& path, const std::string& head) {
   Elf64_Ehdr header;
   if (head.size() < sizeof header) return TargetKind::other_class;
@@ -63,10 +82,12 @@ TargetKind kind_of_elf(const std::string& path, const std::string& head) {
   if (header.e_ident[EI_CLASS] != ELFCLASS64 || header.e_machine != EM_X86_64) return TargetKind::other_class;
   if (is_privileged(path)) return TargetKind::privileged;
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  bool is_go = false;
   for (int i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment;
     const auto offset = static_cast<off_t>(header.e_phoff + static_cast<std::uint64_t>(i) * sizeof segment);
     if (pread(fd.get(), &segment, sizeof segment, offset) != sizeof segment) break;
+    if (segment.p_type == PT_NOTE) is_go |= has_go_note(fd, segment);
     if (segment.p_type != PT_INTERP) continue;
     std::array<char, 4096> interpreter{};
     if (segment.p_filesz >= interpreter.size() ||
@@ -81,7 +102,8 @@ TargetKind kind_of_elf(const std::string& path, const std::string& head) {
     return trace::SanitizerSearch(header, read_at).found() ? TargetKind::sanitizer : TargetKind::traceable;
   }
   // The loader itself, run by hand, has no interpreter, but honours LD_PRELOAD.
-  return path.find("/ld-linux") != std::string::npos ? TargetKind::traceable : TargetKind::static_program;
+  if (path.find("/ld-linux") != std::string::npos) return TargetKind::traceable;
+  return is_go ? TargetKind::static_go : TargetKind::static_program;
 }
 
 }  // namespace
@@ -114,6 +136,8 @@ const char* describe(TargetKind kind) {
   switch (kind) {
     case TargetKind::static_program:
       return "is statically linked";
+    case TargetKind::static_go:
+      return "is a statically linked Go program";
     case TargetKind::privileged:
       return "is setuid or has capabilities";
     case TargetKind::other_loader:

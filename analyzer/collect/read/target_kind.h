@@ -10,6 +10,7 @@ enum class TargetKind {
   not_found,
   not_executable,
   static_program,  // no loader runs: LD_PRELOAD is not read
+  static_go,       // likewise, and built by Go
   privileged,      // setuid, setgid or with capabilities: the loader ignores LD_PRELOAD
   other_loader,    // musl and the like: it would fail on our library
   sanitizer,       // its runtime ends the program when another library comes first

@@ -113,6 +113,17 @@ std::string peak_and_end(const RecordingAccount& recording, const ProcessView& p
                      seconds_text(process.at_last->time_s));
 }
 
+// "; killed by SIGSEGV". That of SIGKILL is a verdict's, and workers are ended with SIGTERM by their pool.
+std::string end_signal_text(const RecordingAccount& recording, const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  constexpr std::array<std::string_view, 7> kFaults{"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL",
+                                                    "SIGFPE",  "SIGSYS",  "SIGTRAP"};
+  const bool is_main = process.account == &recording.processes.front();
+  const bool is_shown = is_main ? account.end_signal != "SIGKILL" : std::ranges::count(kFaults, account.end_signal) > 0;
+  if (account.end_signal.empty() || !is_shown || process.interval.to_s < end_of_work(recording, account)) return "";
+  return fmt::format("; killed by {}", printable(account.end_signal));
+}
+
 // "3.1 s", or how much of it was recorded.
 std::string lasted_text(const RecordingAccount& recording, const ProcessAccount& process, double from_s, double to_s) {
   const auto broken_s = broken_off_s(recording, process);
@@ -140,12 +151,12 @@ std::string head_line(const RecordingAccount& recording, const ProcessView& proc
   const double from_s = std::max(interval.from_s, account.born_s);
   const double to_s = std::max(from_s, std::min(interval.to_s, account.ended_s.value_or(interval.to_s)));
   const auto known = [&](const std::string& figure) { return process.walked ? figure : std::string("not known"); };
-  const std::string rss =
-      is_moment(interval) && process.rss.growth() == 0
-          ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
-          : fmt::format("{} in {}{}{}", known(growth_text(process.rss.growth())),
-                        lasted_text(recording, account, from_s, to_s), begun_text(from_s),
-                        growth_parts_text(recording.stacks, process) + peak_and_end(recording, process));
+  const std::string rss = is_moment(interval) && process.rss.growth() == 0
+                              ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
+                              : fmt::format("{} in {}{}{}", known(growth_text(process.rss.growth())),
+                                            lasted_text(recording, account, from_s, to_s), begun_text(from_s),
+                                            growth_parts_text(recording.stacks, process) +
+                                                peak_and_end(recording, process) + end_signal_text(recording, process));
   return fmt::format("{}   RSS {}", name_with_pid(account), rss);
 }
 

@@ -11,10 +11,13 @@
 namespace whyrss {
 namespace {
 
-enum Runtime : std::uint8_t { java, node, perl, php, ruby };
-constexpr std::size_t kRuntimes = 5;
+enum Runtime : std::uint8_t { go, java, node, perl, php, ruby };
+constexpr std::size_t kRuntimes = 6;
 
 constexpr std::array<LanguageRuntime, kRuntimes> kKnown{{
+    {"Go's runtime", "Go",
+     "A heap profile shows which lines hold it (runtime/pprof or net/http/pprof, then `go tool pprof "
+     "-sample_index=inuse_space`); GOMEMLIMIT limits its heap."},
     {"The Java virtual machine", "Java",
      "`jcmd PID GC.class_histogram` shows what its heap holds, `jcmd PID VM.native_memory` what else it takes (java "
      "-XX:NativeMemoryTracking=summary); -Xmx limits its heap."},
@@ -42,6 +45,7 @@ bool is_called(std::string_view module, std::string_view name) {
 const LanguageRuntime* runtime_of(const StackTable& stacks, StackId stack) {
   const Frame* frame = blamed_frame(stacks, stack);
   if (frame == nullptr || frame->kind != FrameKind::native) return nullptr;
+  if (frame->function == "x_cgo_mmap" || frame->function.starts_with("runtime.")) return &kKnown[go];
   const std::string module = base_name(stacks[frame->module].path);
   if (module == "libjvm.so") return &kKnown[java];
   if (is_called(module, "perl")) return &kKnown[perl];
@@ -65,6 +69,8 @@ const LanguageRuntime* runtime_behind(const StackTable& stacks, const std::vecto
   const auto most = std::ranges::max_element(bytes);
   return 2 * *most > whole ? &kKnown.at(static_cast<std::size_t>(most - bytes.begin())) : nullptr;
 }
+
+const LanguageRuntime& go_runtime() { return kKnown[go]; }
 
 std::string runtime_sentence(const LanguageRuntime& runtime) {
   return fmt::format(" {} asked for it: which line of {} it was for is not recorded.", runtime.name, runtime.language);

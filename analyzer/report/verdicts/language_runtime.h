@@ -21,6 +21,8 @@ struct LanguageRuntime {
 // lines are recorded.
 const LanguageRuntime* runtime_behind(const StackTable& stacks, const std::vector<SiteView>& sites, std::int64_t whole);
 
+const LanguageRuntime& go_runtime();
+
 // " Perl's interpreter asked for it: which line of Perl it was for is not recorded."
 std::string runtime_sentence(const LanguageRuntime& runtime);
 

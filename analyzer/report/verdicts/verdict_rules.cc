@@ -66,6 +66,18 @@ std::string static_data_text(const StackTable& stacks, const CauseView& cause, s
   return text + kept_where(lines, growth, touch_verb(cause.cause));
 }
 
+// Whether it is a program of Go is known of those that are linked statically.
+void explain_untraced(Verdict& verdict, const ProcessAccount& account) {
+  verdict.why = "The library that sees calls was not in this program: nothing says which of its lines it was.";
+  verdict.advice = "See under \"What was lost\" why.";
+  if (account.unfit.empty()) return;
+  verdict.why = fmt::format("This program {}, so no library can see its calls: nothing says which of its lines it was.",
+                            printable(account.unfit));
+  if (account.unfit.find("Go program") != std::string::npos) verdict.advice = go_runtime().advice;
+  if (account.unfit == "is statically linked")
+    verdict.advice = "Linked dynamically (without -static), it is recorded with its lines.";
+}
+
 // What grew and has no verdict of its own: the answer still comes first.
 void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
@@ -94,10 +106,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
       verdict.advice = "The lines behind it are listed with this cause.";
-      if (unknown && !traced) {
-        verdict.why = "The library that sees calls was not in this program: nothing says which of its lines it was.";
-        verdict.advice = "See under \"What was lost\" why, and what to do about it.";
-      }
+      if (unknown && !traced) explain_untraced(verdict, *process.account);
       if (!arrays.empty()) {
         verdict.why =
             "Arrays that a program or a library declares (.bss) become resident page by page when they are "
