@@ -6,7 +6,7 @@
 #include <string>
 
 #include "cli/report_command.h"
-#include "report/view/site_figure.h"
+#include "report/view/view.h"
 
 namespace whyrss {
 

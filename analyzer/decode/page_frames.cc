@@ -61,9 +61,8 @@ class Reader {
     using enum trace::FrameKind;
     switch (frame.kind) {
       case polls:
-        return read_polls(frame.payload);
       case live_polls:
-        return read_live_polls(frame.payload);
+        return read_polls(frame);
       case smaps:
       case rollup:
       case status:
@@ -81,24 +80,21 @@ class Reader {
     }
   }
 
-  bool read_polls(Bytes payload) {
-    ByteReader reader(payload);
+  // Of either kind.
+  bool read_polls(const RawFrame& frame) {
+    ByteReader reader(frame.payload);
     while (!reader.rest().empty()) {
       trace::Poll poll{};
+      trace::LivePoll live{};
+      if (frame.kind == trace::FrameKind::live_polls) {
+        if (!reader.take(live) || live.live_bytes > kMostLiveBytes || live.live_bytes < -kMostLiveBytes) return false;
+        out_.account.live_polls.push_back({seconds_since(origin_ns_, live.time_ns), live.live_bytes});
+        continue;
+      }
       if (!reader.take(poll) || poll.rss_pages > kMostPages) return false;
       out_.account.polls.push_back(
           {seconds_since(origin_ns_, poll.time_ns), static_cast<std::int64_t>(poll.rss_pages) * page_bytes_,
            static_cast<std::int64_t>(std::min(poll.shared_pages, poll.rss_pages)) * page_bytes_});
-    }
-    return true;
-  }
-
-  bool read_live_polls(Bytes payload) {
-    ByteReader reader(payload);
-    while (!reader.rest().empty()) {
-      trace::LivePoll poll{};
-      if (!reader.take(poll) || poll.live_bytes > kMostLiveBytes || poll.live_bytes < -kMostLiveBytes) return false;
-      out_.account.live_polls.push_back({seconds_since(origin_ns_, poll.time_ns), poll.live_bytes});
     }
     return true;
   }

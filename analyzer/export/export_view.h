@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "report/view/site_figure.h"
 #include "report/view/view.h"
 
 namespace whyrss {

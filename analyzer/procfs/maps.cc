@@ -34,8 +34,12 @@ std::optional<MapsEntry> parse_maps_line(std::string_view line) {
 
 std::vector<MapsEntry> parse_maps(std::string_view text) {
   std::vector<MapsEntry> entries;
-  while (!text.empty())
-    if (auto entry = parse_maps_line(take_until(text, '\n'))) entries.push_back(std::move(*entry));
+  while (!text.empty()) {
+    auto entry = parse_maps_line(take_until(text, '\n'));
+    if (!entry) continue;
+    cut_out<MapsEntry>(*entry, entries, [](MapsEntry& range) -> MapsEntry& { return range; });
+    entries.push_back(std::move(*entry));
+  }
   return entries;
 }
 

@@ -62,6 +62,7 @@ std::vector<SmapsEntry> parse_smaps(std::string_view text) {
     if (is_field && !entries.empty()) {
       take_field(line, entries.back());
     } else if (auto range = parse_maps_line(line)) {
+      cut_out<SmapsEntry>(*range, entries, [](SmapsEntry& entry) -> MapsEntry& { return entry.range; });
       entries.emplace_back().range = std::move(*range);
     }
   }

@@ -32,6 +32,7 @@ struct SmapsEntry {
   [[nodiscard]] std::int64_t uss_bytes() const { return private_clean_bytes + private_dirty_bytes; }
 };
 
+// No two of them overlap; of one that was cut short (maps.h) the sizes are still those of the whole.
 std::vector<SmapsEntry> parse_smaps(std::string_view text);
 
 // The sums of smaps_rollup; nothing when it holds none (an exiting process).

@@ -74,8 +74,12 @@ inline std::string variable_of(std::string_view environment, std::string_view wa
   return std::string(found.value_or(""));
 }
 
-// What LD_PRELOAD is, as "preload" of a process frame says: absent, others' libraries alone, ours among them.
+// What LD_PRELOAD is, as "preload" of a process frame says: absent, others' libraries alone, ours among them; "" where
+// a title that the program gave itself (setproctitle) stands in place of its variables.
 inline std::string preload_of(std::string_view environment) {
+  bool has_variables = environment.empty();
+  see_variables(environment, [&](std::string_view, std::string_view) { has_variables = true; });
+  if (!has_variables) return "";
   const std::string list = variable_of(environment, "LD_PRELOAD");
   if (list.empty()) return "none";
   return list.find("libwhyrss") == std::string::npos ? "other" : "own";

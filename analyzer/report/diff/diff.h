@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "report/view/site_figure.h"
 #include "report/view/view.h"
 
 namespace whyrss {

@@ -16,8 +16,8 @@
 #include "report/html/html_thinning.h"
 #include "report/render/json.h"
 #include "report/render/process_text.h"
+#include "report/view/build_view.h"
 #include "report/view/memory_figures.h"
-#include "report/view/pss_moment.h"
 #include "report/wording/optional_json.h"
 
 namespace whyrss {

@@ -11,7 +11,6 @@
 #include "report/view/final_frees.h"
 #include "report/view/memory_accounting.h"
 #include "report/view/memory_figures.h"
-#include "report/view/pss_moment.h"
 #include "report/view/series.h"
 #include "report/view/site_views.h"
 
@@ -360,7 +359,12 @@ ProcessView build_with_peak(const RecordingAccount& recording, const ProcessAcco
 View build_view(const RecordingAccount& recording, Interval interval, std::optional<int> only_pid) {
   const ProcessTimes times(recording);
   View view = build_processes(times, interval, only_pid);
-  for (ProcessView& process : view.processes) process.final_frees = final_frees_of(view, process);
+  for (ProcessView& process : view.processes)
+    process.final_frees = final_frees_of(view, process, [&](double to_s) {
+      const Interval before{
+          .from_s = interval.from_s, .to_s = to_s, .from_phase = interval.from_phase, .from_pid = interval.from_pid};
+      return build_processes(times, before, process.account->pid);
+    });
   view.family = family_view(times, interval_of_all(recording, interval));
   return view;
 }

@@ -4,7 +4,6 @@
 #include <optional>
 #include <vector>
 
-#include "report/view/build_view.h"
 #include "report/view/memory_figures.h"
 #include "report/view/series.h"
 #include "report/view/verdict_thresholds.h"
@@ -59,14 +58,6 @@ std::optional<double> full_until(const ProcessAccount& account, double end_s) {
       kAlways);
 }
 
-View view_until(const View& view, const ProcessView& process, double to_s) {
-  const Interval interval{.from_s = view.interval.from_s,
-                          .to_s = to_s,
-                          .from_phase = view.interval.from_phase,
-                          .from_pid = view.interval.from_pid};
-  return build_processes(*view.recording, interval, process.account->pid);
-}
-
 std::int64_t last_bytes(const ProcessView& process, Cause cause) {
   const CauseView* view = process.find(cause);
   return view == nullptr ? 0 : view->rss.last;
@@ -111,7 +102,8 @@ bool was_held(const ProcessView& process, const FinalFrees& final_frees, Cause c
   return false;
 }
 
-std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process) {
+std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process,
+                                                 const std::function<View(double)>& view_until) {
   const ProcessAccount& account = *process.account;
   const double end_s = end_of_work(*view.recording, account);
   if (!account.has_left || process.interval.to_s < end_s) return nullptr;
@@ -127,7 +119,7 @@ std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const Process
       before = &snapshot;
       final_frees->until_s = snapshot.time_s;
     }
-  final_frees->before = view_until(view, process, final_frees->until_s);
+  final_frees->before = view_until(final_frees->until_s);
   if (!final_frees->process().walked || before == nullptr) return nullptr;
   final_frees->live_bytes = last_bytes(final_frees->process(), Cause::heap_live);
   final_frees->freed_bytes = final_frees->live_bytes - last_bytes(process, Cause::heap_live);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "report/view/trend.h"
@@ -26,8 +27,9 @@ struct FinalFrees {
 };
 
 // Nothing where neither its heap nor its RSS fell within its last second, or the process was killed, or is not shown to
-// its end. `process` is one of `view`'s.
-std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process);
+// its end. `process` is one of `view`'s; `view_until` is to show it alone until an earlier moment.
+std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process,
+                                                 const std::function<View(double)>& view_until);
 
 // Whether it held its heap to the end; `process.final_frees` has its figures of before.
 bool held_heap(const ProcessView& process);

@@ -136,10 +136,10 @@ std::optional<AccountingMoment> best_moment(const ProcessTimes& times, const std
 }
 
 // When RSS summed was largest, by `most_s` or at a walk. Of like moments the one with noticeably more PSS counts, as
-// copies move no RSS: an estimate too, since the last reading may have been of the way up. Else one that was read counts
-// before an estimate; of two that were read the one with 1 % more PSS, by which readings of a resting process do not
-// differ, or else the one whose readings lie closest together: while processes leave one after the other, each PSS is
-// read a little larger than the one before.
+// copies move no RSS: an estimate too, since the last reading may have been of the way up. Else one that was read
+// counts before an estimate; of two that were read the one with 1 % more PSS, by which readings of a resting process do
+// not differ, or else the one whose readings lie closest together: while processes leave one after the other, each PSS
+// is read a little larger than the one before.
 std::optional<AccountingMoment> fullest_moment(const ProcessTimes& times, Interval interval,
                                                std::optional<double> most_s) {
   constexpr double kLikeShare = 0.98;

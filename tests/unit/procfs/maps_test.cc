@@ -34,6 +34,18 @@ TEST(Maps, SkipsWhatIsNoMapping) {
   EXPECT_EQ(parse_maps("1000-2000 rw-p 0 00:00 0\ngarbage\n2000-3000 r--p 0 00:00 0 /a").size(), 2U);
 }
 
+// As seen beside a program that swaps mappings with mremap.
+TEST(Maps, OfLinesThatOverlapTheLaterOneCounts) {
+  const auto entries = parse_maps(
+      "1000-3000 rw-p 0 00:00 0 /a\n3000-4000 rw-p 0 00:00 0 /b\n2000-5000 r--p 0 00:00 0 /c\n"
+      "5000-6000 rw-p 0 00:00 0 /d\n");
+  ASSERT_EQ(entries.size(), 3U);
+  EXPECT_EQ(entries[0].end, 0x2000U);
+  EXPECT_EQ(entries[1].path, "/c");
+  EXPECT_EQ(entries[1].start, 0x2000U);
+  EXPECT_EQ(entries[2].path, "/d");
+}
+
 TEST(Mountinfo, FindsTheTypeBehindOptionalFields) {
   const auto types = parse_mountinfo(
       "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=continue\n"
