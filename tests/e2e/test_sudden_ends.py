@@ -198,6 +198,39 @@ def test_what_is_unmapped_at_the_end_may_be_a_leak(whyrss, recording, rest_s, en
     assert ("no leak" in verdict["why"]) == (not ended)
 
 
+HALF_FREED = """
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+enum { kBlocks = 400000 };
+static char* kept[kBlocks];
+static void fill(void) {
+  for (int i = 0; i < kBlocks; ++i) memset(kept[i] = malloc(184), 1, 184);
+}
+int main(int argc, char** argv) {
+  fill();
+  for (int i = 0; i < kBlocks; i += 2) free(kept[i]);
+  struct timespec pause = {.tv_sec = 2, .tv_nsec = 500000000};
+  nanosleep(&pause, NULL);
+  char* last = malloc(1000);
+  for (int i = 1; argc < 2 && i < kBlocks; i += 2) free(kept[i]);
+  return last[0];
+}
+"""
+
+
+@pytest.mark.parametrize("frees_at_end", [True, False])
+def test_what_was_pinned_to_the_end_is_free_only_then(whyrss, recording, compile_c, frees_at_end):
+    """RSS does not move as the rest is freed, and no snapshot need fall into the moment that this takes."""
+    program = compile_c(HALF_FREED, "-O0", "-g")
+    whyrss.record(recording, [program, *([] if frees_at_end else ["keep"])])
+    found = {verdict["id"]: verdict for verdict in whyrss.report(recording)["verdicts"]}
+    assert_near(found["heap-fragmented"]["bytes"], 200_000 * 192, 4 * MIB)
+    assert_near(found["heap-growth"]["bytes"], 200_000 * 184, 4 * MIB)
+    assert ("until" in found["heap-fragmented"]["headline"]) == frees_at_end
+    assert ("freed only as it ended" in found["heap-growth"]["headline"]) == frees_at_end
+
+
 CLEARED = """
 import os, signal
 kept = []

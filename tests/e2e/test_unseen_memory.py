@@ -116,6 +116,32 @@ def test_a_program_without_a_loader(whyrss, recording):
     assert [note for note in process["notes"] if note.startswith("not traced since ") and "ldconfig -p" in note]
 
 
+STATIC = """
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef GO  /* as Go's linker writes it */
+asm(".pushsection .note.go.buildid, \\"a\\", @note; .long 4, 4, 4; .ascii \\"Go\\\\0\\\\0\\"; .long 0; .popsection");
+#endif
+int main(void) {
+  memset(malloc(60 << 20), 1, 60 << 20);
+  sleep(1);
+  return 0;
+}
+"""
+
+
+@pytest.mark.parametrize(("flags", "kind", "advice"),
+                         [([], "is statically linked", "without -static"),
+                          (["-DGO"], "is a statically linked Go program", "go tool pprof")])
+def test_a_static_program_is_named_with_what_to_do(whyrss, recording, compile_c, flags, kind, advice):
+    program = compile_c(STATIC, "-O0", "-static", *flags)
+    whyrss.record(recording, [program])
+    verdict = whyrss.report(recording)["verdicts"][0]
+    assert "of a program that was not traced" in verdict["headline"]
+    assert kind in verdict["why"] and advice in verdict["advice"]
+
+
 def test_a_program_that_replaces_itself_with_us_is_traced(whyrss, recording, tmp_path):
     script = tmp_path / "hold.py"
     script.write_text(HOLD)

@@ -30,6 +30,12 @@ TEST(LanguageRuntime, IsKnownByItsLibrary) {
   EXPECT_EQ(language_of("node::Buffer::New(unsigned long)", "/usr/lib/libnode.so.108"), "JavaScript");
 }
 
+TEST(LanguageRuntime, OfGoIsKnownByItsFunctions) {
+  EXPECT_EQ(language_of("x_cgo_mmap", "/home/u/job"), "Go");
+  EXPECT_EQ(language_of("runtime.sysReserve", "/home/u/job"), "Go");
+  EXPECT_EQ(language_of("runtime::start()", "/home/u/job"), "");
+}
+
 TEST(LanguageRuntime, ProgramsOfASimilarNameAreNone) {
   EXPECT_EQ(language_of("Chain::grow()", "/home/u/bin/node"), "");
   EXPECT_EQ(language_of("noise", "/usr/lib/libperlin.so.1"), "");
