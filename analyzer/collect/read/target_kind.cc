@@ -59,7 +59,7 @@ bool is_privileged(const std::string& path) {
 // Whether a segment of notes (4 bytes each: sizes of name and description, type) has Go's build id: cmd/link puts it
 // into the first one.
 bool has_go_note(const Fd& fd, const Elf64_Phdr& segment) {
-  constexpr std::string_view kGo("Go\0", 4);
+  constexpr std::string_view kGo("Go\0\0", 4);
   std::array<char, 4096> notes{};
   const ssize_t got = pread(fd.get(), notes.data(), std::min<std::size_t>(notes.size(), segment.p_filesz),
                             static_cast<off_t>(segment.p_offset));
