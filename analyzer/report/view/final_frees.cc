@@ -63,6 +63,21 @@ std::int64_t last_bytes(const ProcessView& process, Cause cause) {
   return view == nullptr ? 0 : view->rss.last;
 }
 
+// Whether half of what has gone of a cause since had been there for so long before.
+bool was_there(const ProcessView& process, const FinalFrees& final_frees, Cause cause, std::int64_t gone_bytes,
+               double seconds) {
+  const double from_s = final_frees.until_s - seconds;
+  if (from_s <= std::max(process.account->born_s, process.interval.from_s)) return false;
+  const std::int64_t left = last_bytes(process, cause);
+  const std::vector<Account>& snapshots = process.account->accounts;
+  const auto end = std::ranges::upper_bound(snapshots, final_frees.until_s, {}, &Account::time_s);
+  for (auto snapshot = std::make_reverse_iterator(end); snapshot != snapshots.rend(); ++snapshot) {
+    if (2 * (bytes_of(*snapshot, cause) - left) < gone_bytes) return false;
+    if (snapshot->time_s <= from_s) return true;
+  }
+  return false;
+}
+
 FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees) {
   const ProcessView& before = final_frees.process();
   const std::int64_t kept = last_bytes(process, Cause::heap_retained);
@@ -78,7 +93,9 @@ FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const Fin
   if (trend.kind == Trend::Kind::growing && trend.evenly) return FinalFrees::Heap::held;
   if (trend.kind == Trend::Kind::waves) return FinalFrees::Heap::freed;
   if (was_held(process, final_frees, Cause::heap_live, final_frees.freed_bytes)) return FinalFrees::Heap::held;
-  return is_worth_naming(final_frees.freed_bytes, process) ? FinalFrees::Heap::late : FinalFrees::Heap::freed;
+  const bool is_late = is_worth_naming(final_frees.freed_bytes, process) &&
+                       was_there(process, final_frees, Cause::heap_live, final_frees.freed_bytes, kLeavingS);
+  return is_late ? FinalFrees::Heap::late : FinalFrees::Heap::freed;
 }
 
 }  // namespace
@@ -90,16 +107,8 @@ bool held_heap(const ProcessView& process) {
 bool was_held(const ProcessView& process, const FinalFrees& final_frees, Cause cause, std::int64_t gone_bytes) {
   constexpr double kHeldPart = 8;
   const double begun_s = std::max(process.account->born_s, process.interval.from_s);
-  const double from_s = final_frees.until_s - std::max(kLeavingS, (final_frees.until_s - begun_s) / kHeldPart);
-  if (from_s <= begun_s) return false;
-  const std::int64_t left = last_bytes(process, cause);
-  const std::vector<Account>& snapshots = process.account->accounts;
-  const auto end = std::ranges::upper_bound(snapshots, final_frees.until_s, {}, &Account::time_s);
-  for (auto snapshot = std::make_reverse_iterator(end); snapshot != snapshots.rend(); ++snapshot) {
-    if (2 * (bytes_of(*snapshot, cause) - left) < gone_bytes) return false;
-    if (snapshot->time_s <= from_s) return true;
-  }
-  return false;
+  const double held_s = std::max(kLeavingS, (final_frees.until_s - begun_s) / kHeldPart);
+  return was_there(process, final_frees, cause, gone_bytes, held_s);
 }
 
 std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process,

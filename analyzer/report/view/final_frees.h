@@ -14,9 +14,9 @@ namespace whyrss {
 struct FinalFrees {
   enum class Heap {
     as_before,  // it freed little of its heap, or the allocator has kept most of that since longer
-    freed,      // most of it, but what it makes and frees in turn, or no more than is worth naming
-    late,       // which it may have made for this moment
-    held,       // which it had grown evenly, or had for the last second and the last eighth of its life
+    freed,      // most of it, but it may have made that for this moment, or no more than is worth naming
+    late,       // which it had for a second
+    held,       // which it had grown evenly, or had for a second and an eighth of its life
   };
   double until_s = 0;                            // the last moment before
   View before{};                                 // the process as of then
