@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -53,6 +54,22 @@ constexpr std::size_t kClosedProcessBytes = 192;  // of the last manifest
 constexpr std::uint64_t kBusyRecords = 3000;
 constexpr std::int64_t kBusyNs = 50'000'000;
 constexpr std::int64_t kBetweenNs = 2'000'000;
+
+// What the event pool had no room for, and what it has room for.
+std::vector<std::string> shortages(const trace::PoolHeader& pool) {
+  std::vector<std::string> found;
+  if (pool.dropped_records.load() > 0)
+    found.push_back(
+        fmt::format("all {} buffers for events were taken when events were lost: each thread that allocates "
+                    "holds one, and full ones wait for the collector",
+                    pool.chunk_count));
+  if (const std::uint64_t refused = pool.refused_slots.load(); refused > 0)
+    found.push_back(
+        fmt::format("{} programs found none of the {} places for processes free: so many ran at once, or they "
+                    "ended faster than the collector reads; they have no last snapshot",
+                    refused, pool.slot_count));
+  return found;
+}
 
 std::optional<ProcessStat> stat_of(pid_t pid) {
   const auto text = read_line_file(fmt::format("/proc/{}/stat", pid));
@@ -652,6 +669,7 @@ bool Collector::write_manifest() {
   manifest.collector_share = elapsed_s > 0 ? manifest.collector_cpu_s / elapsed_s : 0;
   manifest.write_faults = faults_.list();
   manifest.notes = setup_.metrics.faults();
+  std::ranges::move(shortages(header), std::back_inserter(manifest.notes));
   const std::size_t growth_bytes = (closed_.size() + followed_.size()) * kClosedProcessBytes;
   const Status written = manifest_file_.write(render_manifest(manifest), growth_bytes);
   if (!written) faults_.lost_state(setup_.directory.path + "/manifest.json", written.failure());

@@ -207,8 +207,8 @@ std::int64_t gone_bytes(const ProcessView& process, const CauseView& cause) {
 
 Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t gone) {
   Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
-  verdict.headline = fmt::format("{} more at the peak (RSS {}) than at the end, of unknown cause", size_text(gone),
-                                 size_text(process.rss.peak));
+  verdict.headline =
+      fmt::format("{} of unknown cause gone since the peak of {} RSS", size_text(gone), size_text(process.rss.peak));
   verdict.why =
       "The size comes from the kernel's mark of the peak (VmHWM), or from a poll of RSS. The memory came and went "
       "between two snapshots, and no event explains it.";
@@ -289,8 +289,8 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
     const ProcessView process =
         before_s ? build_with_peak(*view.recording, *at_peak.account, at_peak.interval, *before_s) : at_peak;
     const std::string peak =
-        before_s ? fmt::format("near the peak (RSS {} of {})", size_text(process.rss.peak), size_text(at_peak.rss.peak))
-                 : fmt::format("at the peak (RSS {})", size_text(process.rss.peak));
+        before_s ? fmt::format("{} RSS, near its peak of {}", size_text(process.rss.peak), size_text(at_peak.rss.peak))
+                 : fmt::format("the peak of {} RSS", size_text(process.rss.peak));
     const std::shared_ptr<const FinalFrees>& final_frees = at_peak.final_frees;
     const bool is_held = held_heap(at_peak);  // heap-growth says until when
     std::optional<View> until_peak;
@@ -319,12 +319,12 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const char* const verb = received != nullptr ? "received" : part.verb;
       if (process.at_peak && !process.at_peak->is_estimate() && !dominates(gone, gone_of_cause))
         verdict.headline =
-            fmt::format("{} more {} than at the end: {} less {}{}, while other memory grew", size_text(gone), peak,
+            fmt::format("{} less than at {}: {} less {}{}, while other memory grew", size_text(gone), peak,
                         size_text(gone_of_cause), part.what, kept_where(lines, gone_of_cause, verb, part.touch_verb));
       else
         verdict.headline =
-            fmt::format("{}{} {} more {} than at the end{}", unseen >= gone / 20 ? "at least " : "", size_text(gone),
-                        part.what, peak, kept_where(lines, gone, verb, part.touch_verb));
+            fmt::format("{}{} {} gone since {}{}", unseen >= gone / 20 ? "at least " : "", size_text(gone), part.what,
+                        peak, kept_where(lines, gone, verb, part.touch_verb));
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (cause.cause == Cause::shared_memory)
         verdict.why = "The process had it mapped when RSS was largest, and has not now.";

@@ -248,10 +248,9 @@ TEST(HeapRetained, WhatWasLiveNearlyToTheEndIsSaidToBe) {
               "heap-retained warning: 250 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not "),
       0U);
   const std::string gone = headlines_with({{Cause::heap_live, 10, lines.kept}});
-  EXPECT_EQ(
-      gone.find("gone-since-peak info: 250 MiB live heap more at the peak (RSS 260 MiB) than at the end (allocated in "
-                "build (prog)), freed in its last 0.2 s\n"),
-      0U)
+  EXPECT_EQ(gone.find("gone-since-peak info: 250 MiB live heap gone since the peak of 260 MiB RSS (allocated in "
+                      "build (prog)), freed in its last 0.2 s\n"),
+            0U)
       << gone;
 }
 
@@ -289,10 +288,9 @@ TEST(HeapRetained, GivenBackMemoryIsGone) {
   const Lines lines;
   const RecordingAccount recording = seen(
       lines, {{{Cause::heap_live, 330, lines.built}}, {{Cause::heap_live, 5, lines.built}, {Cause::heap_retained, 4}}});
-  EXPECT_EQ(
-      headlines(recording),
-      "gone-since-peak info: 325 MiB live heap more at the peak (RSS 330 MiB) than at the end (allocated in build "
-      "(prog))\n");
+  EXPECT_EQ(headlines(recording),
+            "gone-since-peak info: 325 MiB live heap gone since the peak of 330 MiB RSS (allocated in build "
+            "(prog))\n");
 }
 
 // The figure is the difference of the table's, whatever of it the allocator keeps.
@@ -304,8 +302,7 @@ TEST(HeapRetained, OfWhatIsGoneAPartMayBeKept) {
   const auto verdicts = verdicts_of(recording);
   const auto gone = std::ranges::find(verdicts, "gone-since-peak", &Verdict::id);
   ASSERT_NE(gone, verdicts.end());
-  EXPECT_EQ(gone->headline,
-            "75 MiB live heap more at the peak (RSS 96 MiB) than at the end (allocated in build (prog))");
+  EXPECT_EQ(gone->headline, "75 MiB live heap gone since the peak of 96 MiB RSS (allocated in build (prog))");
   EXPECT_EQ(gone->bytes, 75 * kMiB);
   EXPECT_EQ(gone->evidence["left_rss_bytes"], 40 * kMiB);
   EXPECT_NE(gone->why.find("RSS fell by 40 MiB of it"), std::string::npos) << gone->why;

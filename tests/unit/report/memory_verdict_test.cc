@@ -442,10 +442,9 @@ TEST(AllocatorGrowth, WhatIsGoneAtTheEndHasItsName) {
   recording.processes[0].accounts.push_back(literal::walk(1.5, {}));
   const auto verdicts = verdicts_of(recording, "gone-since-peak");
   ASSERT_EQ(verdicts.size(), 1U);
-  EXPECT_EQ(
-      verdicts[0].headline,
-      "303 MiB of Arrow's memory pool (mimalloc) more at the peak (RSS 303 MiB) than at the end (mapped at a.py:3 in "
-      "load)");
+  EXPECT_EQ(verdicts[0].headline,
+            "303 MiB of Arrow's memory pool (mimalloc) gone since the peak of 303 MiB RSS (mapped at a.py:3 in "
+            "load)");
 }
 
 TEST(SharedMemory, MappingWhatIsThereIsNoNewMemory) {
@@ -632,12 +631,11 @@ TEST(GoneSincePeak, WhatWasFreedAtThePeakIsShownAsItWasBefore) {
   };
   EXPECT_EQ(at_peak(305).second, "If the peak is the trouble (a memory limit), make this line hold less at a time.");
   EXPECT_EQ(at_peak(305).first,
-            "295 MiB live Python objects more near the peak (RSS 305 MiB of 310 MiB) than at the end (made at a.py:3 "
+            "295 MiB live Python objects gone since 305 MiB RSS, near its peak of 310 MiB (made at a.py:3 "
             "in load)");
-  EXPECT_EQ(
-      at_peak(200).first,
-      "300 MiB heap kept by the allocator more at the peak (RSS 310 MiB) than at the end (last allocated at a.py:3 "
-      "in load)");
+  EXPECT_EQ(at_peak(200).first,
+            "300 MiB heap kept by the allocator gone since the peak of 310 MiB RSS (last allocated at a.py:3 "
+            "in load)");
 }
 
 TEST(KeptWhere, OtherThreadsWhileALineRan) {
@@ -722,20 +720,18 @@ TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
       {process_of(10, {{1, {{Cause::file_cache, 428, lines.maps, "/a"}, {Cause::anonymous, 202, lines.maps}}},
                        {3, {{Cause::anonymous, 576, lines.maps}}}})});
   const Verdict walked = verdicts_of(recording, "gone-since-peak").at(0);
-  EXPECT_EQ(
-      walked.headline,
-      "54 MiB more at the peak (RSS 630 MiB) than at the end: 428 MiB less file cache of a (mapped at a.py:3 in load), "
-      "while other memory grew");
+  EXPECT_EQ(walked.headline,
+            "54 MiB less than at the peak of 630 MiB RSS: 428 MiB less file cache of a (mapped at a.py:3 in load), "
+            "while other memory grew");
   EXPECT_EQ(walked.bytes, 54 * kMiB);
   recording.processes[0].accounts[0].slices.open()[0].touched = {{.stack = lines.fills, .bytes = 428 * kMiB}};
   EXPECT_NE(verdicts_of(recording, "gone-since-peak").at(0).headline.find("(mapped at a.py:3 in load, read at a.py:9"),
             std::string::npos);
   // Of an estimate no more is certain than how RSS fell.
   recording.processes[0].accounts[0].estimated_from_s = 0.5;
-  EXPECT_EQ(
-      verdicts_of(recording, "gone-since-peak").at(0).headline,
-      "54 MiB file cache of a more at the peak (RSS 630 MiB) than at the end (mapped at a.py:3 in load, read at a.py:9 "
-      "in fill)");
+  EXPECT_EQ(verdicts_of(recording, "gone-since-peak").at(0).headline,
+            "54 MiB file cache of a gone since the peak of 630 MiB RSS (mapped at a.py:3 in load, read at a.py:9 "
+            "in fill)");
 }
 
 TEST(Trends, ASawtoothThatClimbsStillGrows) {

@@ -271,7 +271,7 @@ TEST(Verdict, FreedBeforeTheEnd) {
   RecordingAccount recording = holding(stacks, {{Cause::heap_live, 50, stack}, {Cause::file_cache, 5}});
   recording.processes[0].accounts.push_back(literal::walk(1.9, {{Cause::heap_live, 2, stack}, {Cause::file_cache, 5}}));
   EXPECT_EQ(headlines(recording),
-            "gone-since-peak info: 48 MiB live Python objects more at the peak (RSS 55 MiB) than at the end (made at "
+            "gone-since-peak info: 48 MiB live Python objects gone since the peak of 55 MiB RSS (made at "
             "a.py:3 in f)\n");
   const Verdict verdict = verdicts_of(recording).front();
   EXPECT_EQ(verdict.evidence["at_peak_bytes"], 50 * kMiB);
