@@ -82,3 +82,40 @@ def test_limits_do_not_reach_the_command(whyrss, place):
     bare = subprocess.run(["/bin/grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"], capture_output=True, text=True, check=True)
     result = whyrss.record(place / "signals", ["/bin/grep", "-E", "^Sig(Ign|Blk)", "/proc/self/status"], "--touch", "off")
     assert result.stdout == bare.stdout
+
+
+# More threads at once than the pool has buffers for events, 1024.
+MANY_THREADS = r"""
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static sem_t started;
+
+static void *hold_a_buffer(void *unused) {
+  free(malloc(100000));
+  sem_post(&started);
+  pause();
+  return unused;
+}
+
+int main(void) {
+  enum { kThreads = 1200 };
+  sem_init(&started, 0, 0);
+  for (int i = 0; i < kThreads; ++i) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, hold_a_buffer, NULL) != 0) return 1;
+  }
+  for (int i = 0; i < kThreads; ++i) sem_wait(&started);
+  return 0;
+}
+"""
+
+
+def test_more_threads_than_the_pool_has_buffers(whyrss, recording, compile_c):
+    """Events are lost, and it is said which limit was reached."""
+    assert whyrss.record(recording, [compile_c(MANY_THREADS, "-O1", "-pthread")]).returncode == 0
+    assert whyrss.report(recording)["recording"]["lost"]["events"] >= 150
+    lost = whyrss.run("report", recording).stdout.split("What was lost", 1)[1]
+    assert "all 1024 buffers for events were taken" in " ".join(lost.split())
