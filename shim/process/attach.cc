@@ -157,7 +157,8 @@ void attach_process(ThreadState& thread, trace::Born born) noexcept {
   publish_liveness(thread, true);
   write_attach_record(thread, born, parent_pid);
   if (writer.slot == trace::kNoSlot)
-    emit_text(thread, trace::RecordKind::note, 0, "no place in the pool was free for this process: no last snapshot of it");
+    emit_text(thread, trace::RecordKind::note, 0,
+              "no place in the pool was free for this process: no last snapshot of it");
   self.control->generation.store(generation, std::memory_order_release);
   permit_reader();
 }
