@@ -89,19 +89,21 @@ def test_exactly_the_written_pages_lose_their_protection(whyrss, open_folder, us
     assert pages_with(before_end, frame_reader.EXCLUSIVE) == list(range(150))
 
 
-def test_a_child_that_has_no_turn_is_waited_for(whyrss, recording, tmp_path):
-    """As on a busy machine: strace holds up what each process does first to hand over its memory."""
+@pytest.mark.parametrize("held_up, held_up_ms", [("both", 400), ("parent", 400), ("parent", 1500)])
+def test_whoever_has_no_turn_is_waited_for(whyrss, recording, tmp_path, held_up, held_up_ms):
+    """As on a busy machine: strace holds up what a process does first to hand over its memory."""
     if not conftest.shutil.which("strace"):
         pytest.skip("strace is not installed")
     program = compiled(tmp_path, "cow_pages")
-    slowed = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=userfaultfd", "-e",
-              "inject=userfaultfd:delay_enter=400000"]
-    recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", program, "5000"]
+    slowed = ["strace", *(["-f"] if held_up == "both" else []), "-qq", "-o", "/dev/null", "-e", "trace=userfaultfd",
+              "-e", f"inject=userfaultfd:delay_enter={held_up_ms * 1000}"]
+    recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", program, str(LONG_MS)]
     result = subprocess.run([*slowed, *recorded], capture_output=True, text=True, check=False, timeout=conftest.PATIENCE_S)
     assert result.returncode == 0, result.stderr
     run = CowRun(recording, result.stdout)
     assert run.told["tracked"] == "1"
-    assert run.protected("child") == set(range(PAGES))
+    for name in ("parent", "child"):
+        assert run.protected(name) == set(range(PAGES))
 
 
 def test_switched_off_nothing_is_protected(whyrss, recording, tmp_path):

@@ -18,24 +18,41 @@ void Collector::take_uffd_handoffs() {
     handoffs_.insert_or_assign({.pid = static_cast<std::uint32_t>(handoff.pid), .start_ticks = handoff.start_ticks},
                                std::move(*tracker));
   }
+  std::set<ProcessKey> came;
   for (auto handoff = handoffs_.begin(); handoff != handoffs_.end();) {
     const ProcessKey key = handoff->first;
     const auto found = followed_.find(key);
-    if (found != followed_.end()) found->second.process->set_write_tracker(std::move(handoff->second));
+    if (found != followed_.end()) {
+      found->second.process->set_write_tracker(std::move(handoff->second));
+      came.insert(key);
+    }
     const bool done =
         found != followed_.end() || presence_of(static_cast<pid_t>(key.pid), key.start_ticks) == Presence::gone;
     handoff = done ? handoffs_.erase(handoff) : std::next(handoff);
   }
+  if (came.empty()) return;
+  // One that comes too late: a child was tracked without its own, or without that of its parent.
+  for (auto& [key, followed] : followed_) {
+    if (followed.forked_from == ProcessKey{} || followed.track_at_ns != 0) continue;
+    if (!came.contains(key) && !came.contains(followed.forked_from)) continue;
+    followed.track_at_ns = monotonic_ns();
+    schedule_walk(followed.family, WalkTrigger::fork);
+  }
 }
 
-// Its userfaultfd may still come: it has had no turn to hand it over yet.
+// A userfaultfd may still come, of the child or of whom it was forked from: one of them has had no turn yet to hand it
+// over.
 bool Collector::may_hand_off(const Followed& child, std::int64_t now_ns) const {
-  if (child.process->has_write_tracker() || now_ns - child.image_seen_ns > kHandOverNs) return false;
-  const auto parent = followed_.find(child.forked_from);
-  const bool has_shim =
-      child.slot != trace::kNoSlot || (parent != followed_.end() && parent->second.slot != trace::kNoSlot);
-  const auto cannot = [this](ProcessKey name) { return without_uffd_handoff_.contains(name); };
-  return has_shim && std::ranges::none_of(names_.names_of(child.process->key()), cannot);
+  if (now_ns - child.image_seen_ns > kHandOverNs) return false;
+  const auto found = followed_.find(child.forked_from);
+  const Followed* parent = found == followed_.end() || found->second.slot == trace::kNoSlot ? nullptr : &found->second;
+  const auto is_waited_for = [this](const Followed& process) {
+    const auto cannot = [this](ProcessKey name) { return without_uffd_handoff_.contains(name); };
+    return !process.process->has_write_tracker() && !is_leaving(process) &&
+           std::ranges::none_of(names_.names_of(process.process->key()), cannot);
+  };
+  return ((child.slot != trace::kNoSlot || parent != nullptr) && is_waited_for(child)) ||
+         (parent != nullptr && is_waited_for(*parent));
 }
 
 // Once for each child that lives on without an exec: it, and whom it was forked from.
