@@ -46,7 +46,8 @@ def count(lines, word):
 
 
 def work(lines, barrier):
-    for word in b"lorem ipsum dolor sit amet consectetur adipiscing elit sed do".split():
+    words = b"lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore"
+    for word in words.split():
         count(lines, word)
     barrier.wait()  # both hold their copies at the same time
 

@@ -90,10 +90,6 @@ constexpr std::string_view kByArenaWhy =
 constexpr std::string_view kFreeListsWhy =
     " Dictionaries, lists, tuples and floats that CPython took from its free lists stand under the line that first "
     "made them.";
-std::int64_t last_bytes(const ProcessView& process, Cause cause) {
-  const CauseView* found = process.find(cause);
-  return found == nullptr ? 0 : found->rss.last;
-}
 
 std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
   return growth_by_line(view.recording->stacks, pointers(cause.sites));

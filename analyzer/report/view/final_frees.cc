@@ -46,21 +46,17 @@ std::vector<Point> points_until(const std::vector<Source>& source, double end_s,
 // The heap may fall and RSS stay as it was, as the allocator keeps the pages; Python's objects lie in no block of
 // malloc that is freed with them. Snapshots come too seldom, but where there is nothing else.
 std::optional<double> full_until(const ProcessAccount& account, double end_s) {
-  constexpr double kUnreadS = 0.02, kAlways = kLeavingS;  // RSS is noted at every poll, live bytes where they changed
+  // Live bytes are noted where they changed, so up to a poll before; all else as it was at the point before.
+  constexpr double kPollS = 0.02, kToPointBefore = kLeavingS;
   const auto heap = fell_after(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }),
-                               end_s, kUnreadS);
+                               end_s, kPollS);
   const auto rss =
-      fell_after(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s, kAlways);
+      fell_after(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s, kToPointBefore);
   if (heap && rss) return std::min(*heap, *rss);
   if (heap || rss || !account.live_polls.empty()) return heap ? heap : rss;
   return fell_after(
       points_until(account.accounts, end_s, [](const auto& at) { return bytes_of(at, Cause::heap_live); }), end_s,
-      kAlways);
-}
-
-std::int64_t last_bytes(const ProcessView& process, Cause cause) {
-  const CauseView* view = process.find(cause);
-  return view == nullptr ? 0 : view->rss.last;
+      kToPointBefore);
 }
 
 // Whether half of what has gone of a cause since had been there for so long before.

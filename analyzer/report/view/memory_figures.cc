@@ -169,6 +169,11 @@ void share_with_children(const ProcessTimes& times, const ProcessAccount& proces
 
 std::int64_t bytes_of(const Account& account, Cause cause) { return account.slices.sum_of(cause).bytes; }
 
+std::int64_t last_bytes(const ProcessView& process, Cause cause) {
+  const CauseView* found = process.find(cause);
+  return found == nullptr ? 0 : found->rss.last;
+}
+
 bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes) {
   const std::int64_t noticeable = scaled(std::max(rss_bytes, other_bytes), kLikeShare);
   return std::abs(rss_bytes - other_bytes) <= std::max(kLikeBytes, noticeable);

@@ -20,6 +20,8 @@ struct MemoryFigures {
 
 // What a cause has of it.
 std::int64_t bytes_of(const Account& account, Cause cause);
+// Of its RSS, at the end of the interval.
+std::int64_t last_bytes(const ProcessView& process, Cause cause);
 
 // RSS has not moved noticeably between the two.
 bool is_like(std::int64_t rss_bytes, std::int64_t other_bytes);
