@@ -25,7 +25,7 @@ void report_own_memory(ThreadState& thread, const void* memory, std::size_t size
 }
 
 void give_back_own_memory(ThreadState& thread, void* memory, std::size_t size_bytes) noexcept {
-  if (trace::is_kernel_closed()) return unmap_own(memory, size_bytes);  // kept for another
+  if (trace::is_kernel_closed()) return unmap_own_of_thread(memory, size_bytes);
   emit(thread, trace::RecordKind::unmap,
        trace::RangeRecord{.header = {},
                           .address = reinterpret_cast<std::uintptr_t>(memory),
@@ -33,7 +33,7 @@ void give_back_own_memory(ThreadState& thread, void* memory, std::size_t size_by
                           .argument = 0,
                           .stack_id = trace::kNoStack,
                           .tid = thread.writer.tid});
-  unmap_own(memory, size_bytes);
+  unmap_own_of_thread(memory, size_bytes);
 }
 
 }  // namespace whyrss::shim

@@ -166,7 +166,7 @@ void report_once(ThreadState& thread, std::string_view why) noexcept {
 
 TouchThread* thread_memory(ThreadState& thread) noexcept {
   if (thread.touch != nullptr) return thread.touch;
-  thread.touch = static_cast<TouchThread*>(map_own(sizeof(TouchThread)));
+  thread.touch = static_cast<TouchThread*>(map_own_of_thread(sizeof(TouchThread)));
   if (thread.touch == nullptr) return nullptr;
   report_own_memory(thread, thread.touch, sizeof(TouchThread));
   return thread.touch;

@@ -103,6 +103,9 @@ void take_up_signal_stack(SignalStack& own) noexcept {
   ours.ss_sp = own.stack;
   ours.ss_size = sizeof(own.stack);
   own.has_own = !is_raw_error(own_syscall(SYS_sigaltstack, as_long(&ours), 0));
+  // A page that the kernel has to fault in for its frame costs the lock of all mappings.
+  volatile unsigned char* top = own.stack + sizeof(own.stack);
+  for (std::uint64_t below = 1; own.has_own && below < frame_at_start() + 4096; below += 4096) *(top - below) = 0;
 }
 
 void adopt_signal_stack(SignalStack& own, const stack_t& set) noexcept {

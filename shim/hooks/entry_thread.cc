@@ -15,7 +15,7 @@
 namespace whyrss::shim {
 namespace {
 
-// Between pthread_create and the thread's first instruction. When all are taken (that many threads
+// Between pthread_create and the thread's first instruction of the program. When all are taken (that many threads
 // created and not yet started) a thread runs unwrapped.
 struct Start {
   std::atomic<bool> taken;
@@ -32,6 +32,12 @@ Start* take_start() noexcept {
   return nullptr;
 }
 
+std::uint32_t count_starting() noexcept {
+  std::uint32_t count = 0;
+  for (const Start& start : g_starts) count += start.taken.load(std::memory_order_relaxed) ? 1 : 0;
+  return count;
+}
+
 // The record, apart from the wrapper so that nothing of it stays on the thread's stack.
 [[gnu::noinline]] void announce_thread(ThreadCreation creation) noexcept {
   observe_thread_start(creation, __builtin_frame_address(0));
@@ -42,8 +48,8 @@ void* run_thread(void* wrapped) {
   const StartRoutine routine = start->routine;
   void* argument = start->argument;
   const ThreadCreation creation = start->creation;
-  start->taken.store(false, std::memory_order_release);
   announce_thread(creation);
+  start->taken.store(false, std::memory_order_release);
   return routine(argument);
 }
 
@@ -59,7 +65,7 @@ WHYRSS_ENTRY int pthread_create(pthread_t* thread, const pthread_attr_t* attribu
     resolve_libc_again();
     watch_thread_ends();
   }
-  const ThreadCreation creation = observe_thread_creation(caller_here());
+  const ThreadCreation creation = observe_thread_creation(caller_here(), count_starting());
   Start* start = take_start();
   if (start == nullptr) return real.pthread_create(thread, attributes, routine, argument);
   start->routine = routine;

@@ -80,9 +80,10 @@ void observe_exec_failed(std::string_view program) noexcept {
   touch_after_failed_exec(event.thread());
 }
 
-ThreadCreation observe_thread_creation(const Caller& caller) noexcept {
+ThreadCreation observe_thread_creation(const Caller& caller, std::uint32_t starting) noexcept {
   Observation event;
   if (!event) return {};
+  trace::keep_free(event.thread().writer.pool, starting + 1);
   return {.stack_id = event.stack(caller), .tid = event.thread().writer.tid};
 }
 

@@ -24,7 +24,7 @@ struct ThreadCreation {
   std::uint32_t stack_id = trace::kNoStack;
   std::uint32_t tid = 0;  // who calls; 0: not known
 };
-ThreadCreation observe_thread_creation(const Caller& caller) noexcept;
+ThreadCreation observe_thread_creation(const Caller& caller, std::uint32_t starting) noexcept;
 // In the new thread: its records.
 void observe_thread_start(ThreadCreation creation, const void* stack_pointer) noexcept;
 

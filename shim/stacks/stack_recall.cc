@@ -47,6 +47,6 @@ void StackRecall::learn(const RecallKey& key, const StackMemo& memo, std::uint64
   bucket.values[way] = value;
 }
 
-StackRecall* map_stack_recall() noexcept { return static_cast<StackRecall*>(map_own(sizeof(StackRecall))); }
+StackRecall* map_stack_recall() noexcept { return static_cast<StackRecall*>(map_own_of_thread(sizeof(StackRecall))); }
 
 }  // namespace whyrss::shim

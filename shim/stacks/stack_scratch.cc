@@ -1,23 +1,17 @@
 #include "shim/stacks/stack_scratch.h"
 
-#include <sys/syscall.h>
-
 #include "shim/events/own_memory_events.h"
 #include "shim/sys/own_memory.h"
-#include "shim/sys/raw_io.h"
 
 namespace whyrss::shim {
 
 StackScratch* map_stack_scratch() noexcept {
-  auto* scratch = static_cast<StackScratch*>(map_own(sizeof(StackScratch)));
+  auto* scratch = static_cast<StackScratch*>(map_own_of_thread(sizeof(StackScratch)));
   if (scratch == nullptr) return nullptr;
-  // Three pages at once for the price of one fault, since Linux 5.14; elsewhere they come as they are touched.
-  constexpr long kPopulateWrite = 23;
-  const std::uint64_t used_end = reinterpret_cast<std::uint64_t>(&scratch->walked) + 1024;
-  const std::uint64_t used_begin = reinterpret_cast<std::uint64_t>(scratch->memo.outermost()) - 1024;
-  const std::uint64_t first_page = used_begin & ~std::uint64_t{4095};
-  own_syscall(SYS_madvise, static_cast<long>(first_page),
-              static_cast<long>((used_end - first_page + 4095) & ~std::uint64_t{4095}), kPopulateWrite);
+  // Faulted in one by one: MADV_POPULATE_WRITE would hold the lock of all mappings, also while others have their turn.
+  const auto* used_begin = reinterpret_cast<const unsigned char*>(scratch->memo.outermost()) - 1024;
+  auto* used_end = reinterpret_cast<volatile unsigned char*>(&scratch->walked) + 1024;
+  for (volatile unsigned char* page = used_end; page >= used_begin; page -= 4096) *page = 0;
   return scratch;
 }
 

@@ -28,7 +28,7 @@ struct Reserve {
 };
 constinit Reserve g_reserve{};
 
-// What was given back meanwhile, for the next who wants as much: its address, with its pages in the low bits; 0: none.
+// For the next who wants as much, zero-filled: its address, with its pages in the low bits; 0: none.
 constinit std::array<std::atomic<std::uintptr_t>, 64> g_kept{};
 
 // As memory that was never touched; that one stays so.
@@ -38,12 +38,13 @@ void clear_pages(void* memory, std::size_t size_bytes) noexcept {
     if (words[i] != 0) words[i] = 0;
 }
 
-void keep(void* memory, std::size_t size_bytes) noexcept {
-  if (size_bytes / kPageBytes >= kPageBytes) return;
-  clear_pages(memory, size_bytes);
+// Takes pages that read as zero. False: there is no place.
+bool keep(void* memory, std::size_t size_bytes) noexcept {
+  if (size_bytes / kPageBytes >= kPageBytes) return false;
   const std::uintptr_t kept = reinterpret_cast<std::uintptr_t>(memory) | size_bytes / kPageBytes;
   for (auto& place : g_kept)
-    if (std::uintptr_t none = 0; place.compare_exchange_strong(none, kept, std::memory_order_release)) return;
+    if (std::uintptr_t none = 0; place.compare_exchange_strong(none, kept, std::memory_order_release)) return true;
+  return false;
 }
 
 void* take_kept(std::size_t size_bytes) noexcept {
@@ -94,8 +95,38 @@ void unmap_own(void* memory, std::size_t size_bytes) noexcept {
   const auto into_reserve =
       reinterpret_cast<std::uintptr_t>(memory) - reinterpret_cast<std::uintptr_t>(g_reserve.memory);
   const trace::KernelVisit visit;
-  if (!visit || (g_reserve.memory != nullptr && into_reserve < kReserveBytes)) return keep(memory, size);
+  if (!visit || (g_reserve.memory != nullptr && into_reserve < kReserveBytes)) {
+    clear_pages(memory, size);
+    keep(memory, size);
+    return;
+  }
   raw_syscall(SYS_munmap, as_long(memory) - static_cast<long>(kPageBytes), static_cast<long>(size + 2 * kPageBytes));
+}
+
+void* map_own_of_thread(std::size_t size_bytes) noexcept {
+  constexpr std::uint32_t kSingle = 4;  // most programs have few threads
+  constexpr std::size_t kAtOnce = 16;
+  static constinit std::atomic<std::uint32_t> wanted{0};
+  const std::size_t size = rounded(size_bytes);
+  if (void* memory = take_kept(size); memory != nullptr) return memory;
+  if (wanted.fetch_add(1, std::memory_order_relaxed) < kSingle) return map_own(size);
+  const trace::KernelVisit visit;
+  auto* all = visit ? static_cast<std::byte*>(map_between_guards(size * kAtOnce)) : nullptr;
+  if (all == nullptr) return map_own(size);
+  for (std::size_t i = 1; i < kAtOnce; ++i)
+    if (std::byte* next = all + i * size; !keep(next, size))
+      raw_syscall(SYS_munmap, as_long(next), static_cast<long>(size));
+  return all;
+}
+
+void unmap_own_of_thread(void* memory, std::size_t size_bytes) noexcept {
+  if (memory == nullptr) return;
+  const std::size_t size = rounded(size_bytes);
+  const trace::KernelVisit visit;
+  // Not where the program has locked its memory.
+  if (!visit || is_raw_error(raw_syscall(SYS_madvise, as_long(memory), static_cast<long>(size), MADV_DONTNEED)))
+    clear_pages(memory, size);
+  if (!keep(memory, size) && visit) raw_syscall(SYS_munmap, as_long(memory), static_cast<long>(size));
 }
 
 void empty_own(void* memory, std::size_t size_bytes) noexcept {

@@ -15,6 +15,11 @@ void* map_own(std::size_t size_bytes) noexcept;
 // Gives back what map_own returned, with its guard pages.
 void unmap_own(void* memory, std::size_t size_bytes) noexcept;
 
+// The same for what each thread has: of several threads at once, and kept for the next, without guard pages in between.
+// Where many threads start and none of them rests, every change of the mappings costs each a turn of all the others.
+void* map_own_of_thread(std::size_t size_bytes) noexcept;
+void unmap_own_of_thread(void* memory, std::size_t size_bytes) noexcept;
+
 // All of it reads as zero again; gives its pages back where that can be asked for.
 void empty_own(void* memory, std::size_t size_bytes) noexcept;
 

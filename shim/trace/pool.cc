@@ -62,21 +62,31 @@ std::uint32_t pop_free(PoolView pool) noexcept {
   }
 }
 
-// One that was bare, now with its space; the caller owns it.
-std::uint32_t reserve_chunk(PoolView pool) noexcept {
+// One that was bare, now with its space; the caller owns it. Up to `most` that follow each other get theirs in one
+// call, the others are free then.
+std::uint32_t reserve_chunk(PoolView pool, std::uint32_t most) noexcept {
   const std::uint32_t count = pool.header->chunk_count;
   const std::uint32_t bare = pool.header->bare_chunks.load(std::memory_order_relaxed);
   if (bare == 0 || bare > count) return UINT32_MAX;
+  const auto claim = [pool](std::uint32_t index) {
+    ChunkState expected = ChunkState::bare;
+    return pool.chunks[index].state.compare_exchange_strong(expected, ChunkState::reserving);
+  };
   for (std::uint32_t step = 0; step < count; ++step) {
     const std::uint32_t index = (count - bare + step) % count;
-    ChunkState expected = ChunkState::bare;
-    if (!pool.chunks[index].state.compare_exchange_strong(expected, ChunkState::reserving)) continue;
-    if (!reserve_pages(pool.data + std::size_t{index} * kChunkBytes, kChunkBytes)) {
-      pool.chunks[index].state.store(ChunkState::bare);
-      return UINT32_MAX;
+    if (!claim(index)) continue;
+    std::uint32_t end = index + 1;
+    while (end < count && end - index < most && claim(end)) ++end;
+    const bool reserved = reserve_pages(pool.data + std::size_t{index} * kChunkBytes, (end - index) * kChunkBytes);
+    if (reserved) pool.header->bare_chunks.fetch_sub(end - index);
+    for (std::uint32_t other = end; --other > index;) {
+      pool.chunks[other].state.store(reserved ? ChunkState::free : ChunkState::bare, std::memory_order_release);
+      if (reserved) push_free(pool, other);
     }
-    pool.header->bare_chunks.fetch_sub(1);
-    return index;
+    if (reserved) return index;
+    pool.chunks[index].state.store(ChunkState::bare);
+    if (most == 1) return UINT32_MAX;
+    return reserve_chunk(pool, 1);
   }
   return UINT32_MAX;
 }
@@ -85,7 +95,7 @@ std::uint32_t reserve_chunk(PoolView pool) noexcept {
 constexpr std::uint32_t kDropsBetween = 1000;
 constinit std::atomic<std::uint32_t> g_drops_left{0};
 
-std::uint32_t reserve_for_writer(PoolView pool) noexcept {
+std::uint32_t reserve_for_writer(PoolView pool, std::uint32_t most = 1) noexcept {
   if (pool.header->bare_chunks.load(std::memory_order_relaxed) == 0) return UINT32_MAX;
   if (is_kernel_closed()) return UINT32_MAX;
   if (const std::uint32_t left = g_drops_left.load(std::memory_order_relaxed); left > 0) {
@@ -93,7 +103,7 @@ std::uint32_t reserve_for_writer(PoolView pool) noexcept {
     return UINT32_MAX;
   }
   const int saved_errno = errno;
-  const std::uint32_t index = reserve_chunk(pool);
+  const std::uint32_t index = reserve_chunk(pool, most);
   if (index == UINT32_MAX) g_drops_left.store(kDropsBetween, std::memory_order_relaxed);
   errno = saved_errno;
   return index;
@@ -178,9 +188,22 @@ bool reserve_pages(void* address, std::size_t size_bytes) noexcept {
   return result == 0;
 }
 
+void keep_free(PoolView pool, std::uint32_t wanted) noexcept {
+  auto link = static_cast<std::uint32_t>(pool.header->free_head.load(std::memory_order_acquire));
+  for (std::uint32_t found = 0; link != 0 && link <= pool.header->chunk_count;) {
+    if (++found >= wanted) return;
+    link = pool.chunks[link - 1].next_free.load(std::memory_order_relaxed);
+  }
+  constexpr std::uint32_t kAtOnce = 8;
+  const std::uint32_t index = reserve_for_writer(pool, kAtOnce);
+  if (index == UINT32_MAX) return;
+  pool.chunks[index].state.store(ChunkState::free, std::memory_order_release);
+  push_free(pool, index);
+}
+
 bool add_chunks(PoolView pool, std::uint32_t count) noexcept {
   for (; count > 0 && pool.header->bare_chunks.load(std::memory_order_relaxed) > 0; --count) {
-    const std::uint32_t index = reserve_chunk(pool);
+    const std::uint32_t index = reserve_chunk(pool, 1);
     if (index == UINT32_MAX) return pool.header->bare_chunks.load() == 0;
     pool.chunks[index].state.store(ChunkState::free, std::memory_order_release);
     push_free(pool, index);

@@ -161,6 +161,10 @@ bool reserve_pages(void* address, std::size_t size_bytes) noexcept;
 // Reserves the space of up to `count` bare chunks and frees them; false when there is no more of it.
 bool add_chunks(PoolView pool, std::uint32_t count) noexcept;
 
+// So many are free, or some more get their space: before threads start that want one each. A thread that reserves holds
+// the lock of all mappings, and may lose the CPU with it: one should do so for all.
+void keep_free(PoolView pool, std::uint32_t wanted) noexcept;
+
 // Checks an existing mapping of `size_bytes`; an empty view when it is not a pool of this version or
 // does not fit into the mapping. Never reads outside of it.
 PoolView open_pool(void* mapping, std::uint64_t size_bytes) noexcept;

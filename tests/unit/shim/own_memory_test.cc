@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
+#include <vector>
 
 #include "shim/trace/own_calls.h"
 
@@ -53,6 +56,37 @@ TEST(OwnMemory, ComesFromTheReserveWhileTheKernelIsClosed) {
   unmap_own(first, kSize);  // never unmapped out of the reserve
   EXPECT_TRUE(is_zero(reserve, kReserveBytes));
   unmap_own(mapped, kSize);
+}
+
+std::size_t count_mappings() {
+  std::ifstream maps("/proc/self/maps");
+  return static_cast<std::size_t>(
+      std::count(std::istreambuf_iterator<char>(maps), std::istreambuf_iterator<char>(), '\n'));
+}
+
+TEST(OwnMemory, ThatOfThreadsIsMappedForSeveralAtOnceAndKept) {
+  constexpr std::size_t kThreads = 40;
+  std::vector<unsigned char*> blocks(kThreads);
+  const std::size_t before = count_mappings();
+  for (auto& block : blocks) {
+    block = static_cast<unsigned char*>(map_own_of_thread(kSize));
+    ASSERT_NE(block, nullptr);
+    ASSERT_TRUE(is_zero(block, kSize));
+    std::fill_n(block, kSize, 0xcc);
+  }
+  // Each mapping lies between two guard pages: 3 lines for each of the first, and for each of what 16 share.
+  EXPECT_LE(count_mappings() - before, 3 * (4 + (kThreads - 4 + 15) / 16) + 2);
+  std::ranges::sort(blocks);
+  for (std::size_t i = 1; i < kThreads; ++i) EXPECT_GE(blocks[i], blocks[i - 1] + kSize);
+
+  const std::size_t mapped = count_mappings();
+  for (auto* block : blocks) unmap_own_of_thread(block, kSize);
+  for (std::size_t i = 0; i < kThreads; ++i) {
+    auto* again = static_cast<unsigned char*>(map_own_of_thread(kSize));
+    ASSERT_NE(again, nullptr);
+    EXPECT_TRUE(is_zero(again, kSize));
+  }
+  EXPECT_EQ(count_mappings(), mapped);
 }
 
 }  // namespace

@@ -334,6 +334,24 @@ TEST_F(PoolByNeed, DropsWhereNoSpaceIsLeftAndGoesOnWhenAChunkComesBack) {
   EXPECT_EQ(fill(), 5 * kRecordsAChunk);
 }
 
+TEST_F(PoolByNeed, WhoCreatesThreadsReservesForThem) {
+  make_by_need(2, kChunks);
+  keep_free(pool_, 2);
+  EXPECT_EQ(pool_.header->bare_chunks.load(), kChunks - 2);  // they are there
+  keep_free(pool_, 3);
+  EXPECT_EQ(pool_.header->bare_chunks.load(), 0);
+  close_kernel();
+  EXPECT_EQ(fill(), kChunks * kRecordsAChunk);
+  open_kernel();
+}
+
+TEST_F(PoolByNeed, ReservesForThreadsWhatSpaceThereIs) {
+  make_by_need(2, 3);
+  keep_free(pool_, 4);
+  EXPECT_EQ(pool_.header->bare_chunks.load(), kChunks - 3);
+  EXPECT_EQ(fill(), 3 * kRecordsAChunk);
+}
+
 TEST_F(PoolByNeed, TheReaderAddsChunksForWritersThatMustNotEnterTheKernel) {
   make_by_need(2, kChunks);
   close_kernel();
