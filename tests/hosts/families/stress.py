@@ -1,5 +1,6 @@
 """Every stressor of stress-ng that runs without privileges, for a second, with its own verification."""
 import re
+import shutil
 import subprocess
 
 from harness.host import CannotRun, Host
@@ -7,6 +8,9 @@ from harness.host import CannotRun, Host
 WRONG_BARE = {
     "urandom": "it reads 2 bytes to the last byte of its page, and so overwrites what happens to lie behind it",
 }
+# By tmpfile(3), which no option sends elsewhere, until the next program finds no space.
+FILLS_TMP = ("forkheavy", "resources")
+LARGE_TMP = 4 << 30
 # stress-ng is kept from harming the machine that it shares: by processes of its user, memory, disk.
 STRESS_NG = "/usr/bin/stress-ng"
 
@@ -30,6 +34,8 @@ def verified(_scene, output):
 def refuse(name):
     if name in WRONG_BARE:
         raise CannotRun(f"stress-ng's own mistake: {WRONG_BARE[name]}")
+    if name in FILLS_TMP and shutil.disk_usage("/tmp").total > LARGE_TMP:
+        raise CannotRun("it takes all the space in /tmp for a while, which other work may need: mount a small tmpfs there")
 
 
 def stressor(name):
