@@ -356,3 +356,42 @@ def test_shared_memory_that_no_process_maps_at_a_kill(whyrss, recording):
     held = verdict["evidence"]["held_by"][0]
     assert held["cause"] == "shared_memory"
     assert held["line"].startswith(f"mapped by no process, made at <string>:{line_of(UNMAPPED, 'makes')}")
+
+
+UNMAPS_AT_ITS_END = """
+import multiprocessing, time
+from multiprocessing import shared_memory
+MIB = 1 << 20
+
+def read(name, until):
+    segment = shared_memory.SharedMemory(name)
+    sum(segment.buf[::4096])
+    time.sleep(max(0, until - time.monotonic()))
+    segment.close()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    segment = shared_memory.SharedMemory(create=True, size=150 * MIB)
+    for at in range(0, 150 * MIB, MIB):
+        segment.buf[at:at + MIB] = b"x" * MIB
+    workers = [context.Process(target=read, args=(segment.name, time.monotonic() + 1)) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    segment.close()
+    segment.unlink()
+"""
+
+
+def test_what_is_unmapped_right_before_the_end_is_gone(whyrss, recording, tmp_path):
+    """The kernel counts pages until it has freed them all, and workers that do so together hold each other up."""
+    script = tmp_path / "job.py"
+    script.write_text(UNMAPS_AT_ITS_END)
+    result, report = whyrss.record_whole(recording, ["/usr/bin/python3", script])
+    assert result.returncode == 0, result.stderr
+    assert_conserved(report)
+    workers = [process for process in report["processes"] if cause(process, "shared_memory")["rss"]["peak"] > 100 * MIB]
+    assert len(workers) == 4  # with their parent
+    for process in workers:
+        assert last(process, "shared_memory") == 0, process["pid"]
