@@ -109,29 +109,26 @@ void Replay::leave_out_cut_off_walk(Process& process) const {
   process.walks.pop_back();
 }
 
-// A process that asks for no last walk, as nothing has moved since the one before, has what that one shows. A poll in
-// between may tell more: while the kernel unmaps much, it counts pages of which the walk finds no mapping any more.
-void Replay::leave_out_polls_of_unmapped(Process& process) {
-  const auto left_ns = teardown_ns(process);
-  if (!left_ns || !process.torn_down->unmoved || process.walks.empty()) return;
-  const Walk& walk = process.walks.back();
-  const auto end = std::ranges::lower_bound(process.polls, *left_ns, {}, &trace::Poll::time_ns);
-  const auto begin = std::ranges::upper_bound(process.polls.begin(), end, walk.time_ns, {}, &trace::Poll::time_ns);
-  if (begin == end) return;
-  const auto walked = read_walk(payload_of(process, *walk.frame));
-  if (!walked) return;
-  const auto tells_more = [&](const trace::Poll& poll) {
-    return poll.rss_pages > walked->resident_pages + kMovedPages;
-  };
-  process.polls.erase(std::remove_if(begin, end, tells_more), end);
-}
-
 // A process that takes itself down gives memory back: what a poll of that time shows more than the last one before was
-// there when it began, and the walk that it asked for then is missing.
-void Replay::keep_poll_of_teardown(Process& process) {
+// there when it began, and the walk that it asked for then is missing. One that asks for none, as nothing has moved
+// since the last, has what that one shows: a poll in between may tell more, as the kernel unmaps much and still counts
+// pages of which the walk finds no mapping any more.
+void Replay::settle_polls_of_teardown(Process& process) {
   const auto left_ns = teardown_ns(process);
   if (!left_ns || *left_ns == 0) return;
   if (!process.walks.empty() && process.walks.back().time_ns >= *left_ns) return;
+  if (process.torn_down->unmoved && !process.walks.empty()) {
+    const Walk& walk = process.walks.back();
+    const auto is_between = [&](const trace::Poll& poll) {
+      return poll.time_ns > walk.time_ns && poll.time_ns < *left_ns;
+    };
+    const auto walked =
+        std::ranges::any_of(process.polls, is_between) ? read_walk(payload_of(process, *walk.frame)) : std::nullopt;
+    if (walked)
+      std::erase_if(process.polls, [&](const trace::Poll& poll) {
+        return is_between(poll) && poll.rss_pages > walked->resident_pages + kMovedPages;
+      });
+  }
   const auto first = std::ranges::lower_bound(process.polls, *left_ns, {}, &trace::Poll::time_ns);
   const auto end = std::ranges::upper_bound(process.polls, *left_ns + kTeardownNs, {}, &trace::Poll::time_ns);
   const auto most =

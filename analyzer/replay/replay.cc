@@ -103,8 +103,7 @@ Bytes Replay::payload_of(Process& process, const RawFrame& frame) {
 void Replay::settle_end(Process& process) const {
   while (!process.polls.empty() && process.polls.back().rss_pages == 0) process.polls.pop_back();  // it was gone
   leave_out_cut_off_walk(process);
-  keep_poll_of_teardown(process);
-  leave_out_polls_of_unmapped(process);
+  settle_polls_of_teardown(process);
   const std::optional<trace::Poll>& at_kill = process.end.at_kill;
   if (at_kill && (process.polls.empty() || process.polls.back().time_ns < at_kill->time_ns)) {
     trace::Poll last = process.polls.empty() ? trace::Poll{} : process.polls.back();

@@ -99,8 +99,7 @@ class Replay {
   static void leave_out_teardown(Process& process);
   void settle_end(Process& process) const;
   void leave_out_cut_off_walk(Process& process) const;
-  static void keep_poll_of_teardown(Process& process);
-  static void leave_out_polls_of_unmapped(Process& process);
+  static void settle_polls_of_teardown(Process& process);
   [[nodiscard]] bool was_killed_with_relatives(const Process& process, const Walk& walk) const;
   // It was forked, or forks.
   [[nodiscard]] static bool may_share_pages(const Process& process);

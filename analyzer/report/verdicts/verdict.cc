@@ -151,6 +151,12 @@ Place place_of(const Verdict& verdict) {
   return verdict.bytes_per_s > 0 ? Place::grows : Place::largest;
 }
 
+// What has gone again says nothing of what is there: it comes first where it is more than twice as much.
+std::int64_t weight_of(const Verdict& verdict) {
+  constexpr std::int64_t kGonePart = 2;
+  return verdict.id == "gone-since-peak" ? verdict.bytes / kGonePart : verdict.bytes;
+}
+
 }  // namespace
 
 std::string_view slug(Severity severity) {
@@ -186,7 +192,7 @@ std::vector<Verdict> find_verdicts(const View& view) {
   std::stable_sort(verdicts.begin(), verdicts.end(), [&](const Verdict& a, const Verdict& b) {
     if (place_of(a) != place_of(b)) return place_of(a) < place_of(b);
     if (a.bytes_per_s != b.bytes_per_s && place_of(a) == Place::grows) return a.bytes_per_s > b.bytes_per_s;
-    return a.bytes != b.bytes ? a.bytes > b.bytes : key(a) < key(b);
+    return weight_of(a) != weight_of(b) ? weight_of(a) > weight_of(b) : key(a) < key(b);
   });
   return verdicts;
 }
