@@ -1,4 +1,4 @@
-// Names as the program's author wrote them: C++, and Rust in both its manglings.
+// Names as the program's author wrote them: C++, Rust in both its manglings, Python compiled by Cython or mypyc.
 #pragma once
 
 #include <string>

@@ -77,7 +77,7 @@ std::string text_attribute(Dwarf_Die* die, unsigned name) {
 std::string function_name(Dwarf_Die* die) {
   for (const unsigned linkage : {DW_AT_linkage_name, DW_AT_MIPS_linkage_name})
     if (const std::string name = text_attribute(die, linkage); !name.empty()) return demangled(name.c_str());
-  return text_attribute(die, DW_AT_name);
+  return demangled(text_attribute(die, DW_AT_name).c_str());
 }
 
 std::string known_file(const char* name) { return name == nullptr || std::string_view(name) == "???" ? "" : name; }

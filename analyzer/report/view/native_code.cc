@@ -118,6 +118,9 @@ bool is_python_allocator(std::string_view function) {
                                     "_PyMem_", "pymalloc_", "new_arena", "allocate_from_new_pool"});
 }
 
+// What Cython and mypyc put beside each module, for all of its functions.
+bool is_helper_of_generated_code(std::string_view function) { return begins_with_one(function, {"__Pyx_", "CPy"}); }
+
 // A wrapper of malloc by what programs of C call theirs. Only where no source is known: a program that is being
 // debugged may have a function of such a name that keeps what it allocates.
 bool is_allocator_wrapper(const Frame& frame, std::string_view function) {
@@ -210,8 +213,8 @@ NativeCode native_code(const Frame& frame, const std::string& module_path) {
   const bool is_named = !frame.function.empty();
   const std::string_view function = without_return_type(frame.function);
   if (is_libc_allocator(function) || is_other_allocator(function)) return NativeCode::allocator;
-  if (starts_program(function) || is_python_allocator(function) || is_allocator_wrapper(frame, function) ||
-      is_allocating_method(function))
+  if (starts_program(function) || is_python_allocator(function) || is_helper_of_generated_code(function) ||
+      is_allocator_wrapper(frame, function) || is_allocating_method(function))
     return NativeCode::memory_or_start;
   if (serves_others(module_path) || is_python_interpreter(module_path))
     return is_named ? NativeCode::runtime : NativeCode::unknown;

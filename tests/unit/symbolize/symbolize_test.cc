@@ -347,6 +347,13 @@ TEST(Demangle, PlainMangledAndAbsurd) {
   EXPECT_EQ(demangled("_RNvC7mycrate3foo"), "mycrate::foo");
   EXPECT_EQ(demangled("_RINvNtC4core3mem4swapyE"), "core::mem::swap::<u64>");
   EXPECT_EQ(demangled("_Rnot mangled"), "_Rnot mangled");
+  EXPECT_EQ(demangled("__pyx_pf_5cyjob_keep_rows"), "cyjob.keep_rows");
+  EXPECT_EQ(demangled("__pyx_pw_5cyjob_1keep_rows"), "cyjob.keep_rows");
+  EXPECT_EQ(demangled("__pyx_pf_3pkg_5cyjob_5Table_12append"), "pkg.cyjob.Table.append");
+  EXPECT_EQ(demangled("__pyx_f_5cyjob_helper"), "cyjob.helper");
+  EXPECT_EQ(demangled("__pyx_f_99999999999_"), "__pyx_f_99999999999_");
+  EXPECT_EQ(demangled("__Pyx_PyObject_Call"), "__Pyx_PyObject_Call");
+  EXPECT_EQ(demangled("CPyDef_pytokens___TokenIterator___newline"), "pytokens.TokenIterator.newline");
   const std::string absurd = "_Z" + std::string(100000, 'P');
   EXPECT_EQ(demangled(absurd.c_str()), absurd);
 }
