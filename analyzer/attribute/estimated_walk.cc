@@ -7,12 +7,14 @@
 
 #include "attribute/first_touch_shares.h"
 #include "attribute/range_cursor.h"
+#include "attribute/rules.h"
 
 namespace whyrss {
 namespace {
 
 constexpr std::uint64_t kPage = kLivePageBytes;
 constexpr std::uint64_t kHugePage = 2ULL * 1024 * 1024;
+constexpr std::uint64_t kFaultAround = 64ULL * 1024;  // do_fault_around() of mm/memory.c
 
 // How far a stack or [heap] may have grown over addresses where nothing was mapped.
 constexpr std::uint64_t kMostGrowth = 1ULL << 40;
@@ -54,6 +56,7 @@ struct Group {
   double faults = 0, squares = 0;
   double room = 0;    // bytes
   bool huge = false;  // there is room for a page of 2 MiB
+  bool ours = false;  // a library and a pool: a fault maps the pages around it, and no more
   double most = 0;    // bytes that the faults can explain
   double bytes = 0;   // estimate
 };
@@ -310,7 +313,8 @@ class WalkEstimate {
       group.squares += touch.faults * touch.faults;
     }
     for (Group& group : groups_) {
-      const std::uint64_t unit = group.anonymous && !group.huge ? kPage : kHugePage;
+      std::uint64_t unit = group.anonymous && !group.huge ? kPage : kHugePage;
+      if (group.ours) unit = group.anonymous ? kPage : kFaultAround;
       group.most =
           std::min(group.room, static_cast<double>(unit) * (group.faults + kStandardErrors * std::sqrt(group.squares)));
     }
@@ -334,7 +338,7 @@ class WalkEstimate {
                                             page_after(std::min(owned.boundary(at), vma.end))});
         if (!there)
           add_segment(
-              {.start = at, .end = end, .is_new = !was_mapped || given_back}, is_private_anonymous(vma), owner,
+              {.start = at, .end = end, .is_new = !was_mapped || given_back}, vma, owner,
               owner == nullptr
                   ? of_mapping
                   : of_line.try_emplace({is_private_anonymous(vma), owner->owner, owner->stack}, kNone).first->second);
@@ -343,17 +347,19 @@ class WalkEstimate {
     }
   }
 
-  void add_segment(Segment segment, bool anonymous, const OwnedRange* owner, std::size_t& number) {
+  void add_segment(Segment segment, const Vma& vma, const OwnedRange* owner, std::size_t& number) {
+    const bool ours = (owner != nullptr && owner->owner == Owner::whyrss) || rules::is_own_file(walked_, vma.path);
     if (number == kNone) {
       number = groups_.size();
-      groups_.push_back({.anonymous = anonymous, .stack = owner == nullptr ? kEmptyStack : owner->stack});
+      groups_.push_back({.anonymous = is_private_anonymous(vma),
+                         .stack = owner == nullptr ? kEmptyStack : owner->stack,
+                         .ours = ours});
     }
     Group& group = groups_[number];
     segment.group = number;
     segment.is_new &= owner != nullptr && owner->owner != Owner::whyrss;
     group.segments.push_back(segments_.size());
     group.room += static_cast<double>(segment.end - segment.start);
-    const bool ours = owner != nullptr && owner->owner == Owner::whyrss;  // of small pages, a few at a time
     group.huge |= !ours && (segment.start + kHugePage - 1) / kHugePage * kHugePage + kHugePage <= segment.end;
     segments_.push_back(segment);
   }
@@ -418,7 +424,7 @@ class WalkEstimate {
     for (std::size_t i = 0; i < segments_.size(); ++i) {
       const Segment& segment = segments_[i];
       const Group& group = groups_[segment.group];
-      if (group.anonymous != anonymous) continue;
+      if (group.anonymous != anonymous || group.ours) continue;
       if (anonymous && (!segment.is_new || (polled_.samples_faults && !group.huge))) continue;
       likely.push_back(i);
       room += static_cast<double>(segment.room());

@@ -3,11 +3,15 @@
 #pragma once
 
 #include <optional>
+#include <string_view>
 
 #include "attribute/evidence.h"
 #include "attribute/ledger.h"
 
 namespace whyrss::rules {
+
+// The library, or the pool of events.
+bool is_own_file(const Evidence& evidence, std::string_view path);
 
 std::optional<Claim> claim_whyrss(const Evidence& evidence, const Fragment& fragment);
 std::optional<Claim> claim_device(const Evidence& evidence, const Fragment& fragment);

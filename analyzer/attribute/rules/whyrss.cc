@@ -1,16 +1,8 @@
 // Our own memory: the library's image, its tables, the pool.
-#include <string_view>
-
 #include "attribute/rules.h"
 
 namespace whyrss::rules {
 namespace {
-
-bool is_own_file(const Evidence& evidence, std::string_view path) {
-  if (!evidence.pool_path.empty() && path.starts_with(evidence.pool_path)) return true;  // maybe " (deleted)"
-  if (path.starts_with("/dev/shm/whyrss.") || path.starts_with("/memfd:whyrss")) return true;
-  return path.substr(path.rfind('/') + 1).starts_with("libwhyrss.so");
-}
 
 bool is_own_bss(const Evidence& evidence, const Fragment& fragment) {
   if (!fragment.vma->path.empty() || fragment.vma_index == 0) return false;
@@ -19,6 +11,12 @@ bool is_own_bss(const Evidence& evidence, const Fragment& fragment) {
 }
 
 }  // namespace
+
+bool is_own_file(const Evidence& evidence, std::string_view path) {
+  if (!evidence.pool_path.empty() && path.starts_with(evidence.pool_path)) return true;  // maybe " (deleted)"
+  if (path.starts_with("/dev/shm/whyrss.") || path.starts_with("/memfd:whyrss")) return true;
+  return path.substr(path.rfind('/') + 1).starts_with("libwhyrss.so");
+}
 
 std::optional<Claim> claim_whyrss(const Evidence& evidence, const Fragment& fragment) {
   if (fragment.owned_by(Owner::whyrss) || is_own_file(evidence, fragment.vma->path) || is_own_bss(evidence, fragment))

@@ -110,7 +110,7 @@ std::string peak_and_end(const RecordingAccount& recording, const ProcessView& p
   if (process.rss.peak - process.rss.last < kNamedGrowthBytes) return "";
   return fmt::format("; {} at its peak at {}, {} at its end at {}", size_text(process.rss.peak),
                      seconds_text(process.at_peak->time_s), size_text(process.rss.last),
-                     seconds_text(process.at_last->time_s));
+                     seconds_text(process.account->teardown_s.value_or(process.at_last->time_s)));
 }
 
 // "; killed by SIGSEGV". That of SIGKILL is a verdict's, and workers are ended with SIGTERM by their pool.

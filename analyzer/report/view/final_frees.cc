@@ -27,7 +27,7 @@ std::optional<double> fell_after(const std::vector<Point>& points, double end_s,
   for (std::size_t i = points.size() - 1; i > 0; --i) {
     const Point &before = points[i - 1], &read = points[i];
     const double full_s = std::max(before.time_s, read.time_s - unread_s);
-    if (end_s - full_s > kLeavingS || (from_s && *from_s - read.time_s > kPauseS)) break;
+    if (end_s - full_s > kLeavingS || from_s.value_or(end_s) - read.time_s > kPauseS) break;
     if (before.bytes - bytes <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
     bytes = before.bytes;
     from_s = full_s;

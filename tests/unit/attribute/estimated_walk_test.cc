@@ -103,6 +103,27 @@ TEST_F(EstimatedWalkTest, GrowthIsSharedOutByFaults) {
   EXPECT_NEAR(walk.bytes_per_sample, kPeriod * kPage, kPage);
 }
 
+// Of a file that was read no fault was sampled: it is not of our pool, which has as much room.
+TEST_F(EstimatedWalkTest, WhatNoFaultExplainsIsNotOurs) {
+  const std::uint64_t file = page(300 * kMiBPages), pool = page(400 * kMiBPages);
+  mapped_ = {
+      {.start = file, .end = file + 30 * kMiB, .backing = Backing::file, .path = "/data/big"},
+      {.start = pool, .end = pool + 30 * kMiB, .backing = Backing::shmem, .shared = true, .path = "/dev/shm/whyrss.0"}};
+  space_.touch({.page = pool, .time_ns = 200, .weight = 1});
+  Evidence now;
+  now.owned = space_.owned();
+  now.held_blocks = space_.held_blocks();
+  const EstimatedWalk walk =
+      estimate_walk(walked_, now, space_.touched().since_walk(), mapped_,
+                    {.rss_bytes = 40 * kMiB, .shared_bytes = 30 * kMiB, .live_growth = {}, .samples_faults = true});
+  std::int64_t ours = 0, files = 0;
+  for (const ResidentRun& run : walk.runs)
+    if (run.file) (run.start >= pool ? ours : files) += static_cast<std::int64_t>(run.end - run.start);
+  EXPECT_LE(ours, kMiB);
+  EXPECT_EQ(ours + files + walk.open_shared_bytes, 30 * kMiB);
+  EXPECT_GE(files, 29 * kMiB);
+}
+
 // A copy takes the place of its original: what the process has alone grows, and its size does not.
 TEST_F(EstimatedWalkTest, CopiesOfSharedPagesAreReportedBySampledWrites) {
   walked_.runs.front().exclusive = false;
