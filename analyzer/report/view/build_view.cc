@@ -85,7 +85,8 @@ PssAt pss_at(const ProcessTimes& times, const ProcessAccount& process, double ti
   if (walk == nullptr) return {.bytes = 0};
   const auto is_of_walk = [&](const KernelTotals& read) {
     return read.pss_bytes && is_like(read.rss_bytes.value_or(walk->rss_bytes), walk->rss_bytes) &&
-           !shares_otherwise(process, read, time_s);
+           !shares_otherwise(process, read, time_s) &&
+           !(read.time_s > time_s && family_grew(times, process, time_s, read.time_s));
   };
   const auto as_read = [&](const KernelTotals& read, bool estimate) {
     return PssAt{std::min(*read.pss_bytes, walk->rss_bytes), read.time_s, estimate, file_pss(read)};
@@ -95,7 +96,7 @@ PssAt pss_at(const ProcessTimes& times, const ProcessAccount& process, double ti
   if (fits && !relatives_copied(times, process, *totals, time_s)) return as_read(*totals, false);
   const KernelTotals* next = first_after(process.totals, time_s);
   if (next != nullptr && next->time_s <= std::min(time_s + kReadingNearSeconds, latest_s) && is_of_walk(*next) &&
-      !relatives_copied(times, process, *next, time_s) && !family_grew(times, process, time_s, next->time_s))
+      !relatives_copied(times, process, *next, time_s))
     return as_read(*next, true);
   if (fits) return as_read(*totals, true);
   const bool read_once =

@@ -59,7 +59,8 @@ const KernelTotals* fitting_reading(const ProcessTimes& times, const ProcessAcco
     if (!is_reading(read)) return false;
     const bool fits = std::abs(read.time_s - time_s) <= kAtOnceS || !rss || is_like(*read.rss_bytes, *rss);
     return fits && !shares_otherwise(process, read, time_s) &&
-           !(same_state && others_left(times, process, time_s, read.time_s));
+           !(same_state && others_left(times, process, time_s, read.time_s)) &&
+           !(read.time_s > time_s && family_grew(times, process, time_s, read.time_s));  // which shares with it since
   };
   const KernelTotals* nearest = nullptr;
   auto least = std::pair(true, kSameMomentS);  // one of the same sharing first

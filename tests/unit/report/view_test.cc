@@ -205,6 +205,27 @@ TEST(View, WhatAParentSharesWithChildrenBornSinceItWasReadCountsOnceInThePss) {
   EXPECT_EQ(view.family.pss.peak, 430 * kMiB);
 }
 
+// It was read for the first time when it had forked: before that all of it was its own.
+TEST(View, AReadingFromAfterAForkIsNoneOfTheStateBeforeIt) {
+  RecordingAccount recording;
+  recording.info = literal::finished({"job"}, 3);
+  ProcessAccount& parent = recording.processes.emplace_back(literal::python_process(7, {"job"}));
+  parent.accounts = {literal::walk(0.2, {{Cause::heap_live, 300}}),
+                     literal::walk(1.2, {{Cause::heap_live, 300, kEmptyStack, "", 0}})};
+  parent.totals = {literal::totals(1.1, 300, 150, 0)};
+  ProcessAccount& child = recording.processes.emplace_back(literal::python_process(8, {"job"}));
+  child.parent = 7;
+  child.born_by_fork = true;
+  child.born_s = 1;
+  child.accounts = {literal::walk(1.25, {{Cause::fork_shared, 300, kEmptyStack, "", 0}})};
+  child.totals = {literal::totals(1.26, 300, 150, 0)};
+  const View before = build_view(recording, {0, 0.9});
+  EXPECT_EQ(process(before, 7).pss.last, 300 * kMiB);
+  EXPECT_TRUE(process(before, 7).pss.estimate());
+  EXPECT_EQ(before.family.accounting.peak->pss, 300 * kMiB);
+  EXPECT_EQ(build_view(recording, {0, 1.5}).family.pss.last, 300 * kMiB);
+}
+
 // Two workers copy 100 MiB each of what they share with their parent. Nothing of the parent moves but its PSS, and it
 // was read before that.
 TEST(View, AReadingFromBeforeRelativesCopiedIsNoneOfTheStateAfterIt) {
