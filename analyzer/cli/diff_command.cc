@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/complain.h"
 #include "cli/exit_status.h"
 #include "cli/fail_if.h"
@@ -11,6 +13,7 @@
 #include "job/part_file.h"
 #include "report/diff/diff_formats.h"
 #include "report/view/build_view.h"
+#include "report/view/interval.h"
 #include "report/wording/format.h"
 #include "support/text.h"
 
@@ -41,8 +44,13 @@ int load(const DiffSide& side, Progress& progress, Loaded& loaded) {
   if (side.pid) parts.push_back(fmt::format("pid {}", *side.pid));
   loaded.part = join(parts, ", ");
   loaded.name = side.recording + (parts.empty() ? "" : ", " + loaded.part);
+  if (side.pid && !loaded.view.processes.empty()) {
+    const ProcessAccount& process = *loaded.view.processes.front().account;
+    interval.from_s = std::max(interval.from_s, process.born_s);
+    interval.to_s = std::min(interval.to_s, end_of_work(loaded.recording, process));
+  }
   loaded.name += fmt::format(": {}, over {}", shortened(join(info.command, " "), 60),
-                             seconds_text(interval.to_s - interval.from_s));
+                             seconds_text(std::max(interval.to_s - interval.from_s, 0.0)));
   return kDone;
 }
 

@@ -191,6 +191,11 @@ int compare(const RecordingAccount& recording, const RecordingAccount& again, st
         fmt::format("it never came up against the limit of {}, so nothing is shown; give a smaller "
                     "--memory-max",
                     size_text(limit_bytes)));
+  if (after.file + kNamedFileBytes > before.file)
+    return complain(
+        fmt::format("the limit of {} was hit, and the process had as much file cache as recorded: what the kernel took "
+                    "back was of no process, so nothing is shown; give a smaller --memory-max",
+                    size_text(limit_bytes)));
   print_wrapped(fmt::format(
       "So {} of file cache were enough where {} had been: the kernel took back the rest while it ran, and no process "
       "was killed. No leak.",

@@ -242,6 +242,28 @@ def test_a_process_born_at_the_end_of_a_phase(whyrss, tmp_path, opened):
     check_all(page, json.loads(whyrss.report_text(recording, "--from", "fork", "--to", "fork")), "phase=0")
 
 
+COPYING = """
+import os, time
+kept = [str(number) * 20 for number in range(200_000)]
+child = os.fork()
+if child == 0:
+    for text in kept:
+        text
+    time.sleep(0.4)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+
+
+def test_a_sentence_of_workers_leads_to_them(whyrss, tmp_path, opened):
+    recording, page_file = written(whyrss, tmp_path, ["/usr/bin/python3", "-c", COPYING])
+    _, child = json.loads(whyrss.report_text(recording))["processes"]
+    page = opened(page_file)
+    page.run("[...document.querySelectorAll('[data-testid=verdicts] a')].find(each => each.textContent.includes(' copied ')).click()")
+    page.wait(f"location.hash === '#process={child['pid']}&cause=fork_cow'")
+    page.wait("document.querySelectorAll('[data-testid=lines] tbody tr').length > 0")
+
+
 def test_tables_sum_to_the_causes(whyrss, family, opened):
     recording, page_file = family
     report = whyrss.report(recording)

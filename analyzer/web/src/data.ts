@@ -17,6 +17,7 @@ export interface Verdict {
   headline: string;
   why: string;
   advice: string;
+  evidence: { workers?: { pid: number }[] }; // of which no more is used here
 }
 
 export interface CgroupReading {

@@ -21,7 +21,10 @@ export interface Target {
 export function targetOf(model: Model, verdict: Verdict): Target {
   const slug = CAUSE_OF.find(([id]) => id.test(verdict.id))?.[1];
   const cause = slug ? model.causes.findIndex((each) => each.slug === slug) : -1;
-  const scope = verdict.pid === null ? TREE : (model.processOfPid.get(verdict.pid) ?? TREE);
+  // Of workers the verdict is their parent's, and the memory theirs.
+  const workers = verdict.evidence.workers;
+  const pid = workers === undefined ? verdict.pid : workers.length === 1 ? workers[0].pid : null;
+  const scope = pid === null ? TREE : (model.processOfPid.get(pid) ?? TREE);
   return { scope, cause };
 }
 
