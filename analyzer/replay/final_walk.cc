@@ -111,7 +111,7 @@ void Replay::leave_out_cut_off_walk(Process& process) const {
 
 // A process that takes itself down gives memory back: what a poll of that time shows more than the last one before was
 // there when it began, and the walk that it asked for then is missing. One that asks for none, as nothing has moved
-// since the last, has what that one shows: a poll in between may tell more, as the kernel unmaps much and still counts
+// since the last, has what that one shows: a poll in between may have more, as the kernel unmaps much and still counts
 // pages of which the walk finds no mapping any more.
 void Replay::settle_polls_of_teardown(Process& process) {
   const auto left_ns = teardown_ns(process);

@@ -192,6 +192,13 @@ void find_climbing_lines(const CauseSeries& series, Span span, Climbs which, Tre
   largest_first(trend.lines);
 }
 
+// Whether it was not read for a good part of that time, at its end.
+bool was_unseen(const ProcessAccount& account, Span span) {
+  constexpr double kUnseenPart = 4;
+  const double unseen_s = account.unseen_s.value_or(0);
+  return unseen_s > span.length() / kUnseenPart && account.ended_s && *account.ended_s - unseen_s < span.to_s;
+}
+
 }  // namespace
 
 Trend trend_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause) {
@@ -204,7 +211,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   const Span span{from_s, points.empty() ? from_s : points.back().time_s};
   trend.from_s = span.from_s;
   trend.span_s = span.length();
-  if (points.size() < kTrendPoints || trend.span_s <= 0) return trend;
+  if (points.size() < kTrendPoints || trend.span_s <= 0 || was_unseen(*process.account, span)) return trend;
   const std::int64_t growth = cause.rss.growth();
   if (growth <= 0) return trend;
   constexpr double kLatestFlat = 0.25;  // of the time that it stays: else it grows from wave to wave

@@ -204,6 +204,18 @@ TEST(SlowGrowth, WhatFillsAndStopsIsFlat) {
   EXPECT_TRUE(contains(reported(lines, {.duration_s = 74, .load = loads(284), .leak = saturates}), "flat since"));
 }
 
+// As one whose collector had no turn: what it had at its end is known by an estimate alone.
+TEST(SlowGrowth, WhatNobodySawForLongIsNotFlat) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {.duration_s = 74, .load = loads(284), .leak = nothing});
+  EXPECT_TRUE(contains(heap_verdict(recording).headline, "flat since 2.0 s"));
+  recording.processes[0].ended_s = 74;
+  recording.processes[0].unseen_s = 10;
+  EXPECT_TRUE(contains(heap_verdict(recording).headline, "flat since 2.0 s"));
+  recording.processes[0].unseen_s = 30;
+  EXPECT_FALSE(contains(heap_verdict(recording).headline, "flat"));
+}
+
 TEST(SlowGrowth, StepsAndBreathingAreFlat) {
   const Lines lines;
   const Course step = [](double time_s) { return time_s < 40 ? 0.0 : 8.0; };
