@@ -81,8 +81,8 @@ std::string nearest_word(std::string_view word, std::span<const std::string_view
 
 std::string cannot_attach(const std::string& target) {
   return fmt::format(
-      "a running process cannot be attached to: record it from its start (`whyrss record -- CMD`), or see what the "
-      "kernel takes back from it (`whyrss prove {}`)",
+      "a running process cannot be attached to: record it from its start (`whyrss record -- CMD`), watch what it has "
+      "(`whyrss top {0}`), or see what the kernel takes back from it (`whyrss prove {0}`)",
       target);
 }
 
@@ -96,6 +96,9 @@ std::string command_hint(const std::vector<std::string>& command) {
   const std::string& first = command.front();
   if (first == "attach") return cannot_attach(command.size() > 1 ? shell_word(command[1]) : "PID");
   if (std::string hint = process_hint(first); !hint.empty()) return hint;
+  if (parse_number<pid_t>(first))
+    return fmt::format(
+        "{} is no process that runs now, and no program: `whyrss record -- CMD` records one from its start", first);
   if (is_recording(first)) return fmt::format("{0} is a recording: whyrss report {0}", shell_word(first));
   return verb_meant(command);
 }

@@ -23,14 +23,14 @@ def test_a_living_process(whyrss, tmp_path):
         try:
             for words in ([process.pid], ["record", "--", process.pid], ["attach", process.pid]):
                 line = only_line(whyrss.run(*words, cwd=tmp_path), 127)
-                assert "`whyrss record -- CMD`" in line and f"`whyrss prove {process.pid}`" in line
+                assert "`whyrss record -- CMD`" in line and f"`whyrss prove {process.pid}`" in line and f"`whyrss top {process.pid}`" in line
             for words in (["report", process.pid], ["html", process.pid], ["export", process.pid, "--format", "csv"]):
                 line = only_line(whyrss.run(*words, cwd=tmp_path), 1)
-                assert f"{process.pid} is a process" in line and f"`whyrss prove {process.pid}`" in line
+                assert f"{process.pid} is a process" in line and f"`whyrss prove {process.pid}`" in line and f"`whyrss top {process.pid}`" in line
             assert f"`whyrss prove {process.pid}`" in only_line(whyrss.run("-p", process.pid), 125)
         finally:
             process.kill()
-    assert "No such file" in only_line(whyrss.run(process.pid, cwd=tmp_path), 127)
+    assert f"{process.pid} is no process that runs now" in only_line(whyrss.run(process.pid, cwd=tmp_path), 127)
 
 
 def test_a_recording(whyrss, made):
