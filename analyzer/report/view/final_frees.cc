@@ -48,10 +48,10 @@ std::vector<Point> points_until(const std::vector<Source>& source, double end_s,
 std::optional<double> full_until(const ProcessAccount& account, double end_s) {
   // Live bytes are noted where they changed, so up to a poll before; all else as it was at the point before.
   constexpr double kPollS = 0.02, kToPointBefore = kLeavingS;
-  const auto heap = fell_after(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }),
-                               end_s, kPollS);
-  const auto rss =
-      fell_after(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s, kToPointBefore);
+  const auto heap =
+      fell_after(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }), end_s, kPollS);
+  const auto rss = fell_after(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s,
+                              kToPointBefore);
   if (heap && rss) return std::min(*heap, *rss);
   if (heap || rss || !account.live_polls.empty()) return heap ? heap : rss;
   return fell_after(
