@@ -33,7 +33,7 @@ def redis(_scene):
 NGINX_CONF = """
 daemon off; worker_processes 2; error_log {work}/error.log; pid {work}/nginx.pid;
 events {{ worker_connections 256; }}
-http {{ access_log off; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
+http {{ access_log off; keepalive_requests 1000000; client_body_temp_path body; proxy_temp_path proxy; fastcgi_temp_path fastcgi;
   uwsgi_temp_path uwsgi; scgi_temp_path scgi; gzip on; gzip_types *;
   server {{ listen 127.0.0.1:{port}; root {folder}/www; location /again/ {{ proxy_pass http://127.0.0.1:{port}/; }} }} }}
 """
