@@ -56,7 +56,7 @@ struct Group {
   double faults = 0, squares = 0;
   double room = 0;    // bytes
   bool huge = false;  // there is room for a page of 2 MiB
-  bool ours = false;  // a library and a pool: a fault maps the pages around it, and no more
+  bool ours = false;  // of whyrss itself: a fault maps the pages around it, and no more
   double most = 0;    // bytes that the faults can explain
   double bytes = 0;   // estimate
 };

@@ -193,8 +193,8 @@ int compare(const RecordingAccount& recording, const RecordingAccount& again, st
                     size_text(limit_bytes)));
   if (after.file + kNamedFileBytes > before.file)
     return complain(
-        fmt::format("the limit of {} was hit, and the process had as much file cache as recorded: what the kernel took "
-                    "back was of no process, so nothing is shown; give a smaller --memory-max",
+        fmt::format("the limit of {} was hit, and the process had as much file cache at its peak as recorded: whether "
+                    "the kernel took any of that back is not shown; give a smaller --memory-max",
                     size_text(limit_bytes)));
   print_wrapped(fmt::format(
       "So {} of file cache were enough where {} had been: the kernel took back the rest while it ran, and no process "

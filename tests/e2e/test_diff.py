@@ -116,6 +116,10 @@ def test_processes_of_one_recording(pair):
         assert document[side]["pids"] == [pid]
         causes = {cause["cause"]: cause[side] for cause in document["causes"] if cause[side]}
         assert causes == pair.causes(pair.a, "growth", "--pid", pid)
+        process, = (process for process in pair.whyrss.report(pair.a)["processes"] if process["pid"] == pid)
+        end_s = process["teardown_s"] if process["teardown_s"] is not None else process["ended_s"]
+        over_s = float(re.search(r"over ([0-9.]+) s", document[side]["name"])[1])
+        assert abs(over_s - (end_s - process["born_s"])) < 0.1
 
 
 def test_a_recording_beside_itself(pair):

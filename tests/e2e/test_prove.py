@@ -267,7 +267,8 @@ def test_zombie(whyrss):
 
 
 # Maps a file that is there already, and ends as it is told: "again" with another status from the second run on, "hold"
-# with memory that no limit can take, "lock" with all of it locked, "stay" only once the folder has a file named end.
+# with memory that no limit can take, "lock" with all of it locked, "stay" only once the folder has a file named end,
+# "write" with twice as much written to another file.
 RECORDED = r"""
 import ctypes, mmap, os, pathlib, sys, time
 folder, how = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -277,6 +278,10 @@ with open(folder / "data.bin", "rb") as file:
 total = sum(data[at] for at in range(0, len(data), 4096))
 if how == "lock":
     assert ctypes.CDLL(None).mlockall(1) == 0  # MCL_CURRENT
+if how == "write":
+    with open(folder / "copy.bin", "wb") as copy:
+        for _ in range(2):
+            copy.write(data)
 while how == "stay" and not (folder / "end").exists():
     time.sleep(0.02)
 if how == "again" and (folder / "ran").exists():
@@ -379,6 +384,12 @@ def test_limit_that_is_never_reached_proves_nothing(whyrss, recorded):
     result = proved_again(whyrss, "--memory-max", "1GiB", recorded("plain"))
     assert result.returncode == 1
     assert "never came up against the limit of 1024 MiB" in result.stderr, result.stderr + result.stdout
+
+
+def test_limit_that_takes_nothing_of_the_process_proves_nothing(whyrss, recorded):
+    result = proved_again(whyrss, "--memory-max", "176MiB", recorded("write"))
+    assert result.returncode == 1, result.stdout
+    assert "as much file cache at its peak as recorded" in unwrapped(result.stderr), result.stderr + result.stdout
 
 
 def test_recording_without_file_cache(whyrss, recorded):

@@ -118,8 +118,10 @@ bool is_python_allocator(std::string_view function) {
                                     "_PyMem_", "pymalloc_", "new_arena", "allocate_from_new_pool"});
 }
 
-// What Cython and mypyc put beside each module, for all of its functions.
-bool is_helper_of_generated_code(std::string_view function) { return begins_with_one(function, {"__Pyx_", "CPy"}); }
+// What Cython and mypyc put beside each module, for all of its functions: C, where CPyCppyy is C++.
+bool is_helper_of_generated_code(std::string_view function) {
+  return !has_parameters(function) && begins_with_one(function, {"__Pyx_", "CPy"});
+}
 
 // A wrapper of malloc by what programs of C call theirs. Only where no source is known: a program that is being
 // debugged may have a function of such a name that keeps what it allocates.

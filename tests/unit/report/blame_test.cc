@@ -284,6 +284,13 @@ TEST(Blame, AllocatorsAndStartAreNamedLast) {
                               "xnmalloc", "CRYPTO_zalloc", "xstrdup", "luaM_realloc"})
     EXPECT_EQ(blamed_native({{"malloc", kLibc}, {wrapper, "/usr/bin/job"}, {"load", "/usr/bin/job"}}), "load (job)")
         << wrapper;
+  // Of Cython and mypyc, whatever is known of their source; not CPyCppyy, which is C++.
+  for (const char* helper : {"__Pyx_PySequence_Multiply", "CPyList_Append"})
+    EXPECT_EQ(blamed_native({{"malloc", kLibc}, {helper, program}, {"cyjob.keep_rows", program}}),
+              "cyjob.keep_rows (program)")
+        << helper;
+  EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"CPyCppyy::Bind(void*)", program}, {"main", program}}),
+            "CPyCppyy::Bind(void*) (program)");
   // Functions of the program that only begin alike
   for (const char* own : {"mi_cmd_open", "tc_filter_add", "mallocate", "freeze"})
     EXPECT_EQ(blamed_native({{"malloc", kLibc}, {own, program}, {"main", program}}), std::string(own) + " (program)");

@@ -713,6 +713,21 @@ TEST(Trends, ASawtoothComesAndGoes) {
 }
 
 // 428 MiB of a file were there at the peak, and 374 MiB of others came after it: RSS fell by 54.
+TEST(GoneSincePeak, ComesBeforeWhatIsThereOnlyWhereItIsMoreThanTwiceAsMuch) {
+  StackTable stacks;
+  const StackId kept = literal::python_stack(stacks, "a.py", 3, "load");
+  const StackId freed = literal::python_stack(stacks, "a.py", 9, "work");
+  const auto first = [&](std::int64_t gone_mib) {
+    const ProcessAccount process =
+        process_of(10, {{1, {{Cause::heap_live, 100, kept}, {Cause::anonymous, gone_mib, freed}}},
+                        {2, {{Cause::heap_live, 100, kept}}},
+                        {3, {{Cause::heap_live, 100, kept}}}});
+    return verdicts_of(recording_of(stacks, 9, {process})).at(0).id;
+  };
+  EXPECT_EQ(first(190), "heap-growth");
+  EXPECT_EQ(first(210), "gone-since-peak");
+}
+
 TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
   const Lines lines;
   RecordingAccount recording = recording_of(
