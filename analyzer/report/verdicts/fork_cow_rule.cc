@@ -189,14 +189,13 @@ std::string made_text(const Workers& workers, const std::vector<LineGrowth>& lin
   if (share >= kAlmostAll) return at_line("; objects made", lines);
   const std::int64_t bytes = std::accumulate(workers.copied.begin(), workers.copied.end(), std::int64_t{0});
   const auto [least, most] = copied_range(workers);
-  const std::size_t count = are_alike(least, most) ? workers.copied.size() : 1;
-  return at_line(share > 0.5 ? "; most objects made" : "; objects made", lines) +
-         fmt::format(
-             ": {}{}",
-             size_text(static_cast<std::int64_t>(share * static_cast<double>(bytes) / static_cast<double>(count))),
-             workers.copied.size() == 1 ? ""
-             : count > 1                ? " each"
-                                        : " in all");
+  const bool is_each = are_alike(least, most) && workers.copied.size() > 1;
+  const double part = share * static_cast<double>(bytes);
+  return at_line(share > 0.5 ? "; most objects made" : "; objects made", lines) + ": " +
+         size_text(static_cast<std::int64_t>(is_each ? part / static_cast<double>(workers.copied.size()) : part)) +
+         (is_each                      ? " each"
+          : workers.copied.size() == 1 ? ""
+                                       : fmt::format(" of {} copied in all", size_text(bytes)));
 }
 
 std::string workers_text(const Workers& workers) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string_view>
 
 #include "report/verdicts/lazy_free_rule.h"
 #include "report/view/build_view.h"
@@ -18,6 +19,7 @@ constexpr double kMinuteS = 60;
 // By so much the group's clock and that of an end may differ.
 constexpr double kApartS = 1;
 constexpr std::size_t kNamed = 3;
+constexpr std::string_view kOfAll = ", all programs in it together";
 
 // The last reading before an end, or, of those so close to it that they may be from before or after it, the fullest.
 const CgroupReading* fullest_before(const CgroupAccount& group, double end_s) {
@@ -58,6 +60,7 @@ LastMinute last_minute(const View& view, double end_s, double seen_s, const Cgro
   if (!view.recording->info.cgroup) return minute;
   const CgroupAccount& group = *view.recording->info.cgroup;
   minute.trend = held_trend(group, end_s);
+  minute.has_others = !group.made_by_record;
   minute.before = at_kill != nullptr ? at_kill : fullest_before(group, end_s);
   if (minute.before != nullptr)
     minute.lazy_free_bytes =
@@ -77,8 +80,9 @@ std::string held_sentence(const LastMinute& minute) {
   if (minute.lazy_free_bytes >= kNamedLazyBytes)
     reclaimable += fmt::format("{}{} of the anonymous memory, given up with MADV_FREE,",
                                reclaimable.empty() ? "" : " and ", size_text(minute.lazy_free_bytes));
-  return fmt::format(" At {} the group held {}: {} could have been taken back.", seconds_text(minute.before->time_s),
-                     held_parts_text(*minute.before), reclaimable.empty() ? "none of it" : "only " + reclaimable);
+  return fmt::format(" At {} the group held {}{}: {} could have been taken back.", seconds_text(minute.before->time_s),
+                     held_parts_text(*minute.before), minute.has_others ? kOfAll : "",
+                     reclaimable.empty() ? "none of it" : "only " + reclaimable);
 }
 
 std::string grown_sentence(const LastMinute& minute) {
@@ -86,8 +90,9 @@ std::string grown_sentence(const LastMinute& minute) {
   const std::string time =
       fmt::format("its {}{}", minute.from_s > 0 ? "last " : "", seconds_text(minute.to_s - minute.from_s));
   std::string text = minute.trend.bytes_per_s > 0
-                         ? fmt::format(" In {} the group grew by {}/s: ", time,
-                                       size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)))
+                         ? fmt::format(" In {} the group grew by {}/s{}: ", time,
+                                       size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)),
+                                       minute.has_others ? fmt::format("{}; most of this job", kOfAll) : "")
                          : fmt::format(" What grew most in {}: ", time);
   for (std::size_t i = 0; i < std::min(kNamed, minute.grown.size()); ++i)
     text += (i == 0 ? "" : ", ") + holder_text(minute.grown[i]);

@@ -15,6 +15,7 @@ struct LastMinute {
   double from_s = 0, to_s = 0;
   std::vector<Holder> held, grown;
   HeldTrend trend;                        // of the memory cgroup
+  bool has_others = false;                // the group is not of this job alone, as far as is known
   const CgroupReading* before = nullptr;  // the group's last or fullest reading before the end, or that of the kernel
                                           // as it killed
   std::int64_t lazy_free_bytes = 0;       // of its anonymous memory: given up with MADV_FREE

@@ -287,6 +287,7 @@ TEST(LimitVerdict, TooSmallToBeSeen) {
 TEST(LimitVerdict, AnotherKillIsNotOutOfMemory) {
   RecordingAccount recording = killed_at_limit();
   recording.info.oom_killed = false;
+  recording.info.cgroup->made_by_record = true;
   recording.info.cgroup->readings = {reading(0, 1, 0, 0, 0), reading(10, 60, 0, 3, 0)};
   recording.info.cgroup->peak_bytes = 63 * kMiB;
   const auto verdicts = verdicts_of(recording);
@@ -301,6 +302,15 @@ TEST(LimitVerdict, AnotherKillIsNotOutOfMemory) {
                            "group grew by 5.9 MiB/s: 118 MiB live heap (keep.py:7 in fill)."),
             std::string::npos)
       << find(verdicts, "killed")->why;
+  recording.info.cgroup->made_by_record = false;
+  const auto shared = verdicts_of(recording);
+  EXPECT_NE(find(shared, "killed")
+                ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache, all programs in it "
+                           "together: only the file cache could have been taken back. In its 20.0 s the "
+                           "group grew by 5.9 MiB/s, all programs in it together; most of this job: "
+                           "118 MiB live heap (keep.py:7 in fill)."),
+            std::string::npos)
+      << find(shared, "killed")->why;
   EXPECT_EQ(find(verdicts, "killed")->evidence["grown_in_last_minute"][0]["bytes"], 118 * kMiB);
 }
 

@@ -439,16 +439,19 @@ TEST(ForkCow, TheCollectorIsNoReader) {
 }
 
 TEST(ForkCow, ALineThatMadeAPartOfThemHasItsFigure) {
-  const auto made_by = [](std::int64_t first_mib, std::int64_t second_mib) {
-    RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+  const auto made_by = [](std::int64_t first_mib, std::int64_t second_mib,
+                          const std::vector<std::int64_t>& copied_mib) {
+    RecordingAccount recording = workers(copied_mib, "/usr/bin/python3.11", true);
     const StackId read = literal::python_stack(recording.stacks, "/home/u/b.py", 35, "count");
     add_copies(recording, literal::python_stack(recording.stacks, "/home/u/a.py", 7, "build"), read, first_mib);
     add_copies(recording, literal::python_stack(recording.stacks, "/home/u/a.py", 9, "add"), read, second_mib);
     const std::string text = verdicts_of(recording).front().headline;
     return text.substr(text.find("; ") + 2);
   };
-  EXPECT_EQ(made_by(40, 20), "most objects made at a.py:7: 40 MiB, read at b.py:35)");
-  EXPECT_EQ(made_by(57, 3), "objects made at a.py:7, read at b.py:35)");
+  EXPECT_EQ(made_by(40, 20, {60}), "most objects made at a.py:7: 40 MiB, read at b.py:35)");
+  EXPECT_EQ(made_by(40, 20, {60, 60}), "most objects made at a.py:7: 40 MiB each, read at b.py:35)");
+  EXPECT_EQ(made_by(40, 20, {60, 30}), "most objects made at a.py:7: 60 MiB of 90 MiB copied in all, read at b.py:35)");
+  EXPECT_EQ(made_by(57, 3, {60}), "objects made at a.py:7, read at b.py:35)");
 }
 
 // Copies share the pages out as their samples do; a small share is not told apart.
