@@ -12,7 +12,7 @@ struct Noted {
   std::atomic<std::int64_t> bytes{0};
   std::atomic<std::uint32_t> ms{0};  // the last time, as walked_ms
 };
-constinit Noted g_unmoved, g_objects;
+constinit Noted g_unmoved, g_objects, g_children;
 constinit std::atomic<std::uint64_t> g_lazily_freed_bytes{0};
 
 std::int64_t since_walk(const Noted& noted, const trace::ProcessSlot& slot) noexcept {
@@ -42,6 +42,10 @@ std::uint64_t unmoved_since_walk(const trace::ProcessSlot& slot) noexcept {
 void note_objects(ThreadState& thread, std::int64_t size_bytes) noexcept { note(g_objects, thread, size_bytes); }
 
 std::int64_t objects_since_walk(const trace::ProcessSlot& slot) noexcept { return since_walk(g_objects, slot); }
+
+void note_ended_child(ThreadState& thread) noexcept { note(g_children, thread, 1); }
+
+bool child_ended_since_walk(const trace::ProcessSlot& slot) noexcept { return since_walk(g_children, slot) > 0; }
 
 void note_lazily_freed(std::size_t size_bytes) noexcept {
   g_lazily_freed_bytes.fetch_add(size_bytes, std::memory_order_relaxed);

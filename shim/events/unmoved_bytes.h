@@ -24,6 +24,11 @@ void note_objects(ThreadState& thread, std::int64_t size_bytes) noexcept;
 // Sum of those noted since the last walk of the process began.
 std::int64_t objects_since_walk(const trace::ProcessSlot& slot) noexcept;
 
+// A child was waited for: what was shared with it is now of this process alone.
+void note_ended_child(ThreadState& thread) noexcept;
+// Whether one was since the last walk of the process began.
+bool child_ended_since_walk(const trace::ProcessSlot& slot) noexcept;
+
 // Given up with MADV_FREE. What is written to again afterwards moves nothing that could be asked for.
 void note_lazily_freed(std::size_t size_bytes) noexcept;
 // Ever.

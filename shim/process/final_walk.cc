@@ -117,7 +117,7 @@ bool is_worth_final_walk(const trace::ProcessSlot& slot, std::uint64_t pages) no
   // Exact mode logs objects of CPython, and keeps no sum of them.
   const bool has_objects = heap().exact && g_python.usable.load(std::memory_order_relaxed);
   return has_objects || has_moved(slot, pages, limit_pages) || lazily_freed_bytes() / kPageBytes > limit_pages ||
-         (is_large && since_ms >= kLongSinceMs);
+         (is_large && (since_ms >= kLongSinceMs || child_ended_since_walk(slot)));
 }
 
 // The last walk of it. An end of several steps waits in vain once.

@@ -7,6 +7,7 @@
 #include "shim/events/emit.h"
 #include "shim/events/event_order.h"
 #include "shim/events/session_state.h"
+#include "shim/events/unmoved_bytes.h"
 #include "shim/faults/touch_event.h"
 #include "shim/faults/write_tracking.h"
 #include "shim/heap/heap_count.h"
@@ -59,6 +60,7 @@ void observe_ended_child(std::uint32_t pid, long max_rss_kib) noexcept {
                             .status = static_cast<std::int32_t>(std::clamp(max_rss_kib, 0L, kMost)),
                             .stack_id = trace::kNoStack,
                             .tid = event.thread().writer.tid});
+  note_ended_child(event.thread());
 }
 
 void observe_exec(std::string_view program) noexcept {

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from conftest import compiled
+from conftest import ROOT, compiled
 from figure_off import assert_figure, assert_near
 
 KIB, MIB = 1024, 1 << 20
@@ -285,3 +285,31 @@ def test_a_killed_program_has_not_the_size_of_who_started_it(whyrss, recording, 
     parent, child = whyrss.finished_report(recording)["processes"]
     assert parent["rss"]["peak"] > 150 * MIB
     assert child["rss"]["peak"] < 40 * MIB
+
+
+SHARED_UNTIL_REAPED = """
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <whyrss.h>
+int main(void) {
+  memset(malloc(64 << 20), 1, 64 << 20);
+  pid_t child = fork();
+  if (child == 0) { pause(); _exit(0); }
+  if (whyrss_snapshot) whyrss_snapshot();
+  kill(child, SIGKILL);
+  waitpid(child, 0, 0);
+  return 0;
+}
+"""
+
+
+def test_what_was_shared_with_a_child_is_ones_own_at_the_end(whyrss, recording, compile_c):
+    """The child goes right after a snapshot, and right before the end: nothing else moves."""
+    program = compile_c(SHARED_UNTIL_REAPED, f"-I{ROOT}/shim")
+    assert whyrss.record(recording, [program]).returncode == 0
+    process = whyrss.finished_report(recording)["processes"][0]
+    assert process["uss"]["last"] >= 64 * MIB
+    assert process["pss"]["last"] >= 64 * MIB
