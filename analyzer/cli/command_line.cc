@@ -286,8 +286,10 @@ CommandLine parse_report(const Words& words) {
   app.add_option("--format", options.format, "text, json, markdown, or github: annotations of a GitHub Actions job")
       ->check(CLI::IsMember({"text", "json", "markdown", "github"}));
   add_output(app, options.output);
-  app.add_option("--from", options.from, "begin of the interval: seconds, a phase, a mark, or teardown");
-  app.add_option("--to", options.to, "end of the interval: seconds, a phase, a mark, or teardown (the default)");
+  app.add_option("--from", options.from, "begin of the interval: seconds, a phase, a mark, or teardown")
+      ->check(check_not_empty);
+  app.add_option("--to", options.to, "end of the interval: seconds, a phase, a mark, or teardown (the default)")
+      ->check(check_not_empty);
   auto* pid_option = app.add_option("--pid", pid, "this process alone");
   auto* top_option =
       app.add_option("--top", top, "lines and processes shown (text: 10), sites kept per cause (json: 1000)")
@@ -435,8 +437,10 @@ CommandLine parse_export(const Words& words) {
   }
   app.add_option("--format", options.format, formats)->required()->check(CLI::IsMember(names));
   add_output(app, options.output);
-  app.add_option("--from", options.part.from, "begin of the interval: seconds, a phase, a mark, or teardown");
-  app.add_option("--to", options.part.to, "end of the interval: seconds, a phase, a mark, or teardown (the default)");
+  app.add_option("--from", options.part.from, "begin of the interval: seconds, a phase, a mark, or teardown")
+      ->check(check_not_empty);
+  app.add_option("--to", options.part.to, "end of the interval: seconds, a phase, a mark, or teardown (the default)")
+      ->check(check_not_empty);
   auto* pid_option = app.add_option("--pid", pid, "this process alone");
   auto* value_option = app.add_option("--value", value,
                                       "of formats that hold one figure: what is resident at the interval's end "

@@ -218,6 +218,7 @@ struct ProcessAccount {
   std::vector<Account> accounts;             // by time
   std::vector<RssPoint> polls;               // statm, by time
   std::vector<LivePoint> live_polls;         // by time
+  std::vector<double> sized_edges_s;         // of phases, at which it gave its size and waited for no walk; by time
   std::vector<KernelTotals> totals;          // by time
   std::vector<DirtyFiles> dirty_files;       // by time
   std::vector<FileSizes> file_sizes;         // by time

@@ -14,6 +14,7 @@ bool is_description(trace::RecordKind kind) {
     case RecordKind::stack:
     case RecordKind::tables:
     case RecordKind::mark:
+    case RecordKind::size:
     case RecordKind::note:
     case RecordKind::touch:
     case RecordKind::touch_state:

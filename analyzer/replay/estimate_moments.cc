@@ -1,6 +1,7 @@
 #include "replay/estimate_moments.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <span>
 
@@ -11,6 +12,7 @@ constexpr std::uint64_t kNearNs = 30'000'000;  // of a walk: it tells
 constexpr std::uint64_t kStepNs = 100'000'000;
 constexpr std::uint64_t kMostSteps = 16;
 constexpr std::uint64_t kMovePages = 256, kMovePart = 50;  // a step: 1 MiB, and 2 %
+constexpr std::size_t kMostEdges = 128;                    // each takes a report as long as a walk
 constexpr std::uint64_t kNoisePages = 64;                  // statm counts in batches per thread
 
 std::uint64_t distance(std::uint64_t a, std::uint64_t b) { return a > b ? a - b : b - a; }
@@ -113,6 +115,29 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
     add_gap(next);
   }
   return moments;
+}
+
+void add_edges(const std::vector<trace::Poll>& sizes, const std::vector<WalkMoment>& walks,
+               std::vector<trace::Poll>& moments) {
+  struct Edge {
+    trace::Poll poll{};
+    std::uint64_t moved_pages = 0;
+  };
+  std::vector<Edge> edges;
+  std::uint64_t last_pages = 0;
+  for (const trace::Poll& size : sizes) {
+    const auto walk = std::ranges::lower_bound(walks, size.time_ns, {}, &WalkMoment::end_ns);
+    const bool is_walked = walk != walks.end() && walk->begin_ns <= size.time_ns;
+    if (!is_walked && !std::ranges::binary_search(moments, size.time_ns, {}, &trace::Poll::time_ns))
+      edges.push_back({size, distance(size.rss_pages, last_pages)});
+    last_pages = size.rss_pages;
+  }
+  if (edges.size() > kMostEdges) {
+    std::ranges::nth_element(edges, edges.begin() + kMostEdges, std::ranges::greater{}, &Edge::moved_pages);
+    edges.resize(kMostEdges);
+  }
+  for (const Edge& edge : edges) moments.push_back(edge.poll);
+  std::ranges::sort(moments, {}, &trace::Poll::time_ns);
 }
 
 }  // namespace whyrss

@@ -76,9 +76,9 @@ void Replay::add(ProcessInput& input, ProcessAccount& account, const KernelEnd& 
   std::erase_if(process->live_polls, is_later);
   std::ranges::stable_sort(process->walks, {}, &Walk::time_ns);
   std::ranges::stable_sort(process->tracked, {}, &Process::Tracked::time_ns);
+  const std::vector<EventRecord> records = load_records(*process);
   std::ranges::stable_sort(process->polls, {}, &trace::Poll::time_ns);
   std::ranges::stable_sort(process->live_polls, {}, &trace::LivePoll::time_ns);
-  const std::vector<EventRecord> records = load_records(*process);
   process->records = RecordList(records);
   find_teardown(*process, records);
   leave_out_teardown(*process);
@@ -135,11 +135,16 @@ std::vector<EventRecord> Replay::load_records(Process& process) {
     }
     if (trace::ProcessRecord child{}; record.kind == RecordKind::ended_child && read_record(record, child))
       ended_children_.push_back({child.pid, process.input->pid, record.time_ns, child.status * std::int64_t{1024}});
+    if (trace::SizeRecord size{}; record.kind == RecordKind::size && read_record(record, size)) {
+      process.sizes.push_back({record.time_ns, size.rss_pages, size.shared_pages, size.minor_faults, 0});
+      process.live_polls.push_back({record.time_ns, size.live_bytes});
+    }
     if (image == nullptr) continue;
     if (!image->define(record)) ++damaged;
     if (record.kind == RecordKind::tables && image->tables())
       tables_.try_emplace({image->tables()->pid, image->tables()->since_ns}, image);
   }
+  process.polls.insert(process.polls.end(), process.sizes.begin(), process.sizes.end());
   share_out_stacks(process, attached_ns);
   last_ns_ = std::max(last_ns_, process.input->stream.last_ns());
   if (damaged > 0) process.account->notes.push_back(fmt::format("{} event records are damaged", damaged));
@@ -437,6 +442,8 @@ void Replay::on_text(Process& process, const EventRecord& record) {
     return;
   }
   const auto kind = static_cast<trace::MarkKind>(text.argument);
+  if (std::exchange(process.gave_size, false))
+    process.account->sized_edges_s.push_back(seconds_since(settings_.origin_ns, record.time_ns));
   if (kind == trace::MarkKind::mark) marks_.push_back({content, seconds_since(settings_.origin_ns, record.time_ns)});
   if (kind == trace::MarkKind::phase_begin) process.open_phases.emplace_back(content, record.time_ns);
   if (kind != trace::MarkKind::phase_end) return;
@@ -461,6 +468,9 @@ void Replay::on_record(Process& process, const EventRecord& record) {
     case RecordKind::mark:
     case RecordKind::note:
       on_text(process, record);
+      break;
+    case RecordKind::size:
+      process.gave_size = true;
       break;
     case RecordKind::touch:
       grow_by_fault(process, record);

@@ -356,15 +356,20 @@ bool Replay::may_share_pages(const Process& process) {
 void Replay::find_moments(Process& process) const {
   add_poll_at_peak(process);
   std::vector<trace::Poll> polls = process.polls;
-  std::erase_if(polls, [](const trace::Poll& poll) { return poll.rss_pages > kMostPages; });
-  if (const auto left_ns = teardown_ns(process))
-    std::erase_if(polls, [&](const trace::Poll& poll) { return poll.time_ns >= *left_ns; });
+  const std::uint64_t left_ns = teardown_ns(process).value_or(std::numeric_limits<std::uint64_t>::max());
+  const auto is_left_out = [&](const trace::Poll& poll) {
+    return poll.rss_pages > kMostPages || poll.time_ns >= left_ns;
+  };
+  std::erase_if(polls, is_left_out);
   std::vector<WalkMoment> walks;
   for (const Walk& walk : process.walks)
     if (const auto header = read_walk_header(walk.frame->payload))
       walks.push_back({header->begin_ns, header->end_ns, header->statm_after_pages});
   process.moments =
       moments_between_walks(polls, walks, may_share_pages(process) ? Copies::possible : Copies::impossible);
+  std::vector<trace::Poll> sizes = process.sizes;
+  std::erase_if(sizes, is_left_out);
+  add_edges(sizes, walks, process.moments);
   // Also right beside a walk.
   const auto peak = std::ranges::find(polls, process.peak_ns, &trace::Poll::time_ns);
   const auto at = std::ranges::lower_bound(process.moments, process.peak_ns, {}, &trace::Poll::time_ns);

@@ -124,6 +124,8 @@ struct Replay::Process {
   };
   std::optional<TornDown> torn_down;
   std::vector<std::pair<std::string, std::uint64_t>> open_phases;
+  std::vector<trace::Poll> sizes;  // that it gave at edges of phases; by time
+  bool gave_size = false;          // since the last mark
   std::size_t damaged_walks = 0;
   std::uint64_t most_underflowed_pages = 0;  // at one walk
 

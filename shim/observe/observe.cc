@@ -9,8 +9,10 @@
 
 #include "shim/events/emit.h"
 #include "shim/events/event_order.h"
+#include "shim/events/process_slot.h"
 #include "shim/events/session_state.h"
 #include "shim/events/unmoved_bytes.h"
+#include "shim/heap/heap_count.h"
 #include "shim/heap/observation.h"
 #include "shim/observe/allocator_stats.h"
 #include "shim/observe/library_hooks.h"
@@ -137,6 +139,22 @@ void observe_remap(const Caller& caller, const Mapping& before, const Mapping& a
                           .tid = event.thread().writer.tid,
                           .reserved = 0});
   change_order();
+}
+
+void observe_size() noexcept {
+  Observation event;
+  if (!event || is_vfork_child() || trace::is_kernel_closed()) return;
+  ThreadState& thread = event.thread();
+  const trace::ProcessSlot* slot = slot_of(thread);
+  const ResidentPages pages = read_resident_pages();
+  if (slot == nullptr || pages.all == 0) return;
+  flush_counts(thread);
+  emit(thread, trace::RecordKind::size,
+       trace::SizeRecord{.header = {},
+                         .rss_pages = pages.all,
+                         .shared_pages = pages.shared,
+                         .minor_faults = minor_faults(),
+                         .live_bytes = slot->live_bytes.load(std::memory_order_relaxed)});
 }
 
 void observe_mark(trace::MarkKind kind, std::string_view text) noexcept {

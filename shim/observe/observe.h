@@ -27,6 +27,8 @@ void observe_remap(const Caller& caller, const Mapping& before, const Mapping& a
 // After mlock and its like; logs nothing, but a walk of the end will be worth it.
 void observe_locked(std::size_t size_bytes) noexcept;
 
+// What the process comes to now. Nothing where it may not be asked.
+void observe_size() noexcept;
 void observe_mark(trace::MarkKind kind, std::string_view text) noexcept;
 // What the allocator says about itself now.
 void observe_allocator_stats(trace::StatsMoment moment) noexcept;

@@ -76,14 +76,20 @@ void complain(std::string_view what, std::string_view detail) noexcept {
   own_syscall(SYS_write, 2, as_long(line.c_str()), static_cast<long>(line.view().size()));
 }
 
-std::uint64_t resident_pages() noexcept {
+ResidentPages read_resident_pages() noexcept {
   char buffer[128];
   std::string_view text = read_file("/proc/self/statm", buffer);
+  const auto take_next = [&]() noexcept -> std::uint64_t {
+    if (text.empty()) return 0;
+    text.remove_prefix(1);
+    return take_number(text);
+  };
   take_number(text);
-  if (text.empty()) return 0;
-  text.remove_prefix(1);
-  return take_number(text);
+  const std::uint64_t all = take_next();
+  return {.all = all, .shared = take_next()};
 }
+
+std::uint64_t resident_pages() noexcept { return read_resident_pages().all; }
 
 std::uint64_t minor_faults() noexcept {
   rusage usage{};

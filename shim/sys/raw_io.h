@@ -68,7 +68,13 @@ std::uint64_t take_number(std::string_view& text) noexcept;
 // The one message the shim may print: "whyrss: <what>: <detail>" on stderr.
 void complain(std::string_view what, std::string_view detail) noexcept;
 
-// Page count of this process's resident set (second field of /proc/self/statm), 0 when unreadable.
+// Pages of this process that are resident, and of them those of files and shared memory (fields 2 and 3 of
+// /proc/self/statm); 0 when unreadable.
+struct ResidentPages {
+  std::uint64_t all, shared;
+};
+ResidentPages read_resident_pages() noexcept;
+// Of these, all.
 std::uint64_t resident_pages() noexcept;
 
 // Of this process, all threads, since it was born.

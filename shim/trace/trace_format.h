@@ -83,6 +83,7 @@ enum class RecordKind : std::uint16_t {
   shared_file = 35,       // SharedFileRecord: a file in memory that this process made or mapped
   thread_creator = 36,    // ThreadCreatorRecord: which thread called pthread_create; before its `thread`
   library_allocate = 37,  // BlockRecord: as allocate, of an allocator inside a library; size_bytes = as asked for
+  size = 38,              // SizeRecord: before the mark of a phase's edge at which no walk is taken
 };
 
 struct RecordHeader {
@@ -328,6 +329,14 @@ struct ThreadCreatorRecord {
   std::uint32_t tid, creator_tid;
 };
 
+// What this process comes to.
+struct SizeRecord {
+  RecordHeader header;
+  std::uint64_t rss_pages, shared_pages;  // statm fields 2 and 3
+  std::uint64_t minor_faults;             // since it was born
+  std::int64_t live_bytes;                // ProcessSlot::live_bytes
+};
+
 enum class MarkKind : std::uint32_t { mark = 0, phase_begin = 1, phase_end = 2, snapshot = 3 };
 // The text of the mark between the two walks around malloc_trim(0) (WHYRSS_OPTS at_end=trim).
 inline constexpr std::string_view kTrimMark = "malloc_trim(0)";
@@ -370,7 +379,7 @@ static_assert(sizeof(RangeRecord) == 48 && sizeof(RemapRecord) == 64 && sizeof(P
 static_assert(sizeof(PageRun) == 16 && sizeof(InheritedRecord) == 24 && sizeof(ThreadRecord) == 40);
 static_assert(sizeof(TextRecord) == 24 && sizeof(TouchRecord) == 40 && sizeof(KernelFaultsRecord) == 48);
 static_assert(sizeof(TablesRecord) == 40 && sizeof(ClockRecord) == 24 && sizeof(SharedFileRecord) == 40);
-static_assert(sizeof(ThreadCreatorRecord) == 24);
+static_assert(sizeof(ThreadCreatorRecord) == 24 && sizeof(SizeRecord) == 48);
 static_assert(sizeof(CompactAllocate) == 24 && sizeof(CompactRelease) == 16);
 static_assert(std::has_unique_object_representations_v<AttachRecord>);  // no padding to leak
 static_assert(std::has_unique_object_representations_v<MapRecord>);

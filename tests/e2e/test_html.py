@@ -242,6 +242,25 @@ def test_a_process_born_at_the_end_of_a_phase(whyrss, tmp_path, opened):
     check_all(page, json.loads(whyrss.report_text(recording, "--from", "fork", "--to", "fork")), "phase=0")
 
 
+FAST_PHASES = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import whyrss
+kept = []
+for number in range(6):
+    with whyrss.phase(f"grows {number}"):
+        kept.append(b"x" * (40 << 20))
+"""
+
+
+def test_phases_that_come_faster_than_walks(whyrss, tmp_path, opened):
+    recording, page_file = written(whyrss, tmp_path, ["/usr/bin/python3", "-c", FAST_PHASES, str(python_path(whyrss))])
+    page = opened(page_file)
+    for number in range(6):
+        report = json.loads(whyrss.report_text(recording, "--from", f"grows {number}", "--to", f"grows {number}"))
+        check_all(page, report, f"phase={number}")
+
+
 COPYING = """
 import os, time
 kept = [str(number) * 20 for number in range(200_000)]

@@ -81,6 +81,38 @@ def test_an_interval_by_phase(whyrss, module, recording, tmp_path):
     assert interval["to_s"] == pytest.approx(phases["in a generator"]["to_s"])
 
 
+FAST_PHASES = """
+import time, whyrss
+with whyrss.phase("first"):
+    time.sleep(0.3)
+kept = []
+for number in range(12):
+    with whyrss.phase(f"grows {number}"):
+        kept.append(bytearray(40 << 20))
+        for at in range(0, 40 << 20, 4096):
+            kept[-1][at] = 1
+    with whyrss.phase(f"shrinks {number}"):
+        if number % 3 == 2:
+            kept.pop()
+time.sleep(0.3)
+"""
+
+
+def test_phases_that_come_faster_than_walks(whyrss, module, recording):
+    """Of each the growth is its own, also where its edges came too soon for a walk, and a walk right after them."""
+    assert whyrss.record(recording, [DEBIAN, "-c", FAST_PHASES], env=with_module(module)).returncode == 0
+    report = whyrss.finished_report(recording)
+    wrong = {}
+    for phase in report["phases"][1:]:
+        name = phase["name"]
+        expected = 40 if name.startswith("grows") else -40 if int(name.split()[1]) % 3 == 2 else 0
+        of_phase = json.loads(whyrss.report_text(recording, "--from", name, "--to", name))
+        growth = sum(cause["growth"]["rss"] for cause in of_phase["processes"][0]["causes"]) / 2**20
+        if abs(growth - expected) > 1:
+            wrong[name] = round(growth, 1)
+    assert wrong == {}
+
+
 def test_without_ctypes_nothing_happens(whyrss, module, recording):
     code = ("import sys; sys.modules['ctypes'] = None; import whyrss\n"
             "with whyrss.phase('a'): whyrss.mark('b'); whyrss.snapshot(); print('fine')")

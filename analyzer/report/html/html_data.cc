@@ -81,7 +81,8 @@ Json process_json(const RecordingAccount& recording, const ProcessView& view) {
           {"copies_estimate", view.copies_estimate},
           {"lost_events", process.lost_events},
           {"notes", process.notes},
-          {"asked_s", std::move(asked)}};
+          {"asked_s", std::move(asked)},
+          {"sized_edges_s", process.sized_edges_s}};
 }
 
 // What stands above the verdicts of a process.

@@ -91,6 +91,7 @@ bool takes_snapshots(const ProcessAccount& process, double edge_s) {
 double walk_at_edge(const ProcessAccount& process, double edge_s, int pid,
                     double latest_s = std::numeric_limits<double>::infinity()) {
   if (process.born_s + kBornTickS > edge_s) return edge_s;  // by the edge it had nothing worth naming
+  if (process.pid == pid && std::ranges::binary_search(process.sized_edges_s, edge_s)) return edge_s;
   const auto after = std::ranges::upper_bound(process.accounts, edge_s, {}, &Account::time_s);
   if (after == process.accounts.end() || after->time_s > edge_s + kWalkNearEdgeS) return edge_s;
   if (after == process.accounts.begin()) return after->time_s;

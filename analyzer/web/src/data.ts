@@ -90,6 +90,7 @@ export interface ProcessInfo {
   lost_events: number;
   notes: string[];
   asked_s: number[];
+  sized_edges_s: number[];
 }
 
 export interface Cause {

@@ -51,6 +51,7 @@ const ASKED_FOR = 4; // of snapshotFlags
 function lookedAt(model: Model, process: number, edge: number, pid: number | undefined, latest = Infinity): number {
   const info = model.processes[process];
   if (info.born_s + BORN_TICK_S > edge) return edge; // by the edge it had nothing worth naming
+  if (info.pid === pid && info.sized_edges_s.includes(edge)) return edge; // it gave its size there
   const begin = model.snapshotStart[process], end = model.snapshotStart[process + 1];
   const before = lastAt(model.time, begin, end, edge);
   const after = before < 0 ? begin : before + 1;

@@ -307,6 +307,8 @@ TEST(CommandLine, UnknownOptionsAndWordsAreNamed) {
   EXPECT_EQ(refused({"report", "a", "--xx=5"}).message, "report: there is no option --xx (see whyrss report --help)");
   EXPECT_EQ(refused({"report", "a", "b"}).message, "report: a word too many: b (see whyrss report --help)");
   EXPECT_EQ(refused({"report", "a", "--format="}).message, "report: --format needs a value (see whyrss report --help)");
+  for (const std::string option : {"--from", "--to"})
+    EXPECT_NE(refused({"report", "a", option, ""}).message.find(option + ": must not be empty"), std::string::npos);
 }
 
 TEST(CommandLine, AbsurdValues) {
