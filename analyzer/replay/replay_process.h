@@ -71,7 +71,8 @@ struct Replay::Process {
   std::uint64_t forked_ns = 0;  // as its parent told; 0: it did not
   std::uint64_t page_bytes = 4096;
   bool attached = false, needs_inheritance_from_walk = false, exec_pending = false;
-  Untraced exec;  // the last one
+  bool gave_size = false;  // since the last mark of a phase's edge
+  Untraced exec;           // the last one
 
   // What it shares with those that it was forked from, and that were forked from it.
   std::shared_ptr<Family> family;  // nullptr: none
@@ -125,7 +126,6 @@ struct Replay::Process {
   std::optional<TornDown> torn_down;
   std::vector<std::pair<std::string, std::uint64_t>> open_phases;
   std::vector<trace::Poll> sizes;  // that it gave at edges of phases; by time
-  bool gave_size = false;          // since the last mark
   std::size_t damaged_walks = 0;
   std::uint64_t most_underflowed_pages = 0;  // at one walk
 
