@@ -22,6 +22,7 @@
 #include "decode/name_file.h"
 #include "job/part_file.h"
 #include "load/load.h"
+#include "load/native_frames.h"
 #include "load/recording_check.h"
 #include "load/unsplit_memory.h"
 #include "recording/recording_folder.h"
@@ -47,13 +48,12 @@ constexpr std::uintmax_t kMostEventBytesAtEnd = 4UL << 20;
 // verdict shows lines.
 constexpr double kBriefS = 0.1;
 
-// As the recording's own account of it says.
-bool is_brief(const std::string& recording_directory) {
-  const auto folder = open_recording(recording_directory);
-  const auto manifest = folder ? read_manifest(*folder) : Result<Manifest>(Error{folder.error()});
-  return manifest && manifest->ended_ns != 0 &&
-         static_cast<double>(manifest->ended_ns - manifest->started_ns) < kBriefS * 1e9;
+double duration_s(const Manifest& manifest) {
+  return static_cast<double>(manifest.ended_ns - manifest.started_ns) / 1e9;
 }
+
+// As the recording's own account of it says.
+bool is_brief(const Manifest& manifest) { return manifest.ended_ns != 0 && duration_s(manifest) < kBriefS; }
 
 bool shows_lines(const std::vector<Verdict>& verdicts) {
   return std::ranges::any_of(verdicts, [](const Verdict& verdict) { return verdict.severity != Severity::ok; });
@@ -69,11 +69,11 @@ std::uintmax_t event_bytes(const std::string& recording_directory) {
   return sum;
 }
 
-// The end of the recording, as wall time.
-std::optional<std::time_t> recorded_until(const RecordingInfo& info) {
+// The end of a recording, as wall time.
+std::optional<std::time_t> recorded_until(const std::string& started_text, double duration_s) {
   std::tm started{};
-  if (strptime(info.started.c_str(), "%Y-%m-%dT%H:%M:%S", &started) == nullptr) return std::nullopt;
-  return timegm(&started) + static_cast<std::time_t>(std::ceil(info.duration_s)) + 1;  // `started` has microseconds
+  if (strptime(started_text.c_str(), "%Y-%m-%dT%H:%M:%S", &started) == nullptr) return std::nullopt;
+  return timegm(&started) + static_cast<std::time_t>(std::ceil(duration_s)) + 1;  // `started` has microseconds
 }
 
 // Names for the native frames of `recording`, which lies in `folder` and gets the notes about them too. What had to be
@@ -83,7 +83,7 @@ void name_frames(RecordingAccount& recording, const Folder& folder, const ReadLi
   std::vector<std::string> damage;
   NameTable names = read_name_file(folder, info.session, &damage);
   add_damage(damage, info);
-  Symbolized done = symbolize(recording.stacks, names, limits, recorded_until(info));
+  Symbolized done = symbolize(recording.stacks, names, limits, recorded_until(info.started, info.duration_s));
   // A damaged file is replaced by a whole one only when all that it held is there again.
   const bool replaces = damage.empty() ? done.learned : done.notes.empty();
   for (std::string& note : done.notes) info.notes.push_back(std::move(note));
@@ -244,8 +244,18 @@ std::string short_verdict(const std::string& recording_directory) {
 }
 
 void store_names(const std::string& recording_directory) {
-  if (is_brief(recording_directory) || event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
-  static_cast<void>(load_named(recording_directory, kLimitsAtEnd));  // else the first report reads them
+  const Result<Folder> folder = open_recording(recording_directory);
+  const auto manifest = folder ? read_manifest(*folder) : Result<Manifest>(Error{folder.error()});
+  if (!manifest || is_brief(*manifest) || event_bytes(recording_directory) > kMostEventBytesAtEnd) return;
+  if (manifest->state != "complete") {
+    static_cast<void>(load_named(recording_directory, kLimitsAtEnd));  // what was left behind is stored too
+    return;
+  }
+  Result<StackTable> stacks = load_native_frames(*folder, *manifest);
+  if (!stacks) return;  // the first report reads them
+  NameTable names = read_name_file(*folder, manifest->session);
+  if (symbolize(*stacks, names, kLimitsAtEnd, recorded_until(manifest->started, duration_s(*manifest))).learned)
+    static_cast<void>(write_name_file(*folder, manifest->session, names));
 }
 
 }  // namespace whyrss

@@ -17,7 +17,7 @@
 #include "load/build.h"
 #include "load/live_pool.h"
 #include "load/pool_rescue.h"
-#include "load/recording_check.h"
+#include "load/process_files.h"
 #include "model/recording_state.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"
@@ -28,61 +28,8 @@
 namespace whyrss {
 namespace {
 
-using Inputs = std::vector<std::unique_ptr<ProcessInput>>;
-
 constexpr const char* kCannotProve =
     "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
-
-// One of the two files of a process; what cannot be read is said in its `damage`. Fails for what no recording has in
-// its place.
-Status read_frames(const Folder& recording, trace::FileKind kind, const RecordingCheck& check, ProcessInput& input) {
-  FrameFile& file = kind == trace::FileKind::events ? input.events : input.pages;
-  const std::string name = fmt::format("{}/{}", input.directory, name_of(kind));
-  const EntryStatus entry = recording.status_of(name);
-  if (entry.kind == EntryKind::missing) {
-    input.damage.push_back(name + (check.was_made(input.directory, kind) ? ": missing" : ": could not be made"));
-    return Done{};
-  }
-  if (entry.kind != EntryKind::file)
-    return Error{fmt::format("{} is no regular file: the recording is not read", recording.path_of(name))};
-  auto parsed = read_frame_file(recording, name);
-  // What a crash leaves has some of its frames.
-  if (!parsed && entry.size_bytes > trace::kMaxFrameBytes) return Error{parsed.error()};
-  if (!parsed) {
-    input.damage.push_back(parsed.error());
-    return Done{};
-  }
-  file = std::move(*parsed);
-  const FileIdentity expected{.kind = kind, .session = {}, .pid = input.pid, .start_ticks = input.start_ticks};
-  for (std::string& line : check.check_file(file, expected, input.directory)) input.damage.push_back(std::move(line));
-  return Done{};
-}
-
-struct Processes {
-  Inputs inputs;
-  std::vector<std::string> damage;  // of the recording as a whole
-};
-
-Result<Processes> read_processes(const Folder& recording, const Manifest& manifest) {
-  const auto found = list_processes(recording);
-  if (!found) return Error{found.error()};
-  std::set<std::string> names;
-  for (const ProcessFolder& process : *found) names.insert(process.name);
-  const RecordingCheck check(manifest);
-  Processes processes;
-  processes.damage = check.check_directories(names);
-  for (const ProcessFolder& process : *found) {
-    if (!check.is_own(process.name)) continue;
-    auto input = std::make_unique<ProcessInput>();
-    input->directory = process.name;
-    input->pid = process.pid;
-    input->start_ticks = process.start_ticks;
-    for (const trace::FileKind kind : {trace::FileKind::events, trace::FileKind::pages})
-      if (Status read = read_frames(recording, kind, check, *input); !read) return Error{read.error()};
-    processes.inputs.push_back(std::move(input));
-  }
-  return processes;
-}
 
 // glibc would keep what large tables leave behind when they grow, of which a report has many for a moment.
 void give_back_large_blocks() {
@@ -124,7 +71,7 @@ bool is_running(std::uint32_t pid, std::uint64_t start_ticks) {
 }
 
 // Of a recording that its collector did not close: whether the main process is gone without a word.
-bool ended_unseen(const Manifest& manifest, const Inputs& inputs, const RecordingAccount& recording) {
+bool ended_unseen(const Manifest& manifest, const ProcessInputs& inputs, const RecordingAccount& recording) {
   constexpr double kTogetherS = 1;  // a collector that goes on for longer was not killed with it
   if (recording.processes.empty() || recording.info.exit_code || recording.info.exit_signal) return false;
   const ProcessAccount& main = recording.processes.front();
@@ -159,9 +106,9 @@ Result<RecordingAccount> load_account(const Folder& folder, const LoadSettings& 
   const bool running = !closed && is_held && (this_boot || of_container);
   const auto stored_ns = running && this_boot ? store_published(*manifest) : std::nullopt;
   const std::uint64_t until_ns = stored_ns.value_or(std::numeric_limits<std::uint64_t>::max());
-  auto processes = read_processes(folder, *manifest);
+  auto processes = read_processes(folder, *manifest, {trace::FileKind::events, trace::FileKind::pages});
   if (!processes) return Error{processes.error()};
-  Inputs& inputs = processes->inputs;
+  ProcessInputs& inputs = processes->inputs;
 
   // While the collector lives it recycles chunks under our hands.
   Leftovers leftovers;

@@ -124,28 +124,19 @@ void Replay::settle_end(Process& process) const {
 
 std::vector<EventRecord> Replay::load_records(Process& process) {
   std::vector<EventRecord> records = process.input->stream.records();
-  std::size_t damaged = process.input->stream.damaged_records();
-  ImageTables* image = nullptr;
-  std::vector<std::uint64_t> attached_ns;
   for (const EventRecord& record : records) {
-    if (record.kind == RecordKind::attach) {
-      image = process.images.emplace_back(std::make_unique<ImageTables>(stacks_, store_, *process.input)).get();
-      process.attach_ns = std::min(process.attach_ns, record.time_ns);
-      attached_ns.push_back(record.time_ns);
-    }
     if (trace::ProcessRecord child{}; record.kind == RecordKind::ended_child && read_record(record, child))
       ended_children_.push_back({child.pid, process.input->pid, record.time_ns, child.status * std::int64_t{1024}});
     if (trace::SizeRecord size{}; record.kind == RecordKind::size && read_record(record, size)) {
       process.sizes.push_back({record.time_ns, size.rss_pages, size.shared_pages, size.minor_faults, 0});
       process.live_polls.push_back({record.time_ns, size.live_bytes});
     }
-    if (image == nullptr) continue;
-    if (!image->define(record)) ++damaged;
-    if (record.kind == RecordKind::tables && image->tables())
-      tables_.try_emplace({image->tables()->pid, image->tables()->since_ns}, image);
   }
   process.polls.insert(process.polls.end(), process.sizes.begin(), process.sizes.end());
-  share_out_stacks(process, attached_ns);
+  ProgramImages program = define_images(*process.input, records, stacks_, store_, tables_);
+  process.images = std::move(program.images);
+  if (!program.attached_ns.empty()) process.attach_ns = std::ranges::min(program.attached_ns);
+  const std::size_t damaged = process.input->stream.damaged_records() + program.damaged_records;
   last_ns_ = std::max(last_ns_, process.input->stream.last_ns());
   if (damaged > 0) process.account->notes.push_back(fmt::format("{} event records are damaged", damaged));
   if (const std::uint64_t missing = process.input->stream.missing_bytes(); missing > 0)
@@ -153,24 +144,6 @@ std::vector<EventRecord> Replay::load_records(Process& process) {
   if (const std::uint64_t untimed = process.input->stream.untimed_records(); untimed > 0)
     process.account->notes.push_back(fmt::format("{} small blocks' events have no clock and are lost", untimed));
   return records;
-}
-
-// A stack belongs to the image that was there when it was described. Those of a frame that an exec falls into are
-// looked up one by one.
-void Replay::share_out_stacks(Process& process, const std::vector<std::uint64_t>& attached_ns) {
-  const auto images_at = [&](std::uint64_t time_ns) {
-    return static_cast<std::size_t>(std::ranges::upper_bound(attached_ns, time_ns) - attached_ns.begin());
-  };
-  const auto define = [&](const StackRun& run) {
-    if (const std::size_t images = images_at(run.first_ns); images > 0) process.images[images - 1]->define_stacks(run);
-  };
-  for (const StackRun& run : process.input->stream.stack_runs()) {
-    if (images_at(run.first_ns) == images_at(run.last_ns))
-      define(run);
-    else
-      store_.visit(process.input->events, run, define);
-  }
-  for (const auto& image : process.images) image->end_definitions();
 }
 
 std::optional<std::uint64_t> Replay::first_event_ns(std::size_t index) const {
@@ -325,15 +298,6 @@ Replay::Process* Replay::find_parent(const Process& child, std::uint32_t parent_
 }
 
 // The parent may have run exec meanwhile, or be a process that nobody saw: the child says whose tables it has.
-void Replay::inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns) {
-  if (const auto& tables = image.tables()) {
-    const auto found = tables_.find({tables->inherited_pid, tables->inherited_since_ns});
-    if (found != tables_.end()) image.inherit(*found->second, fork_ns);
-  } else if (parent != nullptr && parent->image != nullptr) {
-    image.inherit(*parent->image, fork_ns);
-  }
-}
-
 void Replay::on_attach(Process& process, const EventRecord& record) {
   if (process.next_image >= process.images.size()) return;
   ImageTables& image = *process.images[process.next_image++];
@@ -349,7 +313,8 @@ void Replay::on_attach(Process& process, const EventRecord& record) {
   AddressSpace fresh(process.page_bytes, attach.allocator == trace::Allocator::glibc);
   Process* parent = by_fork ? find_parent(process, attach.parent_pid) : nullptr;
   leave_family(process, record.time_ns);  // exec gave back what was inherited
-  if (by_fork) inherit_tables(image, parent, record.time_ns);
+  if (by_fork && !inherit_named_tables(image, record.time_ns, tables_) && parent != nullptr && parent->image != nullptr)
+    image.inherit(*parent->image, record.time_ns);
   if (parent != nullptr) {
     if (process.fork_snapshot != nullptr) {
       process.space = std::move(*process.fork_snapshot);

@@ -25,6 +25,7 @@
 #include "decode/tick_clock.h"
 #include "model/account.h"
 #include "replay/pictured_walks.h"
+#include "replay/program_images.h"
 
 namespace whyrss {
 
@@ -92,7 +93,6 @@ class Replay {
   };
 
   std::vector<EventRecord> load_records(Process& process);
-  void share_out_stacks(Process& process, const std::vector<std::uint64_t>& attached_ns);
   static void find_teardown(Process& process, const std::vector<EventRecord>& records);
   static bool has_given_back(const Process& process, std::uint64_t from_ns, std::uint64_t to_ns);
   static bool shows_begin_of_teardown(const Process& process, const Walk& walk);
@@ -173,7 +173,6 @@ class Replay {
                        bool estimate = false);
   [[nodiscard]] const std::vector<Process*>& with_pid(std::uint32_t pid) const;
   Process* find_parent(const Process& child, std::uint32_t parent_pid);
-  void inherit_tables(ImageTables& image, const Process* parent, std::uint64_t fork_ns);
   MappingInfo mapping_of(Process& process, std::uint32_t stack_id) const;
 
   ReplaySettings settings_;
@@ -183,7 +182,7 @@ class Replay {
   std::vector<std::unique_ptr<Process>> processes_;
   std::unordered_map<std::uint32_t, std::vector<Process*>> by_pid_;  // several of a pid that was used again
   TickClock clock_;
-  std::map<std::pair<std::uint32_t, std::uint64_t>, ImageTables*> tables_;  // by pid and since_ns
+  NamedTables tables_;
   struct EndedChild {
     std::uint32_t pid = 0, parent_pid = 0;
     std::uint64_t time_ns = 0;  // when it was waited for

@@ -168,7 +168,12 @@ struct Stretch {
 // are none it is not asked. In small mappings that is not worth a call of their own.
 constexpr std::uint64_t kWorthBytes = 256 * 1024;
 
-bool scan_stretch(const RawFile& pagemap, const Stretch& stretch, TakeRun take, void* context) noexcept {
+// A small process is scanned as a whole and needs no list of its mappings, which takes longer than the scan.
+constexpr std::uint64_t kFewPages = 2048;
+
+// Pages of `stretch`, in address order, `most_pages` or a little less (0: all). Where it stopped; 0: it cannot be done.
+std::uint64_t scan_stretch(const RawFile& pagemap, const Stretch& stretch, std::uint64_t most_pages, TakeRun take,
+                           void* context) noexcept {
   ScanArgument argument{};
   argument.size = sizeof(argument);
   argument.start = stretch.start;
@@ -178,34 +183,43 @@ bool scan_stretch(const RawFile& pagemap, const Stretch& stretch, TakeRun take, 
   argument.category_inverted = kPageZero | (stretch.is_anonymous ? 0 : kPageFile);
   argument.category_mask = kPagePresent | argument.category_inverted;
   argument.return_mask = kPagePresent;
+  argument.max_pages = most_pages;
   while (argument.start < stretch.end) {
     const long found = own_syscall(SYS_ioctl, pagemap.number(), static_cast<long>(kPagemapScan), as_long(&argument));
-    if (is_raw_error(found)) return false;
+    if (is_raw_error(found)) return 0;
     for (std::size_t index = 0; index < static_cast<std::size_t>(found); ++index)
       take(context, {.start = g_regions[index].start,
                      .page_count = (g_regions[index].end - g_regions[index].start) / kPageBytes});
-    if (argument.walk_end <= argument.start) return false;
+    if (argument.walk_end <= argument.start) return 0;
     argument.start = argument.walk_end;
+    if (most_pages != 0) break;
   }
-  return true;
+  return argument.start;
 }
 
 }  // namespace
 
 bool scan_by_ioctl(TakeRun take, void* context) noexcept {
   const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
+  if (!pagemap) return false;
+  const Stretch all{.start = 0, .end = kUserEnd, .is_anonymous = false};
+  const std::uint64_t scanned_end = scan_stretch(pagemap, all, kFewPages, take, context);
+  if (scanned_end == 0) return false;
+  if (scanned_end >= kUserEnd) return true;
   MapsReader maps;
-  if (!pagemap || !maps) return false;
-  Stretch stretch{};
+  if (!maps) return false;
+  Stretch stretch{.start = scanned_end, .end = scanned_end, .is_anonymous = false};
   for (Mapping mapping{}; maps.next(mapping) && mapping.end <= kUserEnd;) {
+    if (mapping.end <= scanned_end) continue;
+    mapping.start = std::max(mapping.start, scanned_end);
     const bool is_anonymous = mapping.is_private && !mapping.has_file && mapping.end - mapping.start >= kWorthBytes;
     if (is_anonymous != stretch.is_anonymous) {
-      if (!scan_stretch(pagemap, stretch, take, context)) return false;
+      if (stretch.start < stretch.end && scan_stretch(pagemap, stretch, 0, take, context) == 0) return false;
       stretch = {.start = mapping.start, .end = mapping.start, .is_anonymous = is_anonymous};
     }
     stretch.end = mapping.end;
   }
-  return scan_stretch(pagemap, stretch, take, context);
+  return stretch.start == stretch.end || scan_stretch(pagemap, stretch, 0, take, context) != 0;
 }
 
 bool scan_by_pagemap(TakeRun take, void* context) noexcept {

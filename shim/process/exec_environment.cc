@@ -1,6 +1,7 @@
 #include "shim/process/exec_environment.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -62,10 +63,12 @@ std::string_view reason_against(const char* own, const char* path, char* const* 
 ExecEnvironment::ExecEnvironment(const ExecTarget& target, char* const* environment) noexcept
     : environment_(environment) {
   if (environment == nullptr || trace::is_kernel_closed()) return;  // nothing can be asked: as the program says
-  auto* scratch = static_cast<Scratch*>(map_own(sizeof(Scratch)));  // zero-filled: all texts are empty
-  if (scratch == nullptr) return;
-  decide(target, *scratch);
-  unmap_own(scratch, sizeof(Scratch));
+  // For a moment only: guard pages and a name would be four system calls more. Zero-filled: all texts are empty.
+  const long scratch = own_syscall(SYS_mmap, 0, sizeof(Scratch), PROT_READ | PROT_WRITE,
+                                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (is_raw_error(scratch)) return;
+  decide(target, *reinterpret_cast<Scratch*>(scratch));
+  own_syscall(SYS_munmap, scratch, sizeof(Scratch));
 }
 
 void ExecEnvironment::decide(const ExecTarget& target, Scratch& scratch) noexcept {

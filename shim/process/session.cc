@@ -171,7 +171,7 @@ void attach_by_environment(ThreadState& thread, const char* const* environment, 
   if (self.settings.pool_path == nullptr && !in_constructor) return leave_unknown();  // needs the collector first
   if (self.settings.pool_path == nullptr) return switch_off("no session in the environment (tracing is off)", {});
   if (!open_session_pool(mistake)) return switch_off(mistake.view(), {});
-  trace::follow_reader(self.pool.header->reader_offsets);
+  trace::follow_reader(self.pool.header->reader_offsets, self.pool.header->readers_wall);
   if (!map_control_page()) return switch_off("no wipe-on-fork page to be had (tracing is off)", {});
   void* table = map_own(LiveBlocks::kTableBytes);
   live_blocks().use_table(table);
@@ -226,7 +226,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   thread.exit_rounds = 0;
   set_allocator_may_be_locked(true);  // until fork() says otherwise
   reset_allocator_stats(thread);
-  trace::follow_reader(g_session.pool.header->reader_offsets);
+  trace::follow_reader(g_session.pool.header->reader_offsets, g_session.pool.header->readers_wall);
   attach_process(thread, trace::Born::fork);
   library_hooks_after_fork_in_child();
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);

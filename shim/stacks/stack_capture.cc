@@ -260,7 +260,7 @@ std::uint32_t take_stack(const Caller& caller, NativeWalk& native, const trace::
   if (id == trace::kNoStack) {
     scratch.python.place(scratch.memo, g_libunwind_backtrace == nullptr);
     id = emit_stack(frames, scratch, writer, lease);
-    if (id != trace::kNoStack) StackIds::store(hash, id, found.room);
+    if (id != trace::kNoStack) g_stacks.store(hash, id, found.room);
     // At once where this is the first stack through it: the mapping of its first arena is its first event, as a rule.
     if (!caller.interrupted) python_start_late(writer, lease);
   }

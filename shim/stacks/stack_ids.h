@@ -2,7 +2,8 @@
 //
 // Open addressing in levels: the first has 64 K slots, and each further one, mapped when a stack finds no room in those
 // before, four times as many. Exact mode of Python needs them: importing numpy alone takes 160 K stacks. A stack that
-// finds no room in any level is described again at each use.
+// finds no room in any level is described again at each use. The first 128 stacks lie in the first page, as each page
+// costs a short program a fault or two.
 // No locks, no allocation; async-signal-safe.
 #pragma once
 
@@ -38,7 +39,7 @@ class StackIds {
 
   // Only after the description was published: a fork child may refer to what it finds here. `room` of the last find of
   // this hash.
-  static void store(std::uint64_t hash, std::uint32_t id, Slot* room) noexcept;
+  void store(std::uint64_t hash, std::uint32_t id, Slot* room) noexcept;
 
   void empty() noexcept;
 
@@ -48,9 +49,17 @@ class StackIds {
 
   static constexpr unsigned bits_of(std::size_t level) noexcept { return static_cast<unsigned>(16 + 2 * level); }
   static constexpr std::size_t slots_of(std::size_t level) noexcept { return std::size_t{1} << bits_of(level); }
+  static constexpr unsigned kFirstBits = 8;  // a page
+  static constexpr std::uint32_t kFirstStacks = 128;
+
+  [[nodiscard]] static Found find_in(Slot* slots, unsigned bits, std::uint64_t hash) noexcept;
+  static void put(std::uint64_t hash, std::uint64_t id, Slot* room) noexcept;
+  void use_whole_level() noexcept;
 
   std::atomic<Slot*> levels_[kLevels]{};
   std::atomic<bool> is_memory_short_{false};
+  std::atomic<std::uint32_t> bits_of_first_{kFirstBits};
+  std::atomic<std::uint32_t> stored_{0};  // while it is the first page only
 };
 
 }  // namespace whyrss::shim

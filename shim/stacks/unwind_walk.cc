@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <ucontext.h>
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -20,10 +21,11 @@
 namespace whyrss::shim {
 namespace {
 
-// 32 K return addresses (a large program uses some 10 K), 512 KiB, touched as used.
-constexpr std::size_t kSlots = 32 * 1024;
-constexpr unsigned kHashShift = 49;
-static_assert(std::uint64_t{1} << (64 - kHashShift) == kSlots);
+// 32 K return addresses (a large program uses some 10 K), 512 KiB. Short programs have few, which spread over all of it
+// would take a page fault each: so its first page comes first, then the first eight.
+constexpr unsigned kAllBits = 15;
+constexpr std::array<unsigned, 3> kBits{8, 11, kAllBits};
+constexpr std::size_t kSlots = std::size_t{1} << kAllBits;
 constexpr std::size_t kProbes = 8;
 
 // Insert-only. The key is taken first, then the rule is published: a key whose rule still reads as
@@ -35,6 +37,9 @@ struct CacheSlot {
 static_assert(sizeof(CacheSlot) == 16);
 
 constinit CacheSlot* g_cache = nullptr;
+// How many bits of a hash are left to tell the slot by. What lies elsewhere since they became more is looked up anew.
+constinit std::atomic<std::uint32_t> g_bits{kBits[0]};
+constinit std::atomic<std::uint32_t> g_rules{0};  // stored, until all of the cache is used
 
 // Counts up when code may have gone. It is part of the keys: a rule of the code that was, stored late by a
 // slow thread, is not found.
@@ -45,20 +50,39 @@ constexpr unsigned kAddressBits = 48;
 // The code that a walk begins with, and whether rules of it may be kept.
 struct Code {
   std::uint64_t generation;
+  std::uint32_t bits;
   bool settled;
 };
 Code current_code() noexcept {
   const std::uint64_t generation = g_generation.load(std::memory_order_acquire);
-  return {.generation = generation, .settled = g_closing.load(std::memory_order_acquire) == 0 && g_cache != nullptr};
+  return {.generation = generation,
+          .bits = g_bits.load(std::memory_order_relaxed),
+          .settled = g_closing.load(std::memory_order_acquire) == 0 && g_cache != nullptr};
+}
+
+std::uint64_t hash_of(std::uint64_t key, std::uint32_t bits) noexcept {
+  return (key * 0x9e3779b97f4a7c15ULL) >> (64 - bits);
+}
+
+void use_more_than(std::uint32_t bits) noexcept {
+  for (const unsigned more : kBits)
+    if (more > bits) return g_bits.store(more, std::memory_order_relaxed);
+}
+
+void count_rule(std::uint32_t bits) noexcept {
+  if (bits == kAllBits || g_rules.fetch_add(1, std::memory_order_relaxed) < std::uint32_t{1} << (bits - 1)) return;
+  use_more_than(bits);
 }
 
 // Rules as words (see WalkedFrame).
 std::uint64_t find_rule(std::uint64_t ip) noexcept { return std::bit_cast<std::uint64_t>(find_unwind_rule(ip - 1)); }
 
 // Not found where it belongs: further on, or new.
-[[gnu::noinline]] std::uint64_t find_or_cache_rule(std::uint64_t ip, std::uint64_t key, std::uint64_t hash) noexcept {
+[[gnu::noinline]] std::uint64_t find_or_cache_rule(std::uint64_t ip, std::uint64_t key, std::uint32_t bits) noexcept {
+  const std::uint64_t first = hash_of(key, bits);
+  const std::uint64_t mask = (std::uint64_t{1} << bits) - 1;
   for (std::size_t probe = 0; probe < kProbes; ++probe) {
-    CacheSlot& slot = g_cache[(hash + probe) % kSlots];
+    CacheSlot& slot = g_cache[(first + probe) & mask];
     std::uint64_t found = slot.key.load(std::memory_order_acquire);
     if (found == key) {
       const std::uint64_t rule = slot.rule.load(std::memory_order_acquire);
@@ -66,23 +90,25 @@ std::uint64_t find_rule(std::uint64_t ip) noexcept { return std::bit_cast<std::u
     }
     if (found != 0) continue;
     const std::uint64_t rule = find_rule(ip);
-    if (slot.key.compare_exchange_strong(found, key, std::memory_order_acq_rel))
+    if (slot.key.compare_exchange_strong(found, key, std::memory_order_acq_rel)) {
       slot.rule.store(rule, std::memory_order_release);
+      count_rule(bits);
+    }
     return rule;
   }
+  use_more_than(bits);
   return find_rule(ip);
 }
 
 [[gnu::always_inline]] inline std::uint64_t cached_rule(std::uint64_t ip, Code program) noexcept {
   if (!program.settled || ip >> kAddressBits != 0) return find_rule(ip);
   const std::uint64_t key = program.generation << kAddressBits | ip;
-  const std::uint64_t hash = (key * 0x9e3779b97f4a7c15ULL) >> kHashShift;
-  const CacheSlot& slot = g_cache[hash];
+  const CacheSlot& slot = g_cache[hash_of(key, program.bits)];
   if (slot.key.load(std::memory_order_acquire) == key) {
     const std::uint64_t rule = slot.rule.load(std::memory_order_acquire);
     if (rule != 0) return rule;
   }
-  return find_or_cache_rule(ip, key, hash);
+  return find_or_cache_rule(ip, key, program.bits);
 }
 
 std::uint64_t load(std::uint64_t address) noexcept { return *reinterpret_cast<const std::uint64_t*>(address); }
@@ -225,6 +251,7 @@ void start_unwind_walk() noexcept {
   if (memory == nullptr) return;
   report_own_memory(thread_state(), memory, kSlots * sizeof(CacheSlot));
   g_cache = static_cast<CacheSlot*>(memory);
+  g_cache[0].rule.store(0, std::memory_order_relaxed);  // a first fault by a read would be followed by one more
 }
 
 void begin_code_removal() noexcept {

@@ -49,7 +49,12 @@ std::uint64_t slow_ticks() noexcept {
   return g_clock.base_ticks + static_cast<std::uint64_t>(since_ns * g_clock.ticks_per_ns);
 }
 
-void follow_reader(const TimeOffsets& reader) noexcept {
+void follow_reader(const TimeOffsets& reader, const WallDistances& readers_wall) noexcept {
+  const ReadClock read = g_clock.read.load(std::memory_order_relaxed);
+  if (read != nullptr && are_offsets_same(wall_distances(read), readers_wall)) {
+    g_clock.ahead_ns = g_clock.boottime_ahead_ns = 0;
+    return;
+  }
   const TimeOffsets own = own_time_offsets();
   g_clock.ahead_ns = own.monotonic_ns - reader.monotonic_ns;
   g_clock.boottime_ahead_ns = own.boottime_ns - reader.boottime_ns;

@@ -20,8 +20,6 @@
 
 namespace whyrss::trace {
 
-using ReadClock = int (*)(clockid_t, timespec*);
-
 struct Clock {
   std::atomic<ReadClock> read;           // of the vDSO; nullptr: the system call
   std::atomic<bool> has_tsc;             // ticks are the counter's
@@ -61,7 +59,7 @@ inline bool does_clock_stand_still() noexcept {
 }
 
 // Once per image and per fork child, before anything else of it is timed.
-void follow_reader(const TimeOffsets& reader) noexcept;
+void follow_reader(const TimeOffsets& reader, const WallDistances& readers_wall) noexcept;
 // Once per image, where the counter may be read. `read`: of the vDSO.
 void use_vdso(ReadClock read) noexcept;
 // Once per image, before the first tick. `tsc`: the kernel's clock is the counter, so that all processors agree.

@@ -229,6 +229,7 @@ PoolView format_pool(void* mapping, std::uint32_t chunk_count, std::uint32_t slo
   header->large_block_bytes = kLargeBlockBytes;
   header->bare_chunks = bare_chunks;
   header->reader_offsets = own_time_offsets();
+  header->readers_wall = wall_distances(nullptr);
   for (std::uint32_t index = chunk_count; index > chunk_count - bare_chunks; --index)
     pool.chunks[index - 1].state.store(ChunkState::bare, std::memory_order_relaxed);
   for (std::uint32_t index = chunk_count - bare_chunks; index > 0; --index) push_free(pool, index - 1);

@@ -87,6 +87,7 @@ struct alignas(4096) PoolHeader {
   // pools of older versions.
   std::atomic<std::uint32_t> stored_request;
   std::atomic<std::uint64_t> stored_ns;
+  WallDistances readers_wall;  // when the pool was made
 };
 
 enum class SlotState : std::uint32_t { free = 0, claimed = 1, live = 2 };

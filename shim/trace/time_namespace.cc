@@ -52,6 +52,22 @@ std::int64_t offset_of(std::string_view text, std::string_view clock) noexcept {
   return seconds * kSecondNs + take_integer(text);
 }
 
+constexpr int kTries = 3;
+constexpr std::int64_t kMostApartNs = 10'000;  // offsets are seconds
+
+std::int64_t nanoseconds_of(ReadClock read, clockid_t clock) noexcept {
+  timespec now{};
+  if (read != nullptr)
+    read(clock, &now);
+  else
+    own_syscall(SYS_clock_gettime, clock, as_long(&now));
+  return std::int64_t{now.tv_sec} * kSecondNs + now.tv_nsec;
+}
+
+bool is_close(std::int64_t one_ns, std::int64_t other_ns) noexcept {
+  return one_ns - other_ns < kMostApartNs && other_ns - one_ns < kMostApartNs;
+}
+
 }  // namespace
 
 TimeOffsets own_time_offsets() noexcept {
@@ -60,6 +76,22 @@ TimeOffsets own_time_offsets() noexcept {
   const TimeOffsets offsets{.monotonic_ns = offset_of(text, "monotonic"), .boottime_ns = offset_of(text, "boottime")};
   if (offsets.monotonic_ns == 0 && offsets.boottime_ns == 0) return offsets;
   return are_own() ? offsets : TimeOffsets{};
+}
+
+WallDistances wall_distances(ReadClock read) noexcept {
+  for (int i = 0; i < kTries; ++i) {
+    const std::int64_t monotonic_ns = nanoseconds_of(read, CLOCK_MONOTONIC);
+    const std::int64_t wall_ns = nanoseconds_of(read, CLOCK_REALTIME);
+    const std::int64_t boottime_ns = nanoseconds_of(read, CLOCK_BOOTTIME);
+    if (is_close(nanoseconds_of(read, CLOCK_MONOTONIC), monotonic_ns))  // nothing came in between
+      return {.from_monotonic_ns = wall_ns - monotonic_ns, .from_boottime_ns = wall_ns - boottime_ns};
+  }
+  return {};
+}
+
+bool are_offsets_same(const WallDistances& one, const WallDistances& other) noexcept {
+  return one.from_monotonic_ns != 0 && is_close(one.from_monotonic_ns, other.from_monotonic_ns) &&
+         is_close(one.from_boottime_ns, other.from_boottime_ns);
 }
 
 }  // namespace whyrss::trace

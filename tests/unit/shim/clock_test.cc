@@ -42,6 +42,15 @@ TEST(Clock, GoesOnWithoutTheCounter) {
   EXPECT_LE(static_cast<double>(end - begin), most);
 }
 
+TEST(Clock, KnowsTheReadersTimeNamespaceWithoutAFile) {
+  const WallDistances reader = wall_distances(nullptr), own = wall_distances(&clock_gettime);
+  EXPECT_TRUE(are_offsets_same(own, reader));
+  EXPECT_FALSE(are_offsets_same({own.from_monotonic_ns - 1'000'000'000, own.from_boottime_ns}, reader));
+  EXPECT_FALSE(are_offsets_same({own.from_monotonic_ns, own.from_boottime_ns + 1'000'000'000}, reader));
+  EXPECT_FALSE(are_offsets_same(own, {}));  // a pool of an older version
+  EXPECT_FALSE(are_offsets_same({}, {}));
+}
+
 TEST(Clock, StandsStillWhereNothingMayBeAsked) {
   freeze_clock();
   close_kernel();

@@ -31,7 +31,7 @@ bool store(StackIds& ids, std::uint64_t hash, std::uint32_t id) {
   StackIds::Found found = ids.find(hash);
   EXPECT_EQ(found.id, trace::kNoStack);
   if (found.room == nullptr && ids.grow(thread)) found = ids.find(hash);
-  StackIds::store(hash, id, found.room);
+  ids.store(hash, id, found.room);
   return found.room != nullptr;
 }
 
@@ -60,7 +60,7 @@ TEST(StackIds, AnIdThatComesLateIsNotTakenForAnothers) {
   ids->start(thread);
   StackIds::Slot* room = ids->find(0x1234'0000'0000'0001).room;
   ASSERT_NE(room, nullptr);
-  StackIds::store(0x1234'0000'0000'0001, 7, room);
+  ids->store(0x1234'0000'0000'0001, 7, room);
   ids->empty();
   room->hash = 0x1234'0000'0000'0002;               // stored anew, its id not yet
   room->id = std::uint64_t{0x0000'0001} << 32 | 7;  // the late one
