@@ -16,6 +16,7 @@
 #include "decode/page_walk_reader.h"
 #include "load/load.h"
 #include "model/thread_starts.h"
+#include "native_places.h"
 #include "recording_builder.h"
 #include "shim/trace/pool.h"
 
@@ -489,6 +490,9 @@ TEST(Ingest, AForkChildSaysWhoseTablesItWentOnWith) {
             (Summary{{"heap_live /usr/bin/job+256", 4 * 4096}, {"heap_live /usr/bin/job+768", 6 * 4096}}));
   for (const std::size_t unknown : {2U, 3U, 4U})
     EXPECT_EQ(summary(*account, account->processes[unknown].accounts.at(0)).at("heap_live"), 4 * 4096) << unknown;
+  const std::set<Place> places = native_places(recording.path());
+  for (const Place& place : native_places(account->stacks)) EXPECT_TRUE(places.contains(place)) << place.second;
+  EXPECT_TRUE(places.contains({"/usr/bin/job", 0x100}));
 }
 
 TEST(Ingest, PhasesNotesLossesAndProcessesNeverWalked) {

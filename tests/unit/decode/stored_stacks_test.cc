@@ -12,6 +12,7 @@
 #include "compact_builder.h"
 #include "decode/stack_places.h"
 #include "load/load.h"
+#include "native_places.h"
 
 namespace whyrss::stored_stacks_test {
 namespace {
@@ -152,6 +153,9 @@ TEST(StoredStacks, OneIdInTwoImagesThatOneFrameHolds) {
   const auto account = load_account(recording.path());
   ASSERT_TRUE(account.ok()) << account.error();
   EXPECT_EQ(addresses(*account), (std::multiset<std::uint64_t>{0x200, 0x300}));
+  const std::set<Place> places = native_places(recording.path());
+  EXPECT_EQ(places, native_places(account->stacks));
+  EXPECT_TRUE(places.contains({"/a", 0x100}) && places.contains({"/b", 0x200}) && places.contains({"/b", 0x300}));
 }
 
 TEST(StoredStacks, TheSameStackUnderManyIds) {
