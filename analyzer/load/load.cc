@@ -18,6 +18,7 @@
 #include "load/live_pool.h"
 #include "load/pool_rescue.h"
 #include "load/process_files.h"
+#include "load/recording_check.h"
 #include "model/recording_state.h"
 #include "procfs/process_stat.h"
 #include "recording/manifest.h"

@@ -117,8 +117,7 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
   return moments;
 }
 
-void add_edges(const std::vector<trace::Poll>& sizes, const std::vector<WalkMoment>& walks,
-               std::vector<trace::Poll>& moments) {
+void add_edges(const std::vector<trace::Poll>& sizes, std::vector<trace::Poll>& moments) {
   struct Edge {
     trace::Poll poll{};
     std::uint64_t moved_pages = 0;
@@ -126,9 +125,7 @@ void add_edges(const std::vector<trace::Poll>& sizes, const std::vector<WalkMome
   std::vector<Edge> edges;
   std::uint64_t last_pages = 0;
   for (const trace::Poll& size : sizes) {
-    const auto walk = std::ranges::lower_bound(walks, size.time_ns, {}, &WalkMoment::end_ns);
-    const bool is_walked = walk != walks.end() && walk->begin_ns <= size.time_ns;
-    if (!is_walked && !std::ranges::binary_search(moments, size.time_ns, {}, &trace::Poll::time_ns))
+    if (!std::ranges::binary_search(moments, size.time_ns, {}, &trace::Poll::time_ns))
       edges.push_back({size, distance(size.rss_pages, last_pages)});
     last_pages = size.rss_pages;
   }

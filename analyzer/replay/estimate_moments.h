@@ -22,9 +22,8 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
                                                const std::vector<WalkMoment>& walks,
                                                Copies copies = Copies::impossible);
 
-// Adds to `moments` the sizes that a process gave at the edges of its phases, but for those while it was walked; of
-// many those before which it grew or shrank most. All three by time.
-void add_edges(const std::vector<trace::Poll>& sizes, const std::vector<WalkMoment>& walks,
-               std::vector<trace::Poll>& moments);
+// Adds to `moments` the sizes that a process gave at the edges of its phases, also while it was walked; of many those
+// before which it grew or shrank most. Both by time.
+void add_edges(const std::vector<trace::Poll>& sizes, std::vector<trace::Poll>& moments);
 
 }  // namespace whyrss

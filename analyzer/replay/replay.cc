@@ -124,10 +124,11 @@ void Replay::settle_end(Process& process) const {
 
 std::vector<EventRecord> Replay::load_records(Process& process) {
   std::vector<EventRecord> records = process.input->stream.records();
+  const bool is_read = !process.polls.empty() || !process.walks.empty();  // else the last edge would be its end
   for (const EventRecord& record : records) {
     if (trace::ProcessRecord child{}; record.kind == RecordKind::ended_child && read_record(record, child))
       ended_children_.push_back({child.pid, process.input->pid, record.time_ns, child.status * std::int64_t{1024}});
-    if (trace::SizeRecord size{}; record.kind == RecordKind::size && read_record(record, size)) {
+    if (trace::SizeRecord size{}; record.kind == RecordKind::size && is_read && read_record(record, size)) {
       process.sizes.push_back({record.time_ns, size.rss_pages, size.shared_pages, size.minor_faults, 0});
       process.live_polls.push_back({record.time_ns, size.live_bytes});
     }

@@ -369,7 +369,7 @@ void Replay::find_moments(Process& process) const {
       moments_between_walks(polls, walks, may_share_pages(process) ? Copies::possible : Copies::impossible);
   std::vector<trace::Poll> sizes = process.sizes;
   std::erase_if(sizes, is_left_out);
-  add_edges(sizes, walks, process.moments);
+  add_edges(sizes, process.moments);
   // Also right beside a walk.
   const auto peak = std::ranges::find(polls, process.peak_ns, &trace::Poll::time_ns);
   const auto at = std::ranges::lower_bound(process.moments, process.peak_ns, {}, &trace::Poll::time_ns);
@@ -478,7 +478,10 @@ Evidence Replay::unwalked(Process& process, SinceWalk& since) {
 
 void Replay::estimate(Process& process, const trace::Poll& poll) {
   if (process.image == nullptr || process.exec_pending) return;
-  AddressSpace& space = process.space;
+  // What was given back since a walk began waits for its end; at a moment before that it is gone.
+  std::optional<AddressSpace> of_moment;
+  if (process.space.in_walk()) of_moment.emplace(process.space).final_walk();
+  AddressSpace& space = of_moment ? *of_moment : process.space;
   const double time_s = seconds_since(settings_.origin_ns, poll.time_ns);
   SinceWalk since = space.touched().since_walk();
   const auto& accounts = process.account->accounts;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 
+#include "support/kernel_log_clock.h"
 #include "support/text.h"
 
 namespace whyrss {
@@ -39,6 +40,9 @@ std::vector<KernelLine> KernelLog::read_new() {
     const auto time_us = parse_number<std::int64_t>(take_until(head, ','));
     if (time_us) lines.push_back({*time_us, std::string(take_until(record, '\n'))});
   }
+  if (lines.empty()) return lines;
+  const std::int64_t ahead_us = kernel_log_ahead_ns() / 1000;
+  for (KernelLine& line : lines) line.time_us -= ahead_us;
   return lines;
 }
 

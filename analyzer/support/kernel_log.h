@@ -10,7 +10,7 @@
 namespace whyrss {
 
 struct KernelLine {
-  std::int64_t time_us = 0;  // since boot, of a clock close to CLOCK_MONOTONIC
+  std::int64_t time_us = 0;  // CLOCK_MONOTONIC, as far as kernel_log_clock.h knows
   std::string text;
 };
 

@@ -325,18 +325,17 @@ TEST(MomentsBetweenWalks, WhatAWalkTellsIsLeftToIt) {
   EXPECT_TRUE(moments_between_walks(polls_of({100, 200, 200, 200}), walks).empty());
 }
 
-TEST(EdgesOfPhases, AreMomentsButDuringWalks) {
-  const std::vector<WalkMoment> walks{{.begin_ns = 90'000'000, .end_ns = 110'000'000, .rss_pages = 0}};
+TEST(EdgesOfPhases, AreMomentsOnce) {
   std::vector<trace::Poll> moments = polls_of({100});
-  add_edges(polls_of({100, 200, 300}), walks, moments);
-  EXPECT_EQ(sizes_of(moments), (std::vector<std::uint64_t>{100, 300}));
+  add_edges(polls_of({100, 200, 300}), moments);
+  EXPECT_EQ(sizes_of(moments), (std::vector<std::uint64_t>{100, 200, 300}));
 }
 
 TEST(EdgesOfPhases, OfManyThoseAfterTheLargestSteps) {
   std::vector<std::uint64_t> sizes(1000, 10);
   sizes[500] = 1000;
   std::vector<trace::Poll> moments;
-  add_edges(polls_of(sizes), {}, moments);
+  add_edges(polls_of(sizes), moments);
   EXPECT_LT(moments.size(), sizes.size());
   EXPECT_TRUE(std::ranges::is_sorted(moments, {}, &trace::Poll::time_ns));
   EXPECT_EQ(std::ranges::count(sizes_of(moments), 1000U), 1);
