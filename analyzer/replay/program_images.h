@@ -28,7 +28,8 @@ struct ProgramImages {
 ProgramImages define_images(const ProcessInput& input, const std::vector<EventRecord>& records, StackTable& table,
                             StackStore& store, NamedTables& named);
 
-// Where `image`, of a fork child, says whose tables it goes on with. False: it does not.
+// Where `image`, of a fork child, says whose tables it goes on with: its parent may have run exec meanwhile, or be a
+// process that nobody saw. False: it does not say.
 bool inherit_named_tables(ImageTables& image, std::uint64_t fork_ns, const NamedTables& named);
 
 }  // namespace whyrss

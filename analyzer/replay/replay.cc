@@ -124,7 +124,8 @@ void Replay::settle_end(Process& process) const {
 
 std::vector<EventRecord> Replay::load_records(Process& process) {
   std::vector<EventRecord> records = process.input->stream.records();
-  const bool is_read = !process.polls.empty() || !process.walks.empty();  // else the last edge would be its end
+  const bool is_read =
+      !process.polls.empty() || !process.walks.empty();  // else its end would have the size of the last edge
   for (const EventRecord& record : records) {
     if (trace::ProcessRecord child{}; record.kind == RecordKind::ended_child && read_record(record, child))
       ended_children_.push_back({child.pid, process.input->pid, record.time_ns, child.status * std::int64_t{1024}});
@@ -298,7 +299,6 @@ Replay::Process* Replay::find_parent(const Process& child, std::uint32_t parent_
   return best;
 }
 
-// The parent may have run exec meanwhile, or be a process that nobody saw: the child says whose tables it has.
 void Replay::on_attach(Process& process, const EventRecord& record) {
   if (process.next_image >= process.images.size()) return;
   ImageTables& image = *process.images[process.next_image++];

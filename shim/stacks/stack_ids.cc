@@ -6,7 +6,7 @@
 
 namespace whyrss::shim {
 
-// No room: that of none, nullptr.
+// `room` of what is found is nullptr where other stacks have all the slots that are tried.
 StackIds::Found StackIds::find_in(Slot* slots, unsigned bits, std::uint64_t hash) noexcept {
   const std::size_t first = hash >> (64 - bits);
   const std::size_t mask = (std::size_t{1} << bits) - 1;
