@@ -116,7 +116,9 @@ bool is_worth_final_walk(const trace::ProcessSlot& slot, std::uint64_t pages) no
   const std::uint64_t limit_pages = is_large ? kWorthWalkingLargePages : kWorthWalkingPages;
   // Exact mode logs objects of CPython, and keeps no sum of them.
   const bool has_objects = heap().exact && g_python.usable.load(std::memory_order_relaxed);
-  return has_objects || has_moved(slot, pages, limit_pages) || lazily_freed_bytes() / kPageBytes > limit_pages ||
+  const bool is_size_unknown = pages == 0;  // no /proc here
+  return is_size_unknown || has_objects || has_moved(slot, pages, limit_pages) ||
+         lazily_freed_bytes() / kPageBytes > limit_pages ||
          (is_large && (since_ms >= kLongSinceMs || child_ended_since_walk(slot)));
 }
 

@@ -63,10 +63,11 @@ def test_who_runs_another_program_without_proc_is_one_process(whyrss, recording)
     result, report = whyrss.record_whole(recording, without_proc(f'/usr/bin/python3 -c "{keep}"'))
     assert (result.returncode, result.stderr) == (0, "")
     assert report["recording"]["lost"]["events"] == 0
-    main, *_ = report["processes"]
+    main, umount = report["processes"]
     assert main["traced"] == "full"
     assert cause(main, "heap_live")["rss"]["last"] >= 32 * MIB
     assert REQUEST in [walk.trigger for walk in snapshots(recording, main["pid"])]
+    assert snapshots(recording, umount["pid"])  # it cannot read its own size at its end: it asks for a walk
 
 
 GROW = """

@@ -89,11 +89,12 @@ std::string grown_sentence(const LastMinute& minute) {
   if (minute.grown.empty()) return "";
   const std::string time =
       fmt::format("its {}{}", minute.from_s > 0 ? "last " : "", seconds_text(minute.to_s - minute.from_s));
-  std::string text = minute.trend.bytes_per_s > 0
-                         ? fmt::format(" In {} the group grew by {}/s{}: ", time,
-                                       size_text(static_cast<std::int64_t>(minute.trend.bytes_per_s)),
-                                       minute.has_others ? fmt::format("{}; most of this job", kOfAll) : "")
-                         : fmt::format(" What grew most in {}: ", time);
+  const HeldTrend& trend = minute.trend;
+  std::string text;
+  if (trend.bytes > 0)
+    text = fmt::format(" From {} to {} the group grew by {}{}.", seconds_text(trend.from_s), seconds_text(trend.to_s),
+                       size_text(trend.bytes), minute.has_others ? kOfAll : "");
+  text += fmt::format(" What grew most{} in {}: ", minute.has_others ? " of this job" : "", time);
   for (std::size_t i = 0; i < std::min(kNamed, minute.grown.size()); ++i)
     text += (i == 0 ? "" : ", ") + holder_text(minute.grown[i]);
   return text + ".";
@@ -106,7 +107,10 @@ void add_evidence(const LastMinute& minute, nlohmann::ordered_json& evidence) {
                           {"shmem_bytes", minute.before->shmem_bytes.value_or(0)},
                           {"lazy_free_bytes", minute.lazy_free_bytes},
                           {"reclaimable_bytes", minute.before->file_bytes.value_or(0) + minute.lazy_free_bytes}};
-  evidence["bytes_per_s"] = minute.trend.bytes_per_s;
+  if (minute.trend.bytes > 0)
+    evidence["group_grew"] = {
+        {"from_s", minute.trend.from_s}, {"to_s", minute.trend.to_s}, {"bytes", minute.trend.bytes}};
+  evidence["bytes_per_s"] = minute.trend.bytes_per_s();
   evidence["held_by"] = holder_evidence(minute.held);
   evidence["grown_in_last_minute"] = holder_evidence(minute.grown);
 }

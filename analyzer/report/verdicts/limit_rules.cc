@@ -42,6 +42,15 @@ Held most_held(const View& view) {
   return most;
 }
 
+// Of what rests since, its pace before says nothing.
+std::string pace_text(const HeldTrend& trend, double until_s, std::int64_t left) {
+  constexpr double kRestsPart = 0.25;  // of the time in which it grew
+  if (until_s - trend.to_s > kRestsPart * (trend.to_s - trend.from_s)) return ", and no further";
+  const double pace = trend.bytes_per_s();
+  return fmt::format(", {}/s: at that pace the limit is met {} later", size_text(static_cast<std::int64_t>(pace)),
+                     seconds_text(static_cast<double>(left) / pace));
+}
+
 }  // namespace
 
 bool has_oom_kill(const RecordingInfo& recording) { return recording.oom_killed || !recording.oom_kills.empty(); }
@@ -126,15 +135,14 @@ void near_limit(const View& view, std::vector<Verdict>& verdicts) {
       "At {} {} were left.",
       seconds_text(fullest->time_s), size_text(left));
   const HeldTrend trend = held_trend(group, fullest->time_s);
-  if (trend.bytes_per_s > 0)
-    verdict.why += fmt::format(" In the {} before, it grew by {}/s: at that pace the limit is met {} later.",
-                               seconds_text(trend.seconds), size_text(static_cast<std::int64_t>(trend.bytes_per_s)),
-                               seconds_text(static_cast<double>(left) / trend.bytes_per_s));
+  if (trend.bytes > 0)
+    verdict.why += fmt::format(" From {} to {} it grew by {}{}.", seconds_text(trend.from_s), seconds_text(trend.to_s),
+                               size_text(trend.bytes), pace_text(trend, fullest->time_s, left));
   verdict.advice = "Hold less at a time at the lines named here, or raise the limit.";
   verdict.evidence["limit_bytes"] = *group.limit_bytes;
   verdict.evidence["held_bytes"] = held;
   verdict.evidence["at_s"] = fullest->time_s;
-  verdict.evidence["bytes_per_s"] = trend.bytes_per_s;
+  verdict.evidence["bytes_per_s"] = trend.bytes_per_s();
   verdict.evidence["held_by"] = holder_evidence(holders);
   verdicts.push_back(std::move(verdict));
 }

@@ -86,17 +86,36 @@ LimitEffect limit_effect(const CgroupAccount& group) {
 
 HeldTrend held_trend(const CgroupAccount& group, double until_s) {
   constexpr double kMinuteS = 60;
-  const CgroupReading *first = nullptr, *last = nullptr;
+  constexpr std::int64_t kNearlyNone = 20;  // one in so many
+  constexpr double kFlat = 0.5;             // of the pace in between
+  std::vector<const CgroupReading*> readings;
   for (const CgroupReading& reading : group.readings) {
     if (!reading.anon_bytes || reading.after_end || reading.time_s > until_s) continue;
-    if (first == nullptr || reading.time_s <= until_s - kMinuteS) first = &reading;
-    last = &reading;
+    if (reading.time_s <= until_s - kMinuteS) readings.clear();
+    readings.push_back(&reading);
   }
-  if (first == nullptr || last->time_s <= first->time_s) return {};
-  const double seconds = last->time_s - first->time_s;
-  const auto grown = static_cast<double>(held_bytes(*last) - held_bytes(*first));
-  return {.seconds = seconds, .bytes_per_s = std::max(0.0, grown / seconds)};
+  if (readings.empty()) return {};
+  const CgroupReading &first = *readings.front(), &last = *readings.back();
+  const std::int64_t grown = held_bytes(last) - held_bytes(first);
+  if (grown <= 0) return {};
+  const CgroupReading *from = &first, *to = &last;
+  for (const CgroupReading* reading : readings)
+    if (held_bytes(*reading) - held_bytes(first) <= grown / kNearlyNone) from = reading;
+  for (auto reading = readings.rbegin(); reading != readings.rend(); ++reading) {
+    if (held_bytes(last) - held_bytes(**reading) > grown / kNearlyNone) break;
+    to = *reading;
+  }
+  const auto pace = [](const CgroupReading& begin, const CgroupReading& end) {
+    const double seconds = end.time_s - begin.time_s;
+    return seconds > 0 ? static_cast<double>(held_bytes(end) - held_bytes(begin)) / seconds : 0;
+  };
+  const double between = pace(*from, *to);
+  if (pace(first, *from) > between * kFlat) from = &first;
+  if (pace(*to, last) > between * kFlat) to = &last;
+  return {.from_s = from->time_s, .to_s = to->time_s, .bytes = held_bytes(*to) - held_bytes(*from)};
 }
+
+double HeldTrend::bytes_per_s() const { return to_s > from_s ? static_cast<double>(bytes) / (to_s - from_s) : 0; }
 
 double Rereading::bytes_per_s() const { return to_s > from_s ? static_cast<double>(bytes) / (to_s - from_s) : 0; }
 

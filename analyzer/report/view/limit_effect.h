@@ -29,9 +29,12 @@ LimitEffect limit_effect(const CgroupAccount& group);
 // Anonymous and shared memory: what no reclaim frees without swap.
 std::int64_t held_bytes(const CgroupReading& reading);
 
-// How that grew in the minute before a time, or since the first reading. 0: not at all, or not known.
+// How that grew in the minute before a time, or since the first reading, without a time at either end in which it did
+// not. bytes 0: not at all, or not known.
 struct HeldTrend {
-  double seconds = 0, bytes_per_s = 0;
+  double from_s = 0, to_s = 0;
+  std::int64_t bytes = 0;
+  [[nodiscard]] double bytes_per_s() const;
 };
 HeldTrend held_trend(const CgroupAccount& group, double until_s);
 

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <tuple>
+#include <utility>
 
 #include "decode/oom_log.h"
 #include "literal_accounts.h"
@@ -10,6 +13,7 @@
 #include "report/render/text.h"
 #include "report/verdicts/verdict.h"
 #include "report/view/build_view.h"
+#include "report/view/limit_effect.h"
 #include "verdicts_of.h"
 
 namespace whyrss::limit_verdict_test {
@@ -210,10 +214,27 @@ TEST(LimitVerdict, OomKilled) {
             "killed by the kernel at the memory limit of 128 MiB, held most by 118 MiB live heap (keep.py:7 in fill)");
   EXPECT_NE(verdicts.front().why.find("119 MiB anonymous memory, 2.0 MiB shared memory, 3.0 MiB file cache"),
             std::string::npos);
-  EXPECT_NE(verdicts.front().why.find("grew by 12 MiB/s"), std::string::npos) << verdicts.front().why;
+  EXPECT_NE(verdicts.front().why.find("From 0.000 s to 10.0 s the group grew by 120 MiB"), std::string::npos)
+      << verdicts.front().why;
   EXPECT_EQ(verdicts.front().evidence["held_by"][0]["bytes"], 118 * kMiB);
   EXPECT_EQ(verdicts.front().evidence["before"]["reclaimable_bytes"], 3 * kMiB);
   for (const char* id : {"near-limit", "killed", "limit-reclaimed"}) EXPECT_EQ(find(verdicts, id), nullptr) << id;
+}
+
+// What rests has the pace of the time in which it grew, and none since.
+TEST(LimitVerdict, TheTimeInWhichTheGroupGrew) {
+  CgroupAccount group;
+  const auto trend = [&](std::initializer_list<std::pair<double, std::int64_t>> held, double until_s = 10) {
+    group.readings.clear();
+    for (const auto& [time_s, mib] : held) group.readings.push_back(reading(time_s, mib, 0, 0, 0));
+    const HeldTrend found = held_trend(group, until_s);
+    return std::tuple(found.from_s, found.to_s, found.bytes / kMiB);
+  };
+  EXPECT_EQ(trend({{0, 1}, {1, 101}, {2, 201}, {3, 301}}), std::tuple(0, 3, 300));  // also the first and last step
+  EXPECT_EQ(trend({{0, 1}, {1, 2}, {2, 101}, {3, 300}, {5, 301}, {8, 301}}), std::tuple(1, 3, 298));
+  EXPECT_EQ(trend({{0, 1}, {1, 400}, {2, 1}, {3, 301}, {4, 300}}), std::tuple(2, 3, 300));    // a peak that came back
+  EXPECT_EQ(trend({{0, 1}, {39, 200}, {40, 201}, {90, 301}}, 100), std::tuple(40, 90, 100));  // the last minute
+  EXPECT_EQ(trend({{0, 301}, {1, 300}}), std::tuple(0, 0, 0));
 }
 
 TEST(LimitVerdict, OomKilledByTheKernelsOwnWords) {
@@ -296,18 +317,19 @@ TEST(LimitVerdict, AnotherKillIsNotOutOfMemory) {
   EXPECT_EQ(find(verdicts, "killed")->headline,
             "killed by SIGKILL, which a process sent: it was not the kernel for lack of memory (limit 128 MiB, up "
             "to 63 MiB seen); held most by 118 MiB live heap (keep.py:7 in fill)");
-  EXPECT_NE(find(verdicts, "killed")
-                ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache: "
-                           "only the file cache could have been taken back. In its 20.0 s the "
-                           "group grew by 5.9 MiB/s: 118 MiB live heap (keep.py:7 in fill)."),
-            std::string::npos)
+  EXPECT_NE(
+      find(verdicts, "killed")
+          ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache: "
+                     "only the file cache could have been taken back. From 0.000 s to 10.0 s the group grew by 59 "
+                     "MiB. What grew most in its 20.0 s: 118 MiB live heap (keep.py:7 in fill)."),
+      std::string::npos)
       << find(verdicts, "killed")->why;
   recording.info.cgroup->made_by_record = false;
   const auto shared = verdicts_of(recording);
   EXPECT_NE(find(shared, "killed")
                 ->why.find("At 10.0 s the group held 60 MiB anonymous memory, 3.0 MiB file cache, all programs in it "
-                           "together: only the file cache could have been taken back. In its 20.0 s the "
-                           "group grew by 5.9 MiB/s, all programs in it together; most of this job: "
+                           "together: only the file cache could have been taken back. From 0.000 s to 10.0 s the group "
+                           "grew by 59 MiB, all programs in it together. What grew most of this job in its 20.0 s: "
                            "118 MiB live heap (keep.py:7 in fill)."),
             std::string::npos)
       << find(shared, "killed")->why;
