@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
@@ -86,10 +85,10 @@ void handle(int number, void (*handler)(int, siginfo_t*, void*)) {
   sigaction(number, &action, nullptr);
 }
 
-std::size_t terminal_rows() {
+std::size_t screen_rows() {
   constexpr std::size_t kUsual = 24;
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 1 ? size.ws_row : kUsual;
+  const std::size_t rows = terminal_rows(STDOUT_FILENO);
+  return rows > 1 ? rows : kUsual;
 }
 
 }  // namespace
@@ -145,7 +144,7 @@ bool LiveScreen::show(const std::string& text, const std::string& footer) {
   if (!is_open_) open();
   std::vector<std::string> lines = split(text, '\n');
   if (!lines.empty() && lines.back().empty()) lines.pop_back();
-  const std::size_t rows = terminal_rows(), room = rows - 1;
+  const std::size_t rows = screen_rows(), room = rows - 1;
   if (lines.size() > room) {
     const std::size_t hidden = lines.size() - room + 1;
     lines.resize(room - 1);
@@ -157,7 +156,7 @@ bool LiveScreen::show(const std::string& text, const std::string& footer) {
   return write_all(out);
 }
 
-std::size_t LiveScreen::rows() const { return is_terminal_ && !is_closed_ ? terminal_rows() - 1 : 0; }
+std::size_t LiveScreen::rows() const { return is_terminal_ && !is_closed_ ? screen_rows() - 1 : 0; }
 
 LiveScreen::Event LiveScreen::key() {
   char letter = 0;

@@ -48,6 +48,9 @@ constexpr std::uintmax_t kMostEventBytesAtEnd = 4UL << 20;
 // verdict shows lines.
 constexpr double kBriefS = 0.1;
 
+// What the program said last, the line below the answer, the prompt.
+constexpr std::size_t kAroundAnswer = 3;
+
 double duration_s(const Manifest& manifest) {
   return static_cast<double>(manifest.ended_ns - manifest.started_ns) / 1e9;
 }
@@ -233,6 +236,8 @@ std::string short_verdict(const std::string& recording_directory) {
   TextStyle style;
   style.colour = wants_colour(STDERR_FILENO);
   style.columns = text_columns(STDERR_FILENO);
+  if (const std::size_t rows = terminal_rows(STDERR_FILENO); rows > 0)
+    style.lines = std::min(style.lines, std::max(rows, kAroundAnswer) - kAroundAnswer);
   if (recording->info.duration_s < kBriefS) {
     const View nameless = build_view(*recording, whole_life(*recording), std::nullopt);
     const std::vector<Verdict> verdicts = find_verdicts(nameless);

@@ -50,6 +50,11 @@ std::size_t text_columns(int fd) {
   return known > 0 ? std::max(known, kLeast) : kTextColumns;
 }
 
+std::size_t terminal_rows(int fd) {
+  winsize size{};
+  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
+}
+
 std::size_t output_columns(const std::string& output) {
   return output.empty() || output == "-" ? text_columns(STDOUT_FILENO) : kTextColumns;
 }

@@ -14,6 +14,9 @@ bool wants_colour(int fd);
 // Of a line of text, at most: as COLUMNS says, else the terminal; 100 where neither does.
 std::size_t text_columns(int fd);
 
+// Of that terminal; 0: it is none, or does not say.
+std::size_t terminal_rows(int fd);
+
 // Of what write_output() writes: to stdout, or to a file, which anybody may read.
 std::size_t output_columns(const std::string& output);
 

@@ -94,13 +94,14 @@ Json heads_json(const RecordingAccount& recording, const std::vector<ProcessSect
 }
 
 // Which processes are named in the verdicts of another one, and as what.
-Json alike_json(const std::vector<ProcessSection>& sections) {
+Json alike_json(const View& view, const std::vector<ProcessSection>& sections) {
   Json alike = Json::array();
   for (const ProcessSection& section : sections) {
     if (section.alike.empty()) continue;
     Json pids = Json::array();
     for (const ProcessView* process : section.alike) pids.push_back(process->account->pid);
-    alike.push_back({{"pid", section.process->account->pid}, {"pids", std::move(pids)}, {"text", alike_text(section)}});
+    alike.push_back(
+        {{"pid", section.process->account->pid}, {"pids", std::move(pids)}, {"text", alike_text(view, section)}});
   }
   return alike;
 }
@@ -328,7 +329,7 @@ std::string html_data(const View& view, const std::vector<Verdict>& verdicts, co
   const Json header{{"format", kFormat},
                     {"report", report_json(view, verdicts)},
                     {"heads", heads_json(recording, sections)},
-                    {"alike", alike_json(sections)},
+                    {"alike", alike_json(view, sections)},
                     {"rest", rest_text(view, sections, verdicts)},
                     {"causes", html_causes()},
                     {"oom_kills", oom_kills_json(recording.info)},

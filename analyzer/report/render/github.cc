@@ -153,7 +153,7 @@ std::string render_github(const View& view, const std::vector<Verdict>& verdicts
       if (severity == Severity::info && !place) continue;
       const ProcessSection* section = section_of(sections, verdict.pid);
       if (shown[level]++ < kMostAnnotations)
-        out += annotation(level, view, verdict, place, root, section == nullptr ? "" : alike_text(*section));
+        out += annotation(level, view, verdict, place, root, section == nullptr ? "" : alike_text(view, *section));
       else
         ++left_out;
     }

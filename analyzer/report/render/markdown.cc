@@ -52,7 +52,7 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
     out += fmt::format("- {} {} left out here\n", counted(shown - kMostVerdicts, "more verdict"),
                        shown == kMostVerdicts + 1 ? "is" : "are");
   for (const ProcessSection& one : sections)
-    if (!one.alike.empty()) out += fmt::format("- pid {}: {}\n", one.process->account->pid, alike_text(one));
+    if (!one.alike.empty()) out += fmt::format("- pid {}: {}\n", one.process->account->pid, alike_text(view, one));
   out += "\n## " + cause_title(view) + "\n\n" + cause_table(view, sections, style.top).markdown();
   if (const auto table = timeline_table(view, sections))
     out += "\n## " + timeline_title(view) + "\n\n" + table->markdown();

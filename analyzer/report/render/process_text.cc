@@ -208,8 +208,19 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
   return sections;
 }
 
-std::string alike_text(const ProcessSection& sections) {
+// Of a section's processes.
+std::size_t most_at_once(const View& view, const ProcessSection& section) {
+  std::vector<OwnBytes> ones{own_bytes(view, *section.process, 1)};
+  for (const ProcessView* process : section.alike) ones.push_back(own_bytes(view, *process, 1));
+  return static_cast<std::size_t>(most_at_a_time(ones));
+}
+
+std::string alike_text(const View& view, const ProcessSection& sections) {
   if (sections.alike.empty()) return "";
+  const std::size_t at_once = most_at_once(view, sections);
+  const std::string together = at_once == 1                       ? ", one at a time"
+                               : at_once <= sections.alike.size() ? fmt::format(", at most {} at a time", at_once)
+                                                                  : "";
   std::string list;
   for (std::size_t i = 0; i < std::min(sections.alike.size(), kMostNamed); ++i) {
     const ProcessView& process = *sections.alike[i];
@@ -218,7 +229,8 @@ std::string alike_text(const ProcessSection& sections) {
                         without_text(sections.without[i]));
   }
   if (sections.alike.size() > kMostNamed) list += fmt::format(" and {} more", sections.alike.size() - kMostNamed);
-  return fmt::format("The same holds for {} like it: {}", counted(sections.alike.size(), "more process"), list);
+  return fmt::format("The same holds for {} like it{}: {}", counted(sections.alike.size(), "more process"), together,
+                     list);
 }
 
 std::string left_out_text(const std::vector<ProcessSection>& sections, std::size_t first) {
@@ -251,7 +263,14 @@ bool is_passed_over(const std::vector<ProcessSection>& sections, const Verdict& 
 }
 
 OwnBytes own_bytes(const View& view, const ProcessView& process, std::int64_t bytes) {
-  return {process.account->born_s, process.account->ended_s.value_or(view.interval.to_s), bytes};
+  constexpr double kTickS = 0.01;  // the kernel rounds the start down to it
+  const ProcessAccount& account = *process.account;
+  double from_s = account.born_s + kTickS;
+  if (!account.accounts.empty()) from_s = std::min(from_s, account.accounts.front().time_s);
+  if (!account.polls.empty()) from_s = std::min(from_s, account.polls.front().time_s);
+  // It is seen to have ended later than it left.
+  const std::optional<double> to_s = account.has_left && account.left_s ? account.left_s : account.ended_s;
+  return {from_s, to_s.value_or(view.interval.to_s), bytes};
 }
 
 std::int64_t most_at_a_time(const std::vector<OwnBytes>& all) {
@@ -301,7 +320,7 @@ std::string rest_text(const View& view, const std::vector<ProcessSection>& secti
   std::string figures = growth_text(growth) + (walked == 1 && count == 1 ? " of its own" : " of their own together");
   if (at_a_time < growth)
     figures = fmt::format("each up to {} of its own, at most {} at once", size_text(largest_of(growths)),
-                          size_text(at_a_time));
+                          at_a_time > largest_of(growths) ? size_text(at_a_time) : "that");
   const std::string whose = count == 1 ? "its" : "their";
   if (walked == 0 && view.recording->info.complete && ended == count)
     figures = "ended before " + whose + " memory could be read";

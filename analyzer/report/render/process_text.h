@@ -49,8 +49,9 @@ struct ProcessSection {
 std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts);
 
 // "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB, but for the 2nd sentence and
-// "flat since")", "" for none.
-std::string alike_text(const ProcessSection& sections);
+// "flat since")", "" for none. Those that were not all there together: "like it, one at a time", "like it, at most 3 at
+// a time".
+std::string alike_text(const View& view, const ProcessSection& sections);
 
 // "4 more processes with verdicts of their own (whyrss report --top 9 shows all): python3 a.py (pid 12): RSS +20 MiB,
 // ..." of the blocks from `first` on, which are not shown.

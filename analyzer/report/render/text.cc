@@ -22,8 +22,8 @@ namespace whyrss {
 namespace {
 
 constexpr std::size_t kSeverityColumns = 7;  // "warning", "problem"
+constexpr std::size_t kLeftOutLines = 3;     // of left_out_text(), broken
 constexpr std::size_t kProseColumns = 100;   // sentences are not read well in longer lines
-constexpr std::size_t kShortLines = 24;  // of the answer at the end of a run: a terminal's, with what the program said
 constexpr const char *kBold = "\033[1m", *kReset = "\033[0m";
 
 const char* colour_of(Severity severity) {
@@ -62,7 +62,7 @@ std::string process_line(const RecordingAccount& recording, const ProcessView& p
 // Which blocks there is room for.
 struct AnswerBound {
   std::size_t sections = SIZE_MAX;
-  std::size_t lines = SIZE_MAX;  // of the blocks together; the first one is shown however long it is
+  std::size_t lines = SIZE_MAX;  // of the answer; the first block is shown however long it is
 };
 
 std::string answer(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style,
@@ -76,24 +76,26 @@ std::string answer(const View& view, const std::vector<Verdict>& verdicts, const
     return block;
   };
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  std::string after;
+  for (const Verdict& verdict : verdicts)
+    if (section_of(sections, verdict.pid) == nullptr && !is_passed_over(sections, verdict)) after += block_of(verdict);
+  const std::string rest = rest_text(view, sections, verdicts);
+  if (!rest.empty()) after += wrapped(rest, "", "  ", prose_columns(style));
   std::string out;
-  std::size_t lines = 0, shown = 0;
+  std::size_t lines = line_count(after), shown = 0;
   for (const ProcessSection& one : sections) {
     std::string block = process_line(*view.recording, *one.process, style);
     for (const Verdict& verdict : verdicts)
       if (verdict.pid == one.process->account->pid) block += block_of(verdict);
-    if (!one.alike.empty()) block += wrapped(alike_text(one), indent, indent, prose_columns(style));
+    if (!one.alike.empty()) block += wrapped(alike_text(view, one), indent, indent, prose_columns(style));
     lines += line_count(block);
-    if (shown > 0 && (shown >= bound.sections || lines > bound.lines)) break;
+    const bool is_last = shown + 1 == sections.size();
+    if (shown > 0 && (shown >= bound.sections || lines + (is_last ? 0 : kLeftOutLines) > bound.lines)) break;
     out += block;
     ++shown;
   }
   if (shown < sections.size()) out += wrapped(left_out_text(sections, shown), "", "  ", prose_columns(style));
-  for (const Verdict& verdict : verdicts)
-    if (section_of(sections, verdict.pid) == nullptr && !is_passed_over(sections, verdict)) out += block_of(verdict);
-  const std::string rest = rest_text(view, sections, verdicts);
-  if (!rest.empty()) out += wrapped(rest, "", "  ", prose_columns(style));
-  return out;
+  return out + after;
 }
 
 // ": python serve.py (pid 12), sh (pid 13) and 4 more", the processes of the job that run yet.
@@ -189,7 +191,7 @@ std::vector<std::string> fitted(const std::vector<std::string>& parts, std::size
 
 std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
   const RecordingInfo& recording = view.recording->info;
-  std::string out = answer(view, verdicts, style, {.lines = kShortLines}, false) + incomplete_line(view, style);
+  std::string out = answer(view, verdicts, style, {.lines = style.lines}, false) + incomplete_line(view, style);
   if (recording.lost_events > 0)
     out += fmt::format("{} {} lost: lines may be missing\n", counted(recording.lost_events, "event"),
                        recording.lost_events == 1 ? "was" : "were");

@@ -275,13 +275,13 @@ function Legend({ model, scope, cursor, timeline }: { model: Model; scope: numbe
   return (
     <>
     <p class="legend" aria-hidden="true">
-      {scope !== TREE && <span><i class="key line-rss" />RSS, polled</span>}
+      <span><i class="key line-rss" />RSS, polled{scope === TREE && ", summed"}</span>
       <span><i class="key line-pss" />PSS</span>
       {(kinds.has("fork") || kinds.has("start")) && <span><i class="key up" />fork or start</span>}
       {kinds.has("exit") && <span><i class="key down" />end</span>}
       {kinds.has("kill") && <span><i class="key kill" />kill</span>}
       {kinds.has("mark") && <span><i class="key mark" />mark</span>}
-      {step > 0 && <span>areas and PSS: the most in each {secondsText(step)}</span>}
+      {step > 0 && <span>{scope === TREE ? "areas and lines" : "areas and PSS"}: the most in each {secondsText(step)}</span>}
       <span><i class="key stripes" />estimate, or not known</span>
       {teardown && teardown.to - teardown.from > axisEnd(model) / 500 && <span title="what is freed while it ends is in no figure of the whole recording"><i class="key shade" />teardown, left out</span>}
       {brokenOff(model, scope) !== null && <span><i class="key shade" />not recorded</span>}

@@ -9,7 +9,7 @@ import type { Model } from "./data";
 import { secondsText, sizeText } from "./format";
 import { lastAt, type Selection } from "./interval";
 import { usePrinting } from "./list";
-import { drawnMoments, pixelPoints, type Timeline } from "./timeline_data";
+import { drawnMoments, pixelPoints, type Timeline, treeRss } from "./timeline_data";
 
 interface Properties {
   model: Model;
@@ -115,6 +115,11 @@ function pollLine(model: Model, process: number, colour: string): Line {
   return {
     time: model.pollTime.subarray(begin, end), bytes: model.pollRss.subarray(begin, end), colour, dash: [], width: 1.5,
   };
+}
+
+function treePollLine(model: Model, colour: string): Line {
+  const sums = treeRss(model), drawn = drawnMoments(sums, stretchesOf(model, TREE));
+  return { time: drawn.time, bytes: drawn.at.map((at) => sums.rss[at]), colour, dash: [], width: 1.5 };
 }
 
 function known(state: Float64Array): Float64Array {
@@ -319,14 +324,18 @@ function unseenOf(model: Model, scope: number): Stretch[] {
 }
 
 // What was polled, below the areas: where it is seen, RSS was higher than what the last snapshot tells the causes of.
-function drawUnseen(u: uPlot, line: Line): void {
+function drawUnseen(u: uPlot, line: Line, steps: boolean): void {
   const { ctx, bbox } = u, bottom = bbox.top + bbox.height;
   if (line.time.length === 0) return;
   ctx.save();
   ctx.beginPath();
   ctx.moveTo(u.valToPos(line.time[0], "x", true), bottom);
-  for (const { x, bytes } of pixelPoints(line.time, line.bytes, 0, line.time.length, (time) => u.valToPos(time, "x", true)))
-    ctx.lineTo(x, u.valToPos(bytes, "y", true));
+  let y = bottom;
+  for (const { x, bytes } of pixelPoints(line.time, line.bytes, 0, line.time.length, (time) => u.valToPos(time, "x", true))) {
+    if (steps) ctx.lineTo(x, y);
+    y = u.valToPos(bytes, "y", true);
+    ctx.lineTo(x, y);
+  }
   ctx.lineTo(u.valToPos(line.time[line.time.length - 1], "x", true), bottom);
   ctx.fillStyle = hatch(ctx, themeColour("faint"), uPlot.pxRatio);
   ctx.fill();
@@ -397,12 +406,12 @@ export function TimelineChart(properties: Properties) {
   useLayoutEffect(() => {
     const element = host.current;
     if (!element) return undefined;
-    const lines: Line[] = [];
-    if (account.scope !== TREE) lines.push(pollLine(model, account.scope, themeColour("ink")));
+    const ofTree = account.scope === TREE, ink = themeColour("ink");
+    const polled = ofTree ? treePollLine(model, ink) : pollLine(model, account.scope, ink);
     const pss = pssLine(model, account.scope, themeColour("pss"));
-    const highWater = account.scope === TREE ? null : model.processes[account.scope].high_water;
+    const highWater = ofTree ? null : model.processes[account.scope].high_water;
     const limit = model.report.family.cgroup.limit;
-    const most = [data[1] ?? [], lines[0]?.bytes ?? []].reduce((sofar, values) => Math.max(sofar, largest(values)), Math.max(1, highWater ?? 0));
+    const most = [data[1] ?? [], polled.bytes].reduce((sofar, values) => Math.max(sofar, largest(values)), Math.max(1, highWater ?? 0));
     const shownLimit = limit !== null && limit <= most * 2 ? limit : null;
     const top = Math.max(most, shownLimit ?? 0) * 1.06;
     const end = axisEnd(model);
@@ -437,13 +446,13 @@ export function TimelineChart(properties: Properties) {
       ],
       cursor: { y: false, points: { show: false }, drag: { x: true, y: false, setScale: false, dist: LEAST_DRAGGED } },
       hooks: {
-        drawAxes: [(u) => (lines.length > 0 ? drawUnseen(u, lines[0]) : undefined)], // before the areas
+        drawAxes: [(u) => drawUnseen(u, polled, ofTree)], // before the areas
         draw: [
           (u) => {
             if (broken !== null) drawShade(u, { from: broken, to: end }, "not recorded");
             if (teardown) drawShade(u, teardown, "teardown");
             drawPhases(u, model);
-            if (latest.current.cause < 0) for (const line of lines) drawLine(u, line, false);
+            if (latest.current.cause < 0) drawLine(u, polled, ofTree);
             drawLine(u, pss, true);
             if (highWater) drawLevel(u, highWater, themeColour("muted"), [6, 3], `VmHWM ${sizeText(highWater)}`, "left");
             if (shownLimit !== null) drawLevel(u, shownLimit, themeColour("problem"), [8, 4], `memory limit ${sizeText(shownLimit)}`, "right");

@@ -76,6 +76,31 @@ function treeTimeline(model: Model): Timeline {
   };
 }
 
+// RSS of all processes together, as steps, by every poll and snapshot: between two snapshots it may be more than the sum
+// of their causes.
+export function treeRss(model: Model): { time: Float64Array; rss: Float64Array } {
+  const order: { time: number; process: number; rss: number; gone: boolean }[] = [];
+  model.processes.forEach(({ there_until_s: until }, process) => {
+    const add = (time: number, rss: number) => {
+      if (until === null || time <= until) order.push({ time, process, rss, gone: false });
+    };
+    for (let i = model.pollStart[process]; i < model.pollStart[process + 1]; i++) add(model.pollTime[i], model.pollRss[i]);
+    for (let i = model.snapshotStart[process]; i < model.snapshotStart[process + 1]; i++) add(model.time[i], model.rss[i]);
+    if (until !== null) order.push({ time: until, process, rss: 0, gone: true });
+  });
+  order.sort((a, b) => a.time - b.time || Number(a.gone) - Number(b.gone));
+  const now = new Float64Array(model.processes.length);
+  const time = new Float64Array(order.length), rss = new Float64Array(order.length);
+  let sum = 0;
+  order.forEach((change, i) => {
+    sum += change.rss - now[change.process];
+    now[change.process] = change.rss;
+    time[i] = change.time;
+    rss[i] = sum;
+  });
+  return { time, rss };
+}
+
 // Which moments are drawn, and from when on each. As they are while there is room; else of each of `stretches` of the
 // time the one with most, which may be from before it: so no peak is lost, and hundreds of short processes are no comb.
 export function drawnMoments(timeline: { time: ArrayLike<number>; rss: ArrayLike<number> }, stretches: number): { time: number[]; at: number[]; width: number } {

@@ -89,7 +89,7 @@ TEST(ShortText, HelpersThatComeOneAfterTheOtherAreNotAddedUp) {
     recording.processes.push_back(helper);
   }
   const std::string text = short_text(recording);
-  EXPECT_NE(text.find("\n500 more processes (true): each up to 1.0 MiB of its own, at most 1.0 MiB at once\n"),
+  EXPECT_NE(text.find("\n500 more processes (true): each up to 1.0 MiB of its own, at most that at once\n"),
             std::string::npos)
       << text;
   const View half = build_view(recording, {.from_s = 0.2501, .to_s = 0.5});  // without those of before
@@ -125,6 +125,27 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
 }
 
+// The kernel rounds a start down to 10 ms, and an end is seen some milliseconds after it.
+TEST(ShortText, ProcessesAlikeThatCameOneAfterAnother) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  const auto add = [&](double begin_s) {
+    ProcessAccount& one = recording.processes.emplace_back(reader(50 + static_cast<int>(begin_s), 100));
+    one.born_s = begin_s;
+    one.left_s = begin_s + 1.005;
+    one.ended_s = begin_s + 1.02;
+    one.has_left = true;
+    one.accounts = {literal::walk(begin_s + 0.5, {}), literal::walk(begin_s + 1, {{Cause::file_cache, 100}})};
+  };
+  for (const double begin_s : {0, 1, 2}) add(begin_s);
+  EXPECT_NE(short_text(recording).find("2 more processes like it, one at a time: pid 5"), std::string::npos)
+      << short_text(recording);
+  add(2.5);
+  recording.processes.back().pid = 70;
+  EXPECT_NE(short_text(recording).find("3 more processes like it, at most 2 at a time: pid "), std::string::npos)
+      << short_text(recording);
+}
+
 // Of which another thing is to be said each: a screen of them, and in the report as many as are asked for.
 TEST(ShortText, OfManyKindsOfProcessesThereAreAsManyAsFit) {
   RecordingAccount recording = literal::quickstart();
@@ -135,6 +156,8 @@ TEST(ShortText, OfManyKindsOfProcessesThereAreAsManyAsFit) {
   }
   const std::string text = short_text(recording);
   EXPECT_LE(std::ranges::count(text, '\n'), 30) << text;
+  EXPECT_LE(std::ranges::count(short_text(recording, {.lines = 21}), '\n'), 21);  // a terminal of 24
+  EXPECT_NE(short_text(recording, {.lines = 0}).find("25 more processes with verdicts"), std::string::npos);
   EXPECT_NE(text.find("a.py --rank=50 (pid 50)   RSS"), std::string::npos) << text;
   EXPECT_NE(text.find(" of their own (whyrss report --top 26 shows all): "), std::string::npos) << text;
   EXPECT_NE(text.find(" and others\n"), std::string::npos) << text;
@@ -183,7 +206,7 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
   ASSERT_EQ(sections.size(), 2U);
   EXPECT_EQ(sections[0].process->account->pid, 50);
-  EXPECT_EQ(alike_text(sections[0]),
+  EXPECT_EQ(alike_text(view, sections[0]),
             "The same holds for 2 more processes like it: pid 52 (RSS +102 MiB, but for the 3rd sentence and \"flat "
             "since\"), "
             "pid 51 (+101 MiB, but for the 2nd and the 3rd sentence)");
