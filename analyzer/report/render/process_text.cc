@@ -113,6 +113,24 @@ std::string peak_and_end(const RecordingAccount& recording, const ProcessView& p
                      seconds_text(process.account->teardown_s.value_or(process.at_last->time_s)));
 }
 
+// "; 160 MiB as it ended, at 1.1 s (--from teardown)": exit handlers and the like grew it after the interval, whose end
+// is where it began to end.
+std::string grown_as_it_ended(const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  if (!process.interval.to_teardown || !account.teardown_s || process.interval.to_s < *account.teardown_s) return "";
+  std::int64_t most = 0;
+  double most_s = 0;
+  const auto compare = [&](double time_s, std::int64_t bytes) {
+    if (time_s <= *account.teardown_s || bytes <= most) return;
+    most = bytes;
+    most_s = time_s;
+  };
+  for (const Account& walk : account.accounts) compare(walk.time_s, walk.rss_bytes);
+  for (const RssPoint& poll : account.polls) compare(poll.time_s, poll.rss_bytes);
+  if (most < process.rss.peak || most - process.rss.last < kNamedGrowthBytes) return "";
+  return fmt::format("; {} as it ended, at {} (--from teardown)", size_text(most), seconds_text(most_s));
+}
+
 // "; killed by SIGSEGV". That of SIGKILL is a verdict's, and workers are ended with SIGTERM by their pool.
 std::string end_signal_text(const RecordingAccount& recording, const ProcessView& process) {
   const ProcessAccount& account = *process.account;
@@ -151,12 +169,13 @@ std::string head_line(const RecordingAccount& recording, const ProcessView& proc
   const double from_s = std::max(interval.from_s, account.born_s);
   const double to_s = std::max(from_s, std::min(interval.to_s, account.ended_s.value_or(interval.to_s)));
   const auto known = [&](const std::string& figure) { return process.walked ? figure : std::string("not known"); };
-  const std::string rss = is_moment(interval) && process.rss.growth() == 0
-                              ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
-                              : fmt::format("{} in {}{}{}", known(growth_text(process.rss.growth())),
-                                            lasted_text(recording, account, from_s, to_s), begun_text(from_s),
-                                            growth_parts_text(recording.stacks, process) +
-                                                peak_and_end(recording, process) + end_signal_text(recording, process));
+  const std::string rss =
+      is_moment(interval) && process.rss.growth() == 0
+          ? fmt::format("{} at {:.3f} s", known(size_text(process.rss.last)), interval.to_s)
+          : fmt::format("{} in {}{}{}", known(growth_text(process.rss.growth())),
+                        lasted_text(recording, account, from_s, to_s), begun_text(from_s),
+                        growth_parts_text(recording.stacks, process) + peak_and_end(recording, process) +
+                            grown_as_it_ended(process) + end_signal_text(recording, process));
   return fmt::format("{}   RSS {}", name_with_pid(account), rss);
 }
 

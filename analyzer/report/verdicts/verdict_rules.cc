@@ -52,18 +52,25 @@ std::int64_t own_growth(const ProcessView& process, const CauseView& own) {
   return inherited ? std::min(own.rss.growth(), own.uss_growth) : own.rss.growth();
 }
 
-// Arrays that an image declares, where they are nearly all that grew: nobody mapped them, but who wrote them is known.
-std::string static_data_text(const StackTable& stacks, const CauseView& cause, std::int64_t growth) {
+// Arrays that images declare: nobody mapped them, but who wrote them is known.
+struct StaticData {
+  std::int64_t bytes = 0;
+  std::string text;  // "static data of grid (touched at grid.c:9 in fill)"
+};
+
+StaticData static_data(const StackTable& stacks, const CauseView& cause) {
+  if (cause.cause != Cause::anonymous) return {};
   std::vector<SiteView> arrays;
   for (const SiteView& site : cause.sites)
     if (site.stack == kEmptyStack && site.mapping().starts_with('/')) arrays.push_back(site);
   const std::vector<const SiteView*> all = pointers(arrays);
-  if (cause.cause != Cause::anonymous || !dominates(sum_growth(all), growth)) return "";
+  const std::int64_t bytes = sum_growth(all);
+  if (bytes < kNamedGrowthBytes) return {};
   const std::vector<MappingGrowth> images = growth_by_mapping(arrays);
   std::string text = fmt::format("static data of {}", base_name(images.front().mapping));
-  if (images.size() > 1 && !dominates(images.front().bytes, growth)) text += " and others";
+  if (images.size() > 1 && !dominates(images.front().bytes, bytes)) text += " and others";
   const std::vector<LineGrowth> lines = growth_by_touch(stacks, all);
-  return text + kept_where(lines, growth, touch_verb(cause.cause));
+  return {bytes, text + kept_where(lines, bytes, touch_verb(cause.cause))};
 }
 
 // Whether it is a program of Go is known of those that are linked statically.
@@ -92,14 +99,18 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       Verdict verdict{.id = "cause-growth", .severity = Severity::info, .pid = process.account->pid, .bytes = growth};
       const bool unknown = cause.cause == Cause::unknown;
       verdict.headline = size_text(growth) + " ";
-      const std::string arrays = static_data_text(view.recording->stacks, cause, growth);
+      constexpr std::int64_t kGoodPart = 5;  // one in so many
+      const StaticData arrays = static_data(view.recording->stacks, cause);
+      const bool is_static = dominates(arrays.bytes, growth);
       const bool traced = process.account->traced;
-      verdict.headline += unknown ? traced ? "that no recorded call explains" : "of a program that was not traced"
-                          : arrays.empty() ? std::string(info(cause.cause).title)
-                                           : arrays;
-      if (arrays.empty())
+      verdict.headline += unknown     ? traced ? "that no recorded call explains" : "of a program that was not traced"
+                          : is_static ? arrays.text
+                                      : std::string(info(cause.cause).title);
+      if (!is_static)
         verdict.headline +=
             kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
+      if (!is_static && kGoodPart * arrays.bytes >= growth)
+        verdict.headline += fmt::format("; {} of it {}", size_text(arrays.bytes), arrays.text);
       const Trend trend = trend_of(view.recording->stacks, process, whole);
       verdict.bytes_per_s = trend.bytes_per_s;
       verdict.headline += trend_text(trend, lines);
@@ -107,7 +118,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
       verdict.advice = "The lines behind it are listed with this cause.";
       if (unknown && !traced) explain_untraced(verdict, *process.account);
-      if (!arrays.empty()) {
+      if (is_static) {
         verdict.why =
             "Arrays that a program or a library declares (.bss) become resident page by page when they are "
             "first used, and stay as long as it is loaded.";

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "model/language_runtime.h"
 #include "model/python_path.h"
 #include "report/view/blame.h"
 
@@ -36,13 +37,16 @@ class LineNames {
   struct Name {
     std::string line, file;
     int number = 0;
+    std::string_view runtime{};
   };
   const Name& operator[](StackId stack) { return of(blamed_frame(stacks_, stack)); }
   const Name& of(const Frame* frame) {
     const auto [place, is_new] = names_.try_emplace(frame);
     if (!is_new) return place->second;
-    place->second = {code_line(stacks_, frame), frame == nullptr ? "" : frame->file,
-                     frame == nullptr ? 0 : frame->line};
+    if (frame == nullptr) return place->second;
+    place->second = {code_line(stacks_, frame), frame->file, frame->line};
+    if (const LanguageRuntime* runtime = language_runtime(stacks_, *frame); runtime && !runtime->has_telling_functions)
+      place->second.runtime = runtime->name;
     return place->second;
   }
 
@@ -76,6 +80,7 @@ class LineSums {
     sum.growth.line = name.line;
     sum.growth.file = name.file;
     sum.growth.number = name.number;
+    sum.growth.runtime = name.runtime;
     last_ = &sum;
     return sum.growth;
   }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "report/view/view.h"
@@ -13,6 +14,7 @@ struct LineGrowth {
   std::string line;  // as code_line, with the folder where another file has its name; "" where no call is known
   std::string file;  // full path of the line's file, "" if not known
   int number = 0;
+  std::string_view runtime{};  // whose functions say nothing to who runs a program: "Go's runtime"; "" where they do
   std::int64_t bytes = 0;
   double variance = 0;  // of `bytes`
   // Of `bytes`, in code that is not the program's: of other threads while the line ran, of threads and of processes

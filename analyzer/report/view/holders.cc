@@ -104,9 +104,10 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmap
       }
       imported += take_imports(view.recording->stacks, cause.cause, sites);
       for (const LineGrowth& line : growth_by_line(view.recording->stacks, pointers(sites))) {
-        Holder& holder = sums[{cause.cause, line.line}];
+        const std::string place(line.runtime.empty() ? line.line : line.runtime);
+        Holder& holder = sums[{cause.cause, place}];
         holder.cause = cause.cause;
-        holder.line = line.line;
+        holder.line = place;
         const bool once = cause.cause == Cause::shared_memory;
         holder.bytes = once ? std::max(holder.bytes, line.bytes) : holder.bytes + line.bytes;
         if (!once) holder.variance += line.variance;

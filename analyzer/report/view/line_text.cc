@@ -123,6 +123,7 @@ std::string callers_text(const LineGrowth& line) {
 }
 
 std::string placed_text(const LineGrowth& line) {
+  if (!line.runtime.empty()) return fmt::format("in {}", line.runtime);
   if (line.number <= 0) return "in " + line.line + done_by_text(line);
   if (2 * line.meanwhile_bytes > line.bytes) return fmt::format("while {} ran", line.line);
   if (2 * line.process_bytes > line.bytes) return fmt::format("by a process that {} started", line.line);
@@ -157,6 +158,23 @@ std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& 
   return text;
 }
 
+// With one entry for all lines of a runtime whose lines say nothing.
+std::vector<LineGrowth> by_runtime(const std::vector<LineGrowth>& lines) {
+  std::vector<LineGrowth> merged;
+  for (const LineGrowth& line : lines) {
+    const auto same = std::ranges::find_if(
+        merged, [&](const LineGrowth& one) { return !line.runtime.empty() && one.runtime == line.runtime; });
+    if (same == merged.end()) {
+      merged.push_back(line);
+      continue;
+    }
+    same->bytes += line.bytes;
+    same->variance += line.variance;
+  }
+  std::ranges::stable_sort(merged, std::ranges::greater{}, &LineGrowth::bytes);
+  return merged;
+}
+
 }  // namespace
 
 bool names_native_line(const std::vector<LineGrowth>& lines) {
@@ -164,8 +182,9 @@ bool names_native_line(const std::vector<LineGrowth>& lines) {
   return top != nullptr && dominates(top->native_bytes, top->bytes);
 }
 
-std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
+std::string kept_where(const std::vector<LineGrowth>& all, std::int64_t whole, const char* verb,
                        const char* other_verb) {
+  const std::vector<LineGrowth> lines = by_runtime(all);
   const LineGrowth* top = top_named(lines);
   if (top == nullptr) return "";
   if (mostly_unseen(lines, whole)) return " (most of it has no recorded line)";

@@ -271,7 +271,8 @@ std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& named)
   const LineGrowth* line = growing_line(trend);
   const LineGrowth* top = top_named(named);
   if (line == nullptr) return text + end;
-  const bool is_reported = top != nullptr && top->line == line->line && top->file == line->file;
+  const bool is_reported = top != nullptr && (line->runtime.empty() ? top->line == line->line && top->file == line->file
+                                                                    : top->runtime == line->runtime);
   if (is_reported && trend.kind == Trend::Kind::growing) return text + end;
   const bool most = trend.kind == Trend::Kind::growing && !dominates(line->bytes, trend.bytes);
   return text + fmt::format("{} {}{}", most ? ", mostly" : "", placed_text(*line), end);

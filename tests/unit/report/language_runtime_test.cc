@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "literal_accounts.h"
+#include "report/view/blame_sums.h"
+#include "report/view/line_text.h"
 
 namespace whyrss::language_runtime_test {
 namespace {
@@ -48,7 +50,27 @@ TEST(LanguageRuntime, HasMoreThanHalfOfIt) {
   EXPECT_EQ(language_of("Perl_hv_common", "/usr/bin/perl", kWhole / 2), "");
 }
 
+// Functions of Go's, Java's and Node's say nothing to who runs a program; those of the others do.
+TEST(LanguageRuntime, StandsForItsLines) {
+  StackTable stacks;
+  std::vector<SiteView> sites(3);
+  const auto text_of = [&](const std::string& module) {
+    sites[0].stack = literal::native_stack(stacks, {{"os::commit(char*)", module}});
+    sites[1].stack = literal::native_stack(stacks, {{"os::reserve(char*)", module}});
+    sites[2].stack = literal::native_stack(stacks, {{"fill", "/home/u/libfill.so"}});
+    return kept_where(growth_by_line(stacks, pointers(sites)), kWhole, "mapped");
+  };
+  sites[0].growth = kWhole / 2;
+  sites[1].growth = kWhole / 4;
+  sites[2].growth = kWhole / 4;
+  EXPECT_EQ(text_of("/usr/lib/libjvm.so"),
+            " (most mapped in the Java virtual machine: 75 MiB, 25 MiB in fill (libfill.so))");
+  EXPECT_EQ(text_of("/usr/lib/libruby-3.1.so.3.1").find(" (50 MiB of it mapped in os::"), 0U);
+}
+
 TEST(LanguageRuntime, SaysThatNoLineOfTheProgramIsRecorded) {
+  EXPECT_EQ(runtime_sentence({.name = "the Java virtual machine", .language = "Java", .advice = ""}),
+            " The Java virtual machine asked for it: which line of Java it was for is not recorded.");
   EXPECT_EQ(runtime_sentence({.name = "Node.js", .language = "JavaScript", .advice = ""}),
             " Node.js asked for it: which line of JavaScript it was for is not recorded.");
 }

@@ -125,6 +125,20 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
 }
 
+// What exit handlers take is in no figure of the run, and may be what a limit was met with.
+TEST(ShortText, GrowthOfATeardownIsNamed) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes = {reader(50, 100)};
+  ProcessAccount& process = recording.processes.front();
+  process.accounts.push_back(literal::walk(9.5, {{Cause::file_cache, 109}}));
+  process.teardown_s = 9.2;
+  process.ended_s = 10;
+  EXPECT_NE(short_text(recording).find("; 109 MiB as it ended,\n  at 9.5 s (--from teardown)"), std::string::npos)
+      << short_text(recording);
+  process.accounts.back() = literal::walk(9.5, {{Cause::file_cache, 107}});
+  EXPECT_EQ(short_text(recording).find("as it ended"), std::string::npos) << short_text(recording);
+}
+
 // The kernel rounds a start down to 10 ms, and an end is seen some milliseconds after it.
 TEST(ShortText, ProcessesAlikeThatCameOneAfterAnother) {
   RecordingAccount recording = literal::quickstart();

@@ -212,7 +212,7 @@ TEST(Verdict, StaticDataIsNamedByItsImageAndWhoFirstUsedIt) {
   recording.processes[0].accounts.back().slices.open()[0].touched = {{.stack = filled, .bytes = 290 * kMiB}};
   EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid (touched in fill (grid))\n");
   EXPECT_EQ(headlines(holding({}, {{Cause::anonymous, 60, kEmptyStack, "/opt/grid"}, {Cause::anonymous, 100}})),
-            "cause-growth info: 160 MiB anonymous mappings\n");
+            "cause-growth info: 160 MiB anonymous mappings; 60 MiB of it static data of grid\n");
 }
 
 TEST(Verdict, RelocatedPagesThatAForkChildSharesAreNotItsOwn) {
