@@ -254,8 +254,8 @@ def test_nodes_that_were_asked_for(job):
 
 
 def sql_example(number):
-    """The commands that the README shows for many jobs."""
-    chapter = (ROOT / "analyzer/README.md").read_text().split("### Many jobs, by SQL")[1]
+    """The commands that the docs show for many jobs."""
+    chapter = (ROOT / "analyzer/docs/export.md").read_text().split("## Many jobs, by SQL")[1]
     return chapter.split("```")[number * 2 - 1]
 
 

@@ -15,7 +15,7 @@ import pytest
 import interpreters
 from conftest import PATIENCE_S, ROOT, Whyrss, read_report
 
-FLOOR = (2, 17)  # of glibc: the wheel's tag, and what analyzer/README.md says
+FLOOR = (2, 17)  # of glibc: the wheel's tag, and what analyzer/docs/recipes.md says
 UNPRIVILEGED = 65534
 WORKERS = r"""
 import os
