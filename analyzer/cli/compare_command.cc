@@ -52,7 +52,7 @@ int run_compare(const CompareOptions& options) {
   }  // the recordings are gone
   if (ended_by != 0) return die_by(ended_by);
   if (program.kind != TargetKind::traceable)
-    comparison.notes.push_back(fmt::format("{} {}: another allocator cannot be preloaded, nor its heap be looked into.",
+    comparison.notes.push_back(fmt::format("{} {}: another allocator cannot be preloaded, nor its heap be read.",
                                            program.path, describe(program.kind)));
   const int written = write_output(rendered(comparison, options), options.output, "the comparison");
   if (written != kDone || was_measured(comparison)) return written;

@@ -56,7 +56,7 @@ RecordOptions record_options(const RunPlan& plan, const std::string& directory, 
   record.output = directory;
   record.preload = plan.library;
   record.quiet = true;
-  record.at_end = "look";
+  record.at_end = "walk";
   record.command = plan.command;
   record.store_names = store_names;
   return record;

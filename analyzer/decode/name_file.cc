@@ -175,7 +175,7 @@ NameTable read_name_file(const Folder& recording, const std::string& session, st
 Status write_name_file(const Folder& recording, const std::string& session, const NameTable& names) {
   const auto id = parse_session(session);
   if (!id) return Error{"the recording has no session id"};
-  Status in_place = Error{"it belongs to somebody else"};
+  Status in_place = Error{"it belongs to another user"};
   if (may_write(recording)) in_place = write_one(recording, kInRecording, *id, names);
   if (in_place) return in_place;
   std::error_code error;

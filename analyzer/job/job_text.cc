@@ -295,7 +295,7 @@ std::vector<std::string> missing_from(const JobView& job) {
   if (list.empty())
     list.emplace_back(job.expected_nodes
                           ? "nothing: all nodes are there, and all recordings are complete"
-                          : "nothing that is known: nobody has said which nodes there should be (merge --nodes)");
+                          : "nothing that is known: which nodes there should be is not known (merge --nodes)");
   return list;
 }
 

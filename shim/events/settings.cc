@@ -82,7 +82,7 @@ bool is_valid(Value kind, std::string_view text) noexcept {
     case Value::unwinder:
       return text == "auto" || text == "libunwind";
     case Value::at_end:
-      return text == "look" || text == "trim";
+      return text == "walk" || text == "trim";
     case Value::anything:
       return !text.empty();
   }

@@ -223,7 +223,7 @@ bool ask(ThreadState& thread, trace::StatsMoment moment, const Caller& here) noe
 
 const char* danger_of_call(ThreadState& thread, const Caller& here, std::uint64_t start, std::uint64_t end) noexcept {
   if (g_may_be_locked.load(std::memory_order_relaxed)) return "a child by clone() may hold locks of its parent";
-  if (thread.ended || !ensure_scratch(thread)) return "there was no memory for a look at the stack";
+  if (thread.ended || !ensure_scratch(thread)) return "there was no memory to read the stack";
   const NativeWalk walk = walk_native(here, *thread.scratch);
   if (walk.truncated || walk.incomplete) return "the stack was not known to its end";
   if (has_signal_frame(*thread.scratch)) return "a signal handler may have interrupted the allocator";

@@ -263,7 +263,7 @@ PythonWalk walk(std::span<WalkedPythonFrame> frames, PythonTrail* trail) noexcep
   if (result.count != 0 && !g_python.verified.load(std::memory_order_relaxed)) {
     if (!is_plausible<kRow>(reader, state, frames[0])) {
       // A signal may have come at a bad moment, a hook has not.
-      if (!Reader::kProbed) python_switch_off("its frames do not look as expected");
+      if (!Reader::kProbed) python_switch_off("its frames have another layout than expected");
       return {};
     }
     g_python.verified.store(true, std::memory_order_relaxed);

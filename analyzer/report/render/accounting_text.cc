@@ -89,7 +89,7 @@ Table accounting_table(const View& view) {
   table.add({"psutil, smem PSS, summed; Slurm UsePss", optional_mib(peak.pss), optional_mib(pss),
              "every page once" + reported});
   add_cgroup(view, peak.time_s, table);
-  table.add({"in truth", optional_mib(peak.pss), "-", "of this:"});
+  table.add({"each page once", optional_mib(peak.pss), "-", "of this:"});
   table.add({"  pages of files", optional_mib(peak.pss_file), "-",
              "the kernel takes them back when it needs memory, dirty ones once they are written"});
   table.add({"  shared memory", optional_mib(peak.pss_shmem), "-", "stays until unmapped and unlinked"});

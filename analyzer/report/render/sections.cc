@@ -289,7 +289,7 @@ Table process_table(const View& view, const std::vector<ProcessSection>& section
                {"PSS last", Align::right},
                {"USS last", Align::right},
                {"COW copied", Align::right},
-               {"seen by"},
+               {"source"},
                {"command"}});
   const ProcessRows rows = process_rows(view, sections, top, [](const ProcessView&) { return std::size_t{1}; });
   for (const ProcessView* shown : rows.shown) {

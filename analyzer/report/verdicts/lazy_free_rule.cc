@@ -72,7 +72,7 @@ void lazy_free_growth(const View& view, std::vector<Verdict>& verdicts) {
         fmt::format("{}{} given up with MADV_FREE{}: reclaimable, not a leak", cause->estimate ? "at most " : "",
                     size_text(growth), kept_where(advisers, growth, "called"));
     verdict.why =
-        "The program, or its allocator, has told the kernel that it does not need what is on these pages. They count "
+        "The program, or its allocator, has said that it does not need what is on these pages (MADV_FREE). They count "
         "in RSS until the kernel needs memory, at a limit too, or until they are written to again; smaps tells how "
         "many there are.";
     if (cause->estimate) verdict.why += " What was written to again since the last walk is not known.";
