@@ -148,6 +148,24 @@ void name_untraced(const SeenProgram& seen, const std::optional<Replay::Untraced
   account.allocator.clear();
 }
 
+// A program without our library does not say when it begins to end. What the kernel or its own exit frees within its
+// last half second is no longer its work: the last poll before that fall counts as the moment.
+std::optional<double> untraced_teardown_s(const ProcessAccount& account) {
+  constexpr double kLastS = 0.5;
+  constexpr std::int64_t kFallPart = 10;  // of its size, one in so many
+  constexpr std::int64_t kFallBytes = 8LL << 20;
+  if (account.traced || account.teardown_s || !account.ended_s || !account.end_signal.empty()) return std::nullopt;
+  const std::vector<RssPoint>& polls = account.polls;
+  if (polls.empty()) return std::nullopt;
+  std::size_t full = polls.size() - 1;
+  while (full > 0 && polls[full - 1].rss_bytes >= polls[full].rss_bytes &&
+         *account.ended_s - polls[full - 1].time_s <= kLastS)
+    --full;
+  const std::int64_t fell = polls[full].rss_bytes - polls.back().rss_bytes;
+  if (fell < kFallBytes || fell * kFallPart < polls[full].rss_bytes) return std::nullopt;
+  return polls[full].time_s;
+}
+
 }  // namespace
 
 RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique_ptr<ProcessInput>>& inputs,
@@ -224,6 +242,8 @@ RecordingAccount build_account(const Manifest& manifest, std::vector<std::unique
     if (account.left_s && !account.totals.empty())
       account.left_s = std::max(*account.left_s, account.totals.back().time_s);
     name_untraced(programs[i].value_or(SeenProgram{}), replay.untraced(i), origin_ns, account);
+    if (const auto teardown_s = untraced_teardown_s(account); teardown_s && !recording.info.exit_signal)
+      account.teardown_s = teardown_s;
     account.lost_events = lost_events(*inputs[i], dropped_records[i]);
     recording.info.lost_events += account.lost_events;
     const std::uint64_t missed = walks_missed(account);

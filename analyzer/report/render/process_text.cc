@@ -110,7 +110,7 @@ std::string peak_and_end(const RecordingAccount& recording, const ProcessView& p
   if (process.rss.peak - process.rss.last < kNamedGrowthBytes) return "";
   return fmt::format("; {} at its peak at {}, {} at its end at {}", size_text(process.rss.peak),
                      seconds_text(process.at_peak->time_s), size_text(process.rss.last),
-                     seconds_text(process.account->teardown_s.value_or(process.at_last->time_s)));
+                     seconds_text(process.account->teardown_s.value_or(*process.account->ended_s)));
 }
 
 // "; 160 MiB as it ended, at 1.1 s (--from teardown)": exit handlers and the like grew it after the interval, whose end
@@ -131,13 +131,13 @@ std::string grown_as_it_ended(const ProcessView& process) {
   return fmt::format("; {} as it ended, at {} (--from teardown)", size_text(most), seconds_text(most_s));
 }
 
-// "; killed by SIGSEGV". That of SIGKILL is a verdict's, and workers are ended with SIGTERM by their pool.
+// "; killed by SIGSEGV". That of SIGKILL of the main process is a verdict's. A forked worker is ended by SIGTERM when
+// its pool closes.
 std::string end_signal_text(const RecordingAccount& recording, const ProcessView& process) {
   const ProcessAccount& account = *process.account;
-  constexpr std::array<std::string_view, 7> kFaults{"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL",
-                                                    "SIGFPE",  "SIGSYS",  "SIGTRAP"};
   const bool is_main = process.account == &recording.processes.front();
-  const bool is_shown = is_main ? account.end_signal != "SIGKILL" : std::ranges::count(kFaults, account.end_signal) > 0;
+  const bool is_shown =
+      is_main ? account.end_signal != "SIGKILL" : account.end_signal != "SIGTERM" || !account.born_by_fork;
   if (account.end_signal.empty() || !is_shown || process.interval.to_s < end_of_work(recording, account)) return "";
   return fmt::format("; killed by {}", printable(account.end_signal));
 }

@@ -32,8 +32,9 @@ struct AllocatorAdvice {
 
 constexpr std::array<AllocatorAdvice, 4> kAllocatorAdvice{{
     {"glibc", "glibc malloc",
-     "malloc_trim(0) after the work gives back nearly all of what it keeps; with many threads MALLOC_ARENA_MAX=2 keeps "
-     "less, and so does jemalloc (LD_PRELOAD=libjemalloc.so.2 MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0)."},
+     "malloc_trim(0) after the work gives back nearly all of what it keeps; jemalloc (LD_PRELOAD=libjemalloc.so.2 "
+     "MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0) keeps less, and where dozens of threads allocate "
+     "MALLOC_ARENA_MAX=2 may too."},
     {"jemalloc", "jemalloc",
      "jemalloc gives pages back some seconds after they were freed, but only while it is called: "
      "MALLOC_CONF=background_thread:true does it in idle programs too, dirty_decay_ms:0,muzzy_decay_ms:0 at once."},

@@ -31,11 +31,11 @@ struct Remedy {
 constexpr std::array<Remedy, 7> kRemedies{{
     {"Arrow's memory pool", "jemalloc", "pyarrow.total_allocated_bytes() says how much of it is in use.",
      "release_unused() of the pool gives back next to nothing here; with ARROW_DEFAULT_MEMORY_POOL=system Arrow takes "
-     "its memory from malloc, and it gives back most of what is free."},
+     "its memory from malloc, and release_unused() gives back most of what is free."},
     {"Arrow's memory pool", "", "pyarrow.total_allocated_bytes() says how much of it is in use.",
      "pyarrow.default_memory_pool().release_unused() gives back what is free, but little of it where live buffers "
-     "below 1 MiB lie between; with ARROW_DEFAULT_MEMORY_POOL=system, where Arrow takes its memory from malloc, it "
-     "gives back most."},
+     "below 1 MiB lie between; with ARROW_DEFAULT_MEMORY_POOL=system, where Arrow takes its memory from malloc, that "
+     "call gives back most."},
     {"Polars' allocator", "", "",
      "_RJEM_MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0, set before polars is imported, makes it give back what is "
      "freed at once: what is there then is in use."},

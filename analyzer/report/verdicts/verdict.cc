@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
 
 #include "model/recording_state.h"
 #include "report/verdicts/next_steps.h"
+#include "report/view/line_text.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
@@ -157,6 +159,17 @@ std::int64_t weight_of(const Verdict& verdict) {
   return verdict.id == "gone-since-peak" ? verdict.bytes / kGonePart : verdict.bytes;
 }
 
+// Memory of a process that is padding of huge pages for the most part: why it is there comes before who allocated it.
+void put_padding_first(std::vector<Verdict>& verdicts) {
+  for (auto padding = verdicts.begin(); padding != verdicts.end(); ++padding) {
+    if (padding->id != "huge-page-padding") continue;
+    const auto explained = std::find_if(verdicts.begin(), padding, [&](const Verdict& other) {
+      return other.pid == padding->pid && place_of(other) != Place::trouble && dominates(padding->bytes, other.bytes);
+    });
+    if (explained != padding) std::rotate(explained, padding, std::next(padding));
+  }
+}
+
 }  // namespace
 
 std::string_view slug(Severity severity) {
@@ -194,6 +207,7 @@ std::vector<Verdict> find_verdicts(const View& view) {
     if (a.bytes_per_s != b.bytes_per_s && place_of(a) == Place::grows) return a.bytes_per_s > b.bytes_per_s;
     return weight_of(a) != weight_of(b) ? weight_of(a) > weight_of(b) : key(a) < key(b);
   });
+  put_padding_first(verdicts);
   return verdicts;
 }
 

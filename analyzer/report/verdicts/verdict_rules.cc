@@ -73,6 +73,38 @@ StaticData static_data(const StackTable& stacks, const CauseView& cause) {
   return {bytes, text + kept_where(lines, bytes, touch_verb(cause.cause))};
 }
 
+// " (its environment has no LD_PRELOAD)"; "" where it is not known. The note goes on with what to do about it.
+std::string untraced_reason(const ProcessAccount& account) {
+  if (!account.unfit.empty()) return fmt::format(" (it {})", printable(account.unfit));
+  for (const std::string& note : account.notes) {
+    if (!note.starts_with("not traced")) continue;
+    const std::size_t command_end = note.rfind("\": ");  // of `not traced since 3 s, when it was still "sh": ...`
+    const std::size_t begin = command_end == std::string::npos ? note.find(": ") + 2 : command_end + 3;
+    const std::size_t end = note.find(": ", begin);
+    if (end != std::string::npos) return fmt::format(" ({})", printable(note.substr(begin, end - begin)));
+  }
+  return "";
+}
+
+// Whether most of it are variables of threads (`thread_local`), which the loader makes beside their stacks and zeroes.
+bool are_thread_locals(const StackTable& stacks, const CauseView& cause) {
+  if (cause.cause != Cause::stack) return false;
+  const auto is_of_loader = [&](FrameId id) { return stacks[id].function.starts_with("_dl_allocate_tls"); };
+  std::int64_t bytes = 0;
+  for (const SiteView& site : cause.sites)
+    for (const TouchView& touch : site.touched())
+      if (std::ranges::any_of(stacks[touch.stack], is_of_loader)) bytes += touch.growth;
+  return 2 * bytes > cause.rss.growth();
+}
+
+// "anonymous mappings", "of a program that was not traced (...)".
+std::string what_grew(const StackTable& stacks, const CauseView& cause, const ProcessAccount& account) {
+  if (are_thread_locals(stacks, cause)) return "thread-local variables";
+  if (cause.cause != Cause::unknown) return std::string(info(cause.cause).title);
+  return account.traced ? "that no recorded call explains"
+                        : "of a program that was not traced" + untraced_reason(account);
+}
+
 // Whether it is a program of Go is known of those that are linked statically.
 void explain_untraced(Verdict& verdict, const ProcessAccount& account) {
   verdict.why = "The library that sees calls was not in this program: nothing says which of its lines it was.";
@@ -102,10 +134,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       constexpr std::int64_t kGoodPart = 5;  // one in so many
       const StaticData arrays = static_data(view.recording->stacks, cause);
       const bool is_static = dominates(arrays.bytes, growth);
-      const bool traced = process.account->traced;
-      verdict.headline += unknown     ? traced ? "that no recorded call explains" : "of a program that was not traced"
-                          : is_static ? arrays.text
-                                      : std::string(info(cause.cause).title);
+      verdict.headline += is_static ? arrays.text : what_grew(view.recording->stacks, cause, *process.account);
       if (!is_static)
         verdict.headline +=
             kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
@@ -116,8 +145,12 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.headline += trend_text(trend, lines);
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
-      verdict.advice = "The lines behind it are listed with this cause.";
-      if (unknown && !traced) explain_untraced(verdict, *process.account);
+      verdict.advice =
+          are_thread_locals(view.recording->stacks, cause)
+              ? "Each thread has a copy of them, which the loader zeroes: make them smaller, allocate them "
+                "where a thread needs them, or start fewer threads."
+              : "The lines behind it are listed with this cause.";
+      if (unknown && !process.account->traced) explain_untraced(verdict, *process.account);
       if (is_static) {
         verdict.why =
             "Arrays that a program or a library declares (.bss) become resident page by page when they are "

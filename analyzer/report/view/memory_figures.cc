@@ -277,7 +277,9 @@ std::optional<std::int64_t> unmapped_at(const ProcessTimes& times, double time_s
   if (!times.recording().info.capabilities.contains("unmapped_shmem")) return std::nullopt;
   std::int64_t sum = 0;
   for (const ProcessAccount* process : times.near(time_s)) {
-    const UnmappedMemory* last = is_there(*process, time_s) ? last_at(process->unmapped, time_s) : nullptr;
+    if (!is_there(*process, time_s)) continue;
+    // What it unmaps while it ends is not memory that it uses past its mappings.
+    const UnmappedMemory* last = last_at(process->unmapped, std::min(time_s, process->teardown_s.value_or(time_s)));
     if (last != nullptr && !last->bytes) return std::nullopt;
     if (last != nullptr) sum += *last->bytes;
   }

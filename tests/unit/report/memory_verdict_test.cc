@@ -477,6 +477,20 @@ TEST(HugePages, ZerosBesideWhatIsUsedAreReported) {
       "those pages");
 }
 
+// Why it is there comes before who allocated it, where it is most of it.
+TEST(HugePages, StandBeforeWhatTheyExplain) {
+  const Lines lines;
+  const auto ids = [&](std::int64_t zeros_mib) {
+    const RecordingAccount recording = with_huge_pages(lines, 64, zeros_mib);
+    std::vector<std::string> found;
+    for (const Verdict& verdict : find_verdicts(build_view(recording, whole_life(recording))))
+      found.push_back(verdict.id);
+    return found;
+  };
+  EXPECT_EQ(ids(60), (std::vector<std::string>{"huge-page-padding", "heap-growth"}));
+  EXPECT_EQ(ids(40), (std::vector<std::string>{"heap-growth", "huge-page-padding"}));
+}
+
 TEST(HugePages, AllocatorInALibraryIsNamed) {
   RecordingAccount recording = with_allocators(300, 0);
   Account& last = recording.processes[0].accounts.back();

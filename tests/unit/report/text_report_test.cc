@@ -125,6 +125,23 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
 }
 
+// Of a pool's workers SIGTERM is the usual end.
+TEST(ShortText, TheSignalThatEndedAProcessIsNamed) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes = {reader(50, 100), reader(51, 100)};
+  ProcessAccount& child = recording.processes.back();
+  child.ended_s = 9.5;
+  const auto text = [&](const std::string& signal, bool by_fork) {
+    child.end_signal = signal;
+    child.born_by_fork = by_fork;
+    child.command.back() = "--child";
+    return short_text(recording);
+  };
+  EXPECT_NE(text("SIGKILL", true).find("; killed by SIGKILL"), std::string::npos) << text("SIGKILL", true);
+  EXPECT_NE(text("SIGTERM", false).find("; killed by SIGTERM"), std::string::npos) << text("SIGTERM", false);
+  EXPECT_EQ(text("SIGTERM", true).find("; killed by"), std::string::npos) << text("SIGTERM", true);
+}
+
 // What exit handlers take is in no figure of the run, and may be what a limit was met with.
 TEST(ShortText, GrowthOfATeardownIsNamed) {
   RecordingAccount recording = literal::quickstart();
@@ -479,7 +496,7 @@ TEST(FullText, AnEndedProcessIsReportedAtItsPeakAndAtItsEnd) {
   process.accounts = {literal::walk(0.9, {{Cause::anonymous, 100}}), literal::walk(2, {{Cause::anonymous, 20}})};
   process.ended_s = 9.5;
   const std::string text = full_text(recording);
-  EXPECT_NE(text.find(" = 20 mapped; 100 MiB at its peak at 0.9 s, 20\n  MiB at its end at 2.0 s\n"), std::string::npos)
+  EXPECT_NE(text.find(" = 20 mapped; 100 MiB at its peak at 0.9 s, 20\n  MiB at its end at 9.5 s\n"), std::string::npos)
       << text;
   process.accounts.pop_back();
   EXPECT_EQ(full_text(recording).find("at its peak at"), std::string::npos);
