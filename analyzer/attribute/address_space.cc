@@ -185,7 +185,7 @@ void AddressSpace::allocate(std::uint64_t address, std::uint64_t size_bytes, Sta
   held_.assign(pages.start, pages.end, stack);
   given_up_.reuse(pages.start, pages.end);
   threads_.erase(threads_.lower_bound(address), threads_.lower_bound(end));
-  // A mapping that holds a block is its allocator's, whoever seemed to make it.
+  // A mapping that holds a block belongs to the block's allocator, even if the program seemed to map it.
   const auto mapping = mappings_.find(address);
   if (mapping != mappings_.end() && (mapping->second.value.owner == Owner::program || mapper == Owner::library))
     mapping->second.value.owner = mapper;
@@ -242,7 +242,7 @@ void AddressSpace::undo_release(std::uint64_t address, std::uint32_t tid) {
   touched_.restore(released.touched, released.touched.start);
 }
 
-// Where no call that mapped it was seen none will be seen that gives pages back: glibc's trimming, its thread stacks.
+// Where no recorded call mapped the page, no recorded call will give it back: glibc's trimming, its thread stacks.
 void AddressSpace::touch(const TouchSample& sample) {
   make_way({sample.page, sample.page + 1});
   touched_.add(sample, shares(sample.page), mappings_.find(sample.page) != mappings_.end());

@@ -68,8 +68,8 @@ class AddressSpace {
   TouchedPages& touched() { return touched_; }
   [[nodiscard]] const TouchedPages& touched() const { return touched_; }
 
-  // Somebody walks the pages, until final_walk(): what is given back meanwhile keeps its owner until then, unless its
-  // addresses are taken for something else. Of blocks this goes for those whose pages free() unmaps itself.
+  // A walk of the pages goes on until final_walk(): ranges given back meanwhile keep their owner until then, unless
+  // their addresses are reused. Of blocks this applies to those whose pages free() unmaps itself.
   void begin_walk() { in_walk_ = true; }
   void final_walk();
   [[nodiscard]] bool in_walk() const { return in_walk_; }

@@ -1,4 +1,4 @@
-// AddressSpace while somebody walks its pages: what is given back meanwhile.
+// AddressSpace while a walk of its pages is under way: ranges that are given back meanwhile.
 #include <utility>
 
 #include "attribute/address_space.h"
@@ -6,7 +6,7 @@
 namespace whyrss {
 namespace {
 
-// A walk takes milliseconds. A program that gives back more ranges than this meanwhile is told as before: at once.
+// A walk takes milliseconds. When more ranges than this were given back meanwhile, all of them are applied at once.
 constexpr std::size_t kMostPending = 1024;
 
 }  // namespace
@@ -54,7 +54,7 @@ void AddressSpace::make_way(Range pages) {
 
 void AddressSpace::apply(const std::vector<PendingChange>& changes) {
   const bool in_walk = std::exchange(in_walk_, false);
-  const bool follows_dropped = std::exchange(follows_dropped_, false);  // they have been told
+  const bool follows_dropped = std::exchange(follows_dropped_, false);  // postpone() has noted them
   for (const PendingChange& change : changes) apply(change);
   in_walk_ = in_walk;
   follows_dropped_ = follows_dropped;

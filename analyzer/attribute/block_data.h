@@ -22,8 +22,8 @@ inline Range block_data(const OwnedRange& owned) {
   return data.start < data.end ? data : Range{};
 }
 
-// The same with the pages that the block has in part, where those beside them were copied as well: somebody wrote there
-// too. `ranges`: sorted, of which those are copied that `copied` says.
+// The same with the pages that the block fills in part, where the pages of data beside them were copied: these were
+// written too. `ranges` is sorted; `copied` says which of them were copied.
 template <typename Ranged, typename Copied>
 Range written_data(const OwnedRange& owned, const std::vector<Ranged>& ranges, Copied copied) {
   const auto is_copied = [&](std::uint64_t address) {

@@ -84,8 +84,8 @@ Sums sums_by_site(const std::vector<Range>& ranges, const std::vector<OwnedRange
 
 using WrittenBy = std::map<std::pair<Made, StackId>, Written>;  // by who allocated, who wrote
 
-// What is nobody's lies in a heap of small blocks: the allocation sites of those have their parts of it, of each writer
-// alike. Less than a page of one stays nobody's.
+// Bytes without an allocation site lie in a heap of small blocks: the sites of these blocks get their shares of them,
+// in the same proportion for each writer. A share below a page stays without a site.
 void give_to_small_blocks(const std::vector<HeapShares::Share>& sites, std::uint64_t page_bytes, Sums& sums,
                           WrittenBy& written) {
   const auto least_bytes = static_cast<std::int64_t>(page_bytes);

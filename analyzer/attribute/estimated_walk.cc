@@ -46,8 +46,8 @@ struct Touch {
   std::size_t segment = 0;
 };
 
-// Memory that one line asked for, as far as it is absent, or of one mapping where nobody is known to own it: what is
-// true of the pages that were seen to be touched goes for the others.
+// Absent memory that one line asked for, or that lies in one mapping and has no known owner: what is true of the pages
+// with recorded faults goes for the others.
 struct Group {
   bool anonymous = true;
   StackId stack = kEmptyStack;          // of the line

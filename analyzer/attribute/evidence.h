@@ -1,4 +1,4 @@
-// All that attribution may look at for one process at one moment: what the kernel said about its pages,
+// All that attribution may use for one process at one moment: what the kernel said about its pages,
 // and what the events said about who owns which addresses. Plain data, so that a test can write it down.
 //
 // Every list is sorted by start and its ranges are disjoint and half-open. Addresses are uint64 (the
@@ -73,7 +73,7 @@ struct StackRange {
 enum class ForkClass : std::uint8_t {
   none,
   shared,  // still as at fork
-  sole,    // as at fork, but nobody else maps it any more
+  sole,    // as at fork, but no other process maps it any more
   copied,  // this process wrote to it
 };
 

@@ -9,7 +9,7 @@ namespace {
 // Of a number of samples that is to be expected the standard error is a third of it.
 constexpr double kFewSamples = 9;
 constexpr double kFaultBytes = 4096;
-// Of a site that is fitted with others: less is nobody's, or each toucher would have a part of each site.
+// Of a site that is fitted with others: a smaller share is left out, or each toucher would have a part of each site.
 constexpr double kLeastShareBytes = kFaultBytes;
 
 // Fits samples to the bytes that they can speak for.

@@ -259,7 +259,7 @@ class HeapAttribution {
                    .variance = share.variance});
   }
 
-  // Sites whose bytes are known from samples alone may be missing: their touch goes to the bytes that nobody explains.
+  // Sites whose bytes are known from samples alone may be missing: their touch goes to the bytes without a known site.
   static void book_touch(Ledger& ledger, Cause cause, const HeapStratum& stratum,
                          const std::vector<HeapShares::Share>& shares, std::span<const HeapTouchPart> parts) {
     const auto largest = std::ranges::max_element(shares, {}, &HeapShares::Share::bytes);
@@ -277,7 +277,7 @@ class HeapAttribution {
   std::vector<bool> by_arena_;         // of them those whose live bytes stand under the call that mapped the page
 };
 
-// No heap that was recorded, or one of over 128 GiB in small blocks: told as one.
+// No heap was recorded, or it has over 128 GiB in small blocks: these bytes are reported as one live sum.
 HeapSummary book_as_live(Ledger& ledger, const std::vector<Fragment>& heap, PageMapBuilder* picture) {
   for (const Fragment& fragment : heap) {
     if (picture != nullptr)

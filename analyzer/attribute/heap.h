@@ -3,7 +3,7 @@
 //   page of the heap = live + slack (free bytes beside live ones) + metadata (headers of live blocks)
 //                    | retained (nothing lives on it, a block once did, or one lies beside it in the same huge page)
 //                    | metadata (never held a block, and the allocator mapped it, or it adjoins one that did)
-//                    | unknown (never held a block that was seen, and no call that was seen mapped it)
+//                    | unknown (never held a recorded block, and no recorded call mapped it)
 //
 // Totals come from the pages (heap_pages.h) and are exact. Lines come from blocks whose stacks are known: all of them
 // in exact mode, Poisson samples of the small ones else. Samples are unbiased one by one (LiveBlock::weight), summed

@@ -76,7 +76,7 @@ void HeapOwner::see_small_blocks() {
 
 bool HeapOwner::owns(const Fragment& fragment) const {
   if (const OwnedRange* owned = fragment.owned) {
-    // A program's own mapping, unless somebody allocates from it: then it is an allocator's that we do not know.
+    // A program's own mapping, unless it holds blocks: then it belongs to an allocator that we do not know.
     return owned->owner != Owner::program || holds_blocks_[static_cast<std::size_t>(owned - evidence_.owned.data())];
   }
   if (fragment.vma->path == "[heap]" || fragment.held != nullptr) return true;

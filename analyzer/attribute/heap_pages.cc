@@ -146,7 +146,7 @@ void HeapPages::add_place(std::uint64_t address, std::uint32_t index) {
   index_[place_in(table_of(stretches_[place_in(stretches, stretch)], index_, kNone), page)] = index;
 }
 
-// What is known to be live is a lower bound of what the table says, which may have been told of releases alone.
+// Blocks that are known to be live are a lower bound of the table's value, which may have counted releases alone.
 void HeapPages::count_blocks(const LiveSet& blocks) {
   std::vector<std::int64_t> counted(pages_.size());
   blocks.for_each([&](const LiveBlock& block) {

@@ -7,7 +7,7 @@
 namespace whyrss {
 namespace {
 
-// Pages that kept nobody's name take that of a neighbour this near.
+// A page without a known last holder takes that of a neighbour at most this far away.
 constexpr std::size_t kMostNeighbours = 64;
 
 std::pair<std::uint32_t, Cause> kind_of(const HeapTouchPart& part) { return {part.stratum, part.cause}; }

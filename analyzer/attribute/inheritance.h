@@ -15,7 +15,7 @@ struct AnonymousRun {
   std::uint64_t start = 0, end = 0;
   bool exclusive = false;
   bool resident = false;  // else swapped
-  bool marked = false;    // its next write will be told, and has not been: see PageSharing::mark
+  bool marked = false;    // its next write will be reported, and was not yet: see PageSharing::mark
   bool huge = false;      // mapped 2 MiB at a time: `exclusive` is that of the first page of each
 };
 

@@ -15,8 +15,8 @@ namespace {
 
 std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
 
-// Pages of a file whose mapping was seen: the kernel maps a large folio of the page cache whole, on ext4 in Linux 6.18
-// 670 KiB a fault. It seldom reads or fills mapped files itself.
+// Pages of a file whose mapping was recorded: the kernel maps a large folio of the page cache whole, on ext4 in Linux
+// 6.18 670 KiB a fault. It seldom reads or fills mapped files itself.
 bool is_all_by_faults(Cause cause, StackId mapped_at) { return cause == Cause::file_cache && mapped_at != kEmptyStack; }
 
 std::uint64_t next_arena_boundary(std::uint64_t at) {
@@ -214,8 +214,8 @@ void Ledger::check() const {
             "claimed and unclaimed bytes of a mapping are not its resident bytes");
 }
 
-// Small mappings of one line are fitted together. Most sites of exact mode are small and were touched by nobody that is
-// known, and neither were the others of their lines.
+// Small mappings of one line are fitted together. Most sites of exact mode are small and have no known toucher, and
+// neither have the others of their lines.
 Ledger::Touchers Ledger::touch_shares() const {
   Touchers shares;
   std::map<std::pair<Cause, StackId>, std::vector<TouchSite>> thin;

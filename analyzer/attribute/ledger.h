@@ -1,5 +1,5 @@
 // The totals of one page walk: every resident byte is claimed once, by the first rule that wants it;
-// what nobody wants is `unknown`.
+// bytes that no rule claims are `unknown`.
 //
 // Invariants (required after every step, in release builds): per VMA, claimed + unclaimed = resident;
 // at close, claimed = resident per VMA, all that was taken is booked, and the slices sum to RSS.

@@ -37,7 +37,7 @@ PageSharing::Member PageSharing::add(std::optional<Member> parent, double time_s
 void PageSharing::share(Member child, std::uint64_t start, std::uint64_t end, double time_s) {
   if (start >= end || child >= processes_.size() || !processes_[child].parent) return;
   const Member parent = *processes_[child].parent;
-  // Where nobody shared anything before, the two are the first.
+  // Where no processes shared pages before, these two are the first.
   const auto gaps = pages_.gaps_within(start, end);
   const Group pair{.holders = {parent, child}, .missing = {}, .shared_s = time_s, .left_s = kNobody};
   change_within(start, end, [&](Groups& groups) {

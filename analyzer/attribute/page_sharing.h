@@ -4,8 +4,8 @@
 // alone with the old page because the others copied, and for the one whose relatives ended. So for each address the
 // family's model keeps who still *holds* the page as it was at the fork. Between two walks some holders write, some
 // leave (they end, run exec, unmap), some remain:
-//   somebody remains        every writer copied
-//   nobody, and nobody left all writers copied but the last, whose write reused the page
+//   a holder remains        every writer copied
+//   none, and none left     all writers copied but the last, whose write reused the page
 //   one remains alone       the page is its own now: its relatives copied, or they left
 //   a sole holder writes    it reuses the page
 // Who wrote is known where writes were tracked (a page that was marked and is marked no more). Elsewhere a page that
@@ -26,10 +26,10 @@
 namespace whyrss {
 
 enum class PageTransition : std::uint8_t {
-  copied,               // written while somebody else held it
+  copied,               // written while another process held it
   copied_by_relatives,  // its own now: the last other one copied
   left_by_relatives,    // its own now: the last other one ended, or unmapped it
-  reused,               // written when nobody else held it
+  reused,               // written when no other process held it
 };
 
 struct TransitionRange {
@@ -72,8 +72,8 @@ class PageSharing {
     double wrote_s = 0;   // when it took half of those faults; of two writers the first copied
     double walked_s = 0;  // when this walk began, within the moment
   };
-  // Walks at several processes in the same moment, at most one each. They come one after another, and the processes go
-  // on meanwhile. Returns what became of whose pages, by member; processes that were not walked may have fates too.
+  // Walks of several processes in the same moment, at most one each. They come one after another, and the processes go
+  // on meanwhile. Returns the transitions of pages by member; processes that were not walked may have some too.
   // Ranges are sorted and disjoint.
   std::vector<std::vector<TransitionRange>> observe(const std::vector<Walk>& walks, double time_s);
 
@@ -97,7 +97,7 @@ class PageSharing {
     std::vector<Member> missing;       // hold it no more, as another one holds it alone: their next walk says why
     std::optional<Pending> pending{};  // that one: until then it is not known why
     double shared_s = 0;               // the holders were known to share it then
-    double left_s = kNobody;           // when the last of those left that nobody has been told of
+    double left_s = kNobody;           // when the last of those left that no transition reports yet
     friend bool operator==(const Group&, const Group&) = default;
   };
   static constexpr double kNobody = -1;

@@ -1,5 +1,5 @@
 // Which Python code is the program's own, although it lies where libraries are installed: that of a program that a
-// package manager or pip has installed, and of `python -m`. Told from how the stacks of a recording begin.
+// package manager or pip has installed, and of `python -m`. It is known from how the stacks of a recording begin.
 #pragma once
 
 #include <set>

@@ -1,4 +1,4 @@
-// Which lines the allocator's free pages are told of, where only some blocks were sampled.
+// Which lines the allocator's free pages are attributed to, where only some blocks were sampled.
 //
 // A page tells its last line if one of the blocks that ever began on it was a sample. Memory that was used again and
 // again had more of them, and so tells more often: a page that blocks of one kind filled c times on the way tells with

@@ -1,5 +1,5 @@
 // One function per cause: does it claim this fragment, and for whom? Called in the order of Cause, on
-// what earlier rules left. The heap's causes share pages and are told apart in heap.h.
+// what earlier rules left. The heap's causes share pages; heap.h separates them.
 #pragma once
 
 #include <optional>

@@ -67,7 +67,7 @@ std::uint64_t SharingRound::observe_at(std::uint64_t at, std::uint64_t end) {
     observation = {};
     if (run == nullptr) {
       observation.holding = Holding::gone;
-    } else if (run->resident) {  // of a swapped page nobody knows who else has it
+    } else if (run->resident) {  // who shares a swapped page is not known
       // The kernel splits a huge page before it copies a part of it, and tells of a whole one whether its first part is
       // mapped once (do_huge_pmd_wp_page in mm/huge_memory.c, pagemap_pmd_range in fs/proc/task_mmu.c).
       observation.merged = run->huge && run->exclusive && was_small;
@@ -101,7 +101,7 @@ SharingRound::HolderClasses SharingRound::classify(const Group& group) const {
   return classes;
 }
 
-// A process that wrote and then forked shares its own copy with those children, and the old page with nobody.
+// A process that wrote and then forked shares its own copy with those children, and the old page with no process.
 void SharingRound::classify_by_children(const Group& group, HolderClasses& classes, Outcome& outcome) const {
   for (std::size_t i = 0; i < classes.wrote.size();) {
     const Member writer = classes.wrote[i];
@@ -176,8 +176,8 @@ bool SharingRound::is_alone_since(const HolderClasses& classes) const {
   });
 }
 
-// Holders that have a page of their own now, and are not known to have written: at most one of them, the keeper, can
-// have the old one.
+// Holders that have a page of their own now, and are not known to have written: at most one of them, the sole
+// holder, can have the old one.
 void SharingRound::settle_alone(HolderClasses& classes, Outcome& outcome) const {
   if (classes.alone.empty()) return;
   const std::size_t others = classes.with_others.size() + classes.not_walked.size();
@@ -187,7 +187,7 @@ void SharingRound::settle_alone(HolderClasses& classes, Outcome& outcome) const 
     classes.alone.clear();
     return;
   }
-  // Two or more have a page each, so somebody copied: not those who kept theirs.
+  // Two or more have a page each, so at least one copied: not those who kept theirs.
   std::vector<Member> kept;
   if (classes.alone.size() > 1)
     std::ranges::copy_if(classes.alone, std::back_inserter(kept), [&](Member member) { return kept_its_page(member); });
@@ -219,7 +219,7 @@ void SharingRound::settle_alone(HolderClasses& classes, Outcome& outcome) const 
   classes.alone.clear();
 }
 
-// Children first: a parent mostly waits for them. Whoever took no faults has not written.
+// Children first: a parent mostly waits for them. A process that took no faults has not written.
 void SharingRound::guess_alone(HolderClasses& classes, Outcome& outcome) const {
   const bool all_may = classes.with_others.size() + classes.not_walked.size() > 0;
   std::size_t to_copy = classes.alone.size() - (all_may ? 0 : 1);
@@ -242,8 +242,8 @@ void SharingRound::guess_alone(HolderClasses& classes, Outcome& outcome) const {
   outcome.add(left, PageTransition::left_by_relatives);
 }
 
-// Nobody holds the page any more, and one who held it has left: it copied if it is likely to have written before. Both
-// lie between the last time that the page is known to have been shared and now.
+// No member holds the page any more, and one that held it has left: the last writer copied if it is likely to have
+// written before that. Both lie between the last time that the page is known to have been shared and now.
 bool SharingRound::wrote_before_the_end(const Group& group, const HolderClasses& classes) const {
   const double left_s = classes.gone.empty() ? group.left_s : time_s_;
   double shared_s = group.shared_s;
@@ -309,9 +309,9 @@ void SharingRound::give_back(Group& group, std::vector<Member> unwritten, Outcom
     group.pending = {.member = group.holders.front()};
 }
 
-// Whoever still has a page there copied, as it cannot be the old one; unless it did not write: then it has the old one,
-// and who seemed to be left alone with that copied. Who shares a page, and may do so with none that it forked since,
-// did not write.
+// A missing member that still has a page there copied, as that page cannot be the old one; unless it did not write:
+// then it has the old one, and the member that seemed to hold that alone copied. A member that shares a page, but
+// cannot share it with a process that it forked since, did not write.
 void SharingRound::take_missing(Group& group, const PageSharing::Groups& groups, Outcome& outcome) const {
   bool copied = false;
   const auto shares_another = [&](Member member) {  // with those that it forked since

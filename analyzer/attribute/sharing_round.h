@@ -59,7 +59,7 @@ class SharingRound {
       for (const Member member : members) transitions.emplace_back(member, transition);
     }
   };
-  // The holders of one group by what was seen of them, and by what was made of that.
+  // The holders of one group, by what their walks showed and by what follows from that.
   struct HolderClasses {
     std::vector<Member> gone, wrote, with_others, alone, not_walked;
     std::vector<Member> copied;         // found to have copied before, not counted yet

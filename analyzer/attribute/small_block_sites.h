@@ -10,8 +10,8 @@
 
 namespace whyrss {
 
-// Shares of the bytes of `ranges` (sorted, disjoint), which nobody else owns; together at most these bytes: where few
-// live blocks lie the rest is nobody's.
+// Shares of the bytes of `ranges` (sorted, disjoint), which have no other owner; together at most these bytes: where
+// few live blocks lie the rest stays without a site.
 std::vector<HeapShares::Share> small_block_sites(const std::vector<Range>& ranges, const LiveSet& blocks);
 
 }  // namespace whyrss

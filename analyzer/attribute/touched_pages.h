@@ -11,7 +11,7 @@
 //
 // "Was there" is what the last walk saw, that a fault since was sampled, or that a child has inherited it since. What
 // goes: munmap and its like at once, all else at the walk that does not find it; a walk says nothing about faults after
-// it began. Pages that a large block took over later have no toucher: what is told is who first used the block.
+// it began. Pages that a large block took over later have no toucher: the report names who first used the block.
 // Every first touch is a fault, so with each sample weighted by the faults that it stands for the sums are
 // unbiased. Memory: one sample per page, and only pages that were there at the last walk or were touched since.
 #pragma once
@@ -84,8 +84,8 @@ class TouchedPages {
 
   // Sampled faults on pages of [start, end) that were there and that a fork had made shared, within [from_ns, to_ns),
   // by page: each stands for `weight` such faults. They were writes; whether one copied its page or took it over
-  // (nobody else mapped it any more), the pages tell. Of several on one page the last one. What came between two walks
-  // is held until observe() takes in a third.
+  // (no other process mapped it any more), the pages tell. Of several on one page the last one. What came between two
+  // walks is held until observe() takes in a third.
   [[nodiscard]] std::vector<TouchSample> copy_candidates(std::uint64_t start, std::uint64_t end, std::uint64_t from_ns,
                                                          std::uint64_t to_ns) const;
 

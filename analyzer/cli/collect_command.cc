@@ -78,7 +78,7 @@ Manifest describe_recording(const CollectOptions& options, trace::SessionId sess
   return manifest;
 }
 
-// Where writes can be tracked across fork, and nobody has switched it off.
+// Where writes can be tracked across fork, and the user has not switched it off.
 void open_handover(Collector::Setup& setup) {
   std::string& capability = setup.manifest.capabilities["write_tracking"];
   const auto wanted = setup.manifest.options.find("write_tracking");
@@ -93,7 +93,7 @@ void open_handover(Collector::Setup& setup) {
   setup.handover.announce(setup.pool.view());
 }
 
-// In percent; the usual where nobody has said it, or not so that it can be understood.
+// In percent; the default where the option is missing or no valid number.
 double overhead_of(const Manifest& manifest) {
   const auto option = manifest.options.find("overhead");
   const std::string text = option == manifest.options.end() ? std::string() : option->second;
@@ -103,7 +103,7 @@ double overhead_of(const Manifest& manifest) {
   return good ? percent : WalkBudget::kShare * 100;
 }
 
-// The job has ended and nobody waits: but a collector that goes on for long would surprise.
+// The job has ended and no process waits for the collector: but one that goes on for long would surprise.
 void end_soon() {
   constexpr rlim_t kCpuSecondsLeft = 2;
   const rlimit core{0, 0};

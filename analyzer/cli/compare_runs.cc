@@ -126,7 +126,7 @@ Runner::Runner() {
   sigemptyset(&held_);
   for (const int number : kEnding) sigaddset(&held_, number);
   sigaddset(&held_, SIGCHLD);
-  std::signal(SIGCHLD, SIG_DFL);  // else nobody could be waited for
+  std::signal(SIGCHLD, SIG_DFL);  // else no child could be waited for
   sigprocmask(SIG_BLOCK, &held_, &before_);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
 }
@@ -157,7 +157,7 @@ int Runner::wait_for(pid_t pid, rusage& usage) {
     if (ended == pid) return status;
     if (ended < 0 && errno != EINTR) return W_EXITCODE(kCannotRecord, 0);
     siginfo_t info{};
-    // Looks again now and then: SIGCHLD of another child may stand for this one's.
+    // Checks again now and then: SIGCHLD of another child may stand for this one's.
     constexpr timespec kTurn{.tv_sec = 0, .tv_nsec = 200'000'000};
     const int number = sigtimedwait(&held_, &info, &kTurn);
     if (number > 0 && number != SIGCHLD) {

@@ -210,8 +210,8 @@ void Comparing::run_once(Runner& runner, Entrant& entrant, int round) {
   if (runner.interrupted() == 0) run_recorded(runner, plan, entrant, round);
 }
 
-// After the first round: whoever keeps much is to show what its settings can do about it. Arrow takes little from
-// malloc: where its pool holds memory its other pools join, under the first allocator.
+// After the first round: an allocator that keeps much runs again, to show what its settings can do about it. Arrow
+// takes little from malloc: where its pool holds memory its other pools join, under the first allocator.
 void Comparing::add_settings(Runner& runner) {
   if (entrants_.empty() || entrants_.front().recordings.empty()) return;
   const auto join = [&](const Contestant& who, std::vector<std::string> settings, std::string label) {

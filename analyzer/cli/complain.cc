@@ -8,7 +8,7 @@
 namespace whyrss {
 
 int complain(const std::string& text, int status) {
-  std::fflush(stdout);  // what was seen comes before what could not be done
+  std::fflush(stdout);  // results come before what could not be done
   say(printable(text));
   return status;
 }

@@ -6,7 +6,7 @@
 
 namespace whyrss {
 
-// "Examples:" and two or three lines; "" for a verb that nobody types.
+// "Examples:" and two or three lines; "" for a verb that users do not type.
 std::string examples_of(std::string_view verb);
 
 }  // namespace whyrss

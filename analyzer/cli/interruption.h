@@ -1,4 +1,4 @@
-// What a verb leaves behind when somebody interrupts it (Ctrl-C, a closed terminal): nothing half done.
+// What a verb leaves behind when the user interrupts it (Ctrl-C, a closed terminal): nothing half done.
 #pragma once
 
 #include <string>

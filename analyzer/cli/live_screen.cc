@@ -161,7 +161,7 @@ std::size_t LiveScreen::rows() const { return is_terminal_ && !is_closed_ ? scre
 LiveScreen::Event LiveScreen::key() {
   char letter = 0;
   if (read(STDIN_FILENO, &letter, 1) != 1) {
-    has_keys_ = false;  // nobody is there any more
+    has_keys_ = false;  // the terminal is gone
     return Event::none;
   }
   if (letter == 'q' || letter == 'Q') return Event::quit;

@@ -13,8 +13,8 @@ class LiveScreen {
  public:
   enum class Event {
     none,
-    again,  // it is to be shown anew: the terminal's size changed, or somebody pressed the space bar
-    quit,   // somebody pressed q
+    again,  // it is to be shown anew: the terminal's size changed, or the user pressed the space bar
+    quit,   // the user pressed q
     ended,  // SIGCHLD, with Signals::wait_for_child
     interrupted,
   };

@@ -1,4 +1,4 @@
-// What somebody may have meant whose words name no program, or no recording.
+// What the user may have meant by words that name no program, or no recording.
 #pragma once
 
 #include <span>
@@ -12,7 +12,7 @@ namespace whyrss {
 // none is so near, or the word is too short to tell.
 std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates);
 
-// That nobody can attach to a process, and what can be done instead. `target`: its id, or "PID".
+// That no running process can be attached to, and what can be done instead. `target`: its id, or "PID".
 std::string cannot_attach(const std::string& target);
 
 // A line for a number that names a living process where a recording or a program is expected; "" for all else.

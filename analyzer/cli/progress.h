@@ -16,7 +16,7 @@ class Progress {
 
   // `doing` as "reading the recording"; `done` of it, from 0 to 1. Cheap enough for some thousand calls.
   void at(std::string_view doing, double done);
-  // The same where nobody knows how long it takes.
+  // The same where it is not known how long it takes.
   void at(std::string_view doing);
   // Takes the line away: something else is about to be printed.
   void clear();

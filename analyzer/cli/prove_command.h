@@ -15,7 +15,7 @@ struct ProveOptions {
   bool yes = false;                 // run it without a question
 };
 
-// 0 done, or nothing to prove; 1 bad input, or it could not be done; 2 nobody can be asked whether to run the command.
+// 0 done, or nothing to prove; 1 bad input, or it could not be done; 2 no terminal to ask whether to run the command.
 int run_prove(const ProveOptions& options);
 
 }  // namespace whyrss

@@ -65,7 +65,7 @@ const FileMapping& largest(const std::vector<FileMapping>& files, std::uint64_t 
                            [&](const FileMapping& a, const FileMapping& b) { return a.*bytes < b.*bytes; });
 }
 
-// mm/madvise.c, can_do_file_pageout: the file's owner or whoever may write to it; root always.
+// mm/madvise.c, can_do_file_pageout: the file's owner and users who may write to it; root always.
 bool may_reclaim(const FileMapping& file) {
   struct stat status {};
   if (geteuid() == 0 || stat(file.path.c_str(), &status) != 0) return true;

@@ -7,7 +7,7 @@
 
 namespace whyrss {
 
-// Prints on stdout what was seen before and after, one process after the other; what could not be done on stderr.
+// Prints on stdout the figures before and after, one process after the other; what could not be done on stderr.
 // 0: the file pages of each left its RSS, or it has next to none; else 1.
 int prove_processes(const std::vector<pid_t>& pids);
 

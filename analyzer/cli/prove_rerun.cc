@@ -106,7 +106,7 @@ std::int64_t locked_file_bytes(const RecordingAccount& recording) {
 }
 
 // Page cache is charged to the group that reads it first: what is there already would not count against the limit. Only
-// clean pages go that nobody maps.
+// clean pages that no process maps are dropped.
 void drop_cached_files(const RecordingAccount& recording) {
   std::set<std::string> files;
   for (const ProcessAccount& process : recording.processes)
@@ -137,7 +137,7 @@ void print_row(const std::string& moment, const Peaks& peaks) {
   fmt::print("  {:<20} {:>10} {:>12}\n", moment, size_text(peaks.rss), size_text(peaks.file));
 }
 
-// A command may write files, or send what it sent before: it runs again only where somebody agrees. What to end with
+// A command may write files, or send what it sent before: it runs again only where the user agrees. What to end with
 // when it may not.
 std::optional<int> ask_to_run(const std::vector<std::string>& command, std::int64_t limit_bytes,
                               const RerunOptions& options) {

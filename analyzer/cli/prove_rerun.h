@@ -13,7 +13,7 @@ struct RerunOptions {
   std::optional<std::int64_t> limit_bytes;  // nothing: chosen from the recording
   std::string input = "/dev/null";
   bool show_output = false;
-  bool agreed = false;  // to run it: nobody is asked
+  bool agreed = false;  // to run it: the user is not asked
 };
 
 // What a recording says a limit has to leave room for, and what it may take.
@@ -24,8 +24,8 @@ struct LimitPlan {
 };
 LimitPlan plan_limit(const RecordingAccount& recording);
 
-// Says what it will run and asks whether it may; prints on stdout what was seen, and on stderr what could not be done.
-// 0: shown, or nothing to prove, or not wanted; 2: nobody can be asked; else 1.
+// Says what it will run and asks whether it may; prints on stdout the result, and on stderr what could not be done.
+// 0: shown, or nothing to prove, or not wanted; 2: no terminal to ask on; else 1.
 int prove_again(const RecordingAccount& recording, const RerunOptions& options);
 
 }  // namespace whyrss

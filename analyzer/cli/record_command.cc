@@ -112,7 +112,7 @@ CommandEnd wait_for_command(pid_t pid) {
   while (true) {
     siginfo_t info{};
     const int failed = waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOWAIT);
-    if (failed != 0 && errno == ECHILD) return {info};  // SIGCHLD is ignored: nobody can tell
+    if (failed != 0 && errno == ECHILD) return {info};  // SIGCHLD is ignored: how it ended is not known
     const bool ended =
         failed == 0 && (info.si_code == CLD_EXITED || info.si_code == CLD_KILLED || info.si_code == CLD_DUMPED);
     if (ended && info.si_pid == pid) stop_passing_signals();
@@ -168,8 +168,7 @@ void send_line(int control_fd, const std::string& line) {
   send(control_fd, text.data(), text.size(), MSG_NOSIGNAL);
 }
 
-// What could not be recorded, in any case; the verdict, unless nobody wants to read it, and the names of native code
-// for the recording.
+// What could not be recorded, in any case; the verdict, unless `quiet`, and the names of native code for the recording.
 void conclude(const RecordOptions& options, const std::string& directory, const Ending& ending) {
   if (!ending.faults.empty()) say(printable(fmt::format("{} is incomplete: {}", directory, join(ending.faults, "; "))));
   if (ending.living && !options.quiet)

@@ -22,9 +22,9 @@ struct RecordOptions {
   std::string unwinder = "auto";         // auto, libunwind
   std::string preload;                   // an allocator that is loaded behind the shim
   std::string memory_max;                // --memory-max as given
-  double overhead_percent = 3;           // of a core, for the collector's looks
+  double overhead_percent = 3;           // of a core, for the collector's walks
   std::string exe;                       // --exe GLOB: which programs of the tree are traced fully; empty: all
-  std::string at_end;        // for compare-allocators: look, trim (shim/process/final_walk.h); empty: as usual
+  std::string at_end;        // for compare-allocators: at_end of WHYRSS_OPTS (shim/process/trim_at_end.h); empty: none
   std::string metrics;       // --metrics ADDRESS: live figures over HTTP; empty: as WHYRSS_METRICS says
   std::string metrics_file;  // --metrics-file PATH; empty: as WHYRSS_METRICS_FILE says
   bool quiet = false;
@@ -33,7 +33,7 @@ struct RecordOptions {
 
   // Short text about a finished recording for stderr; set by main, so that this file needs no report.
   std::string (*short_verdict)(const std::string& recording_directory) = nullptr;
-  // What to do with a finished recording when nobody wants that text; set likewise.
+  // What to do with a finished recording when that text is not wanted; set likewise.
   void (*store_names)(const std::string& recording_directory) = nullptr;
 };
 

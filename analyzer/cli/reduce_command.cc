@@ -27,7 +27,7 @@ Result<MergeInput> reduced(const std::string& path, Progress& progress) {
   const auto block = std::make_shared<const PartBlock>(make_block(reduce(view, find_verdicts(view))));
   MergeInput input{.name = path, .index = {}, .read = [block](std::size_t) { return block->stored; }};
   input.index.entries.push_back(block->entry);
-  // A list that nobody can expand is no reason to lose the rest.
+  // A list that cannot be expanded is no reason to lose the rest.
   if (std::string nodes = first_place(*recording, &JobPlace::node_list); !nodes.empty() && check_node_list(nodes))
     input.index.node_lists.push_back(std::move(nodes));
   return input;

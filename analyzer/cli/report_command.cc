@@ -38,10 +38,10 @@
 namespace whyrss {
 namespace {
 
-// At the end of a recording somebody waits; a later report has the time for what this leaves out.
+// At the end of a recording the user waits; a later report has the time for what this leaves out.
 constexpr ReadLimits kLimitsAtEnd{.cpu_s = 2, .wall_s = 10};
 
-// Nor would they wait for all events of a long job to be read: 40 ms of CPU a MiB. Its first report stores the names.
+// All events of a long job would take too long to read: 40 ms of CPU a MiB. Its first report stores the names.
 constexpr std::uintmax_t kMostEventBytesAtEnd = 4UL << 20;
 
 // Of a shorter job they are not read at its end at all, which would take several times what the job took: only where a

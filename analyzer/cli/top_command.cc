@@ -51,7 +51,7 @@ class Stopwatch {
   Clock::time_point began_ = Clock::now();
 };
 
-// Behind a pipe that nobody reads any more it ends as others do.
+// Behind a pipe that has no reader any more it ends as other programs do.
 int cannot_show(int why) {
   if (why == EPIPE) return die_by(SIGPIPE);
   return complain(fmt::format("cannot write to stdout: {}", std::strerror(why)), kFailed);
@@ -92,7 +92,7 @@ Result<Shown> show_recording(const std::string& directory, std::optional<int> pi
                !recording.info.complete && recording.info.incomplete_why == kStillRunning};
 }
 
-// What to end with, if somebody wants that.
+// What to end with, if the user ends it.
 std::optional<int> wait_for_next(LiveScreen& screen, double seconds) {
   const LiveScreen::Event event = screen.wait(seconds);
   if (event == LiveScreen::Event::quit) return kDone;
@@ -212,7 +212,7 @@ int say_why_none(const Background& recorded, const std::string& log) {
   return recorded.exit_status();
 }
 
-// The screen until somebody closes it, or the command has ended. False: nothing was ever to be seen.
+// The screen until the user closes it, or the command has ended. False: no recording was ever shown.
 bool watch(const TopOptions& options, const std::string& directory, const std::string& footer, Background& recorded,
            LiveScreen& screen) {
   for (std::size_t shown = 0; !recorded.has_ended();) {

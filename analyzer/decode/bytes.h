@@ -1,4 +1,4 @@
-// Reading structs and texts out of bytes that nobody vouches for.
+// Reading structs and texts out of untrusted bytes.
 #pragma once
 
 #include <cstddef>

@@ -259,7 +259,8 @@ void ImageTables::push_python(const PythonFrames& frames, std::vector<FrameId>& 
   }
 }
 
-// Of all that a record says of its stack. Differs from run to run: nobody can make a recording in which two share one.
+// Of all that a record says of its stack. Differs from run to run, so that no recording can be forged in which
+// two share one.
 std::uint64_t ImageTables::hash_of(const trace::StackRecord& record, Bytes frames) {
   static const char somewhere = 0;
   const std::uint64_t shape = std::uint64_t{record.waiting_count} << 48 | std::uint64_t{record.flags} << 32 |

@@ -37,9 +37,9 @@ class ImageTables {
   // All are defined.
   void end_definitions() { places_of_stacks_.sort(); }
 
-  // The empty stack when nobody defined `stack_id`. What was asked for once is kept.
+  // The empty stack when no record defined `stack_id`. What was asked for once is kept.
   ResolvedStack resolve(std::uint32_t stack_id);
-  // The same for a caller that keeps what it was told.
+  // The same for a caller that keeps the result.
   StackId resolve_once(std::uint32_t stack_id) { return find(stack_id).id; }
   // The process has ended: what speeds up the resolving of many stacks is given back.
   void release() {

@@ -1,4 +1,4 @@
-// Values out of JSON that nobody vouches for: of another type is as good as missing.
+// Values out of untrusted JSON: a value of another type counts as missing.
 #pragma once
 
 #include <cstdint>

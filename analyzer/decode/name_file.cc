@@ -153,7 +153,7 @@ Result<Folder> open_cache() {
   return cache.empty() ? Result<Folder>(Error{"no directory for a cache"}) : Folder::open(cache);
 }
 
-// What somebody else has made is left as it is.
+// Another user's recording is left as it is.
 bool may_write(const Folder& recording) {
   return recording.status().owner == geteuid() && faccessat(recording.fd(), ".", W_OK, AT_EACCESS) == 0;
 }

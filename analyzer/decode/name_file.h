@@ -15,7 +15,7 @@
 
 namespace whyrss {
 
-// What `recording` or, where that is somebody else's or cannot be written to, the user's cache keeps for the recording
+// What `recording` or, where that is another user's or cannot be written to, the user's cache keeps for the recording
 // with this session (32 hex digits). What of it could not be read is added to `damage`, with the file's name.
 NameTable read_name_file(const Folder& recording, const std::string& session,
                          std::vector<std::string>* damage = nullptr);

@@ -145,8 +145,8 @@ class Reader {
     return (" " + entry.vm_flags + " ").find(" lo ") != std::string::npos;
   }
 
-  // What can be dirty by this process's doing. A read-only mapping of a file that somebody has just written shows that
-  // file's dirty pages too.
+  // What can be dirty by this process's doing. A read-only mapping of a file that was just written shows that file's
+  // dirty pages too.
   static DirtyFiles dirty_files(const std::vector<SmapsEntry>& entries, double time_s) {
     DirtyFiles dirty{.time_s = time_s, .bytes = {}};
     for (const SmapsEntry& entry : entries) {

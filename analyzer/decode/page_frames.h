@@ -23,7 +23,7 @@ struct SeenProgram {
 };
 
 struct PageFrames {
-  ProcessAccount account;  // born_s, ended_s: only if told
+  ProcessAccount account;  // born_s, ended_s: only if recorded
   std::optional<std::uint64_t> born_ns, ended_ns;
   std::optional<int> exit_status;  // none: killed, or not known
   std::optional<SeenProgram> program;

@@ -30,7 +30,7 @@ struct WalkedPages {
 std::optional<WalkedPages> read_walk(Bytes payload);
 
 // The kernel adds " (deleted)" when a file has lost its last name. It is the same file, and the same line
-// mapped it: with two names its growth would be told as a loss here and a gain there.
+// mapped it: with two names its growth would be reported as a loss here and a gain there.
 std::string file_name(std::string path, Backing backing);
 
 // Of a walk whose pages are not read yet.

@@ -20,7 +20,7 @@ struct ProcessInput {
   EventStream stream;
   std::int64_t dropped_records = 0;  // as the pool that was left behind says
 
-  // Feeds the segments of `events` into `stream`. `progress` is told of each frame how large it is in its file.
+  // Feeds the segments of `events` into `stream`. `progress` gets the size of each frame in its file.
   void open_events(const std::function<void(std::uint64_t bytes)>& progress = {});
 };
 

@@ -62,7 +62,7 @@ class RecordList {
   std::vector<Packed> packed_;
   std::size_t count_ = 0;
   std::array<std::size_t, kKinds> kinds_{};  // how many of each
-  // Where it is played, and where it is looked ahead: the one that was used last comes first.
+  // Where it is played, and where it is read ahead: the one that was used last comes first.
   mutable std::array<std::shared_ptr<const Part>, 2> unpacked_;
 };
 

@@ -12,8 +12,8 @@
 namespace whyrss {
 
 // Calls visit(offset in the lease, header, bytes) for each record of a piece of a lease that begins at `offset`; false
-// at the first one that is damaged: without its size nobody knows where the next one begins. That one's place is then
-// in `offset`.
+// at the first one that is damaged: without its size the place of the next one is not known. The place of the damaged
+// one is then in `offset`.
 template <typename Visit>
 bool visit_records(Bytes bytes, std::uint32_t& offset, Visit visit) {
   while (!bytes.empty()) {

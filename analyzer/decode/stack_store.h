@@ -1,5 +1,5 @@
-// Stack records, read from the recording when somebody asks for them: stacks are asked for nearly in the order in which
-// they were described, so the frames that were read last are kept.
+// Stack records, read from the recording on request: stacks are asked for nearly in the order in which they were
+// described, so the frames that were read last are kept.
 #pragma once
 
 #include <cstdint>

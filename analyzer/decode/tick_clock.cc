@@ -43,7 +43,7 @@ void TickClock::settle() {
 std::uint64_t TickClock::ticks_at(std::uint64_t time_ns) const {
   constexpr std::uint64_t kEnd = std::numeric_limits<std::uint64_t>::max();
   if (points_.empty()) return kEnd;
-  // With one reading nobody knows the rate: all that was stamped after it counts as written there and then.
+  // With one reading the rate is not known: all that was stamped after it counts as written there and then.
   if (points_.size() == 1)
     return time_ns >= points_[0].time_ns ? kEnd : points_[0].ticks - std::min<std::uint64_t>(points_[0].ticks, 1);
   const auto after = std::clamp(std::ranges::upper_bound(points_, time_ns, {}, &ClockPoint::time_ns),

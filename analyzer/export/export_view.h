@@ -40,7 +40,7 @@ struct ExportFrame {
 };
 ExportFrame export_frame(const StackTable& stacks, FrameId id);
 
-// What stands in place of the stack where nobody was seen.
+// What stands in place of the stack where none was recorded.
 inline constexpr std::string_view kNoLine = "[no line known]";
 
 // "train.py": the command's own name, of `python3 train.py` the script.
@@ -86,7 +86,7 @@ class Shrunk {
   std::int64_t bytes_ = 0;
 };
 
-// What is not in the rows though somebody may look for it; one line each.
+// What a reader may look for, and is not in the rows; one line each.
 std::vector<std::string> missing_remarks(const View& view);
 
 }  // namespace whyrss

@@ -143,7 +143,7 @@ class ProfileWriter {
     return known->second;
   }
 
-  // Where nobody was seen: the mapping's name in place of a function's.
+  // Where no stack was recorded: the mapping's name in place of a function's.
   std::uint64_t location_id(const std::string& mapping) {
     const std::string name = mapping.empty() ? std::string(kNoLine) : printable(mapping);
     const auto [known, is_new] = named_locations_.try_emplace(name, next_location_);

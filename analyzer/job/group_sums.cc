@@ -8,7 +8,7 @@
 namespace whyrss {
 namespace {
 
-// An outlier: half more than the median, by an amount that somebody would look for, and beyond how far the others are
+// An outlier: half more than the median, by an amount that a reader would look for, and beyond how far the others are
 // usually apart (five times the median deviation: three standard deviations of a normal distribution).
 constexpr double kOutlyingRatio = 1.5, kOutlyingDeviations = 5;
 constexpr std::int64_t kOutlyingBytes = 16 * 1024 * 1024;

@@ -34,7 +34,7 @@ std::size_t rank_count(const JobView& job) {
   return std::max(job.ranks.size(), static_cast<std::size_t>(job.world_size.value_or(0)));
 }
 
-// Of what nobody was seen to allocate the table of causes says as much.
+// Of memory without a recorded stack and a mapping the table of causes says as much.
 bool is_named(const GroupLine& line) { return !line.line.text.empty() || !line.line.mapping.empty(); }
 
 class Headlines {

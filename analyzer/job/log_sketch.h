@@ -19,7 +19,7 @@ class LogSketch {
 
   [[nodiscard]] std::uint64_t weight() const { return weight_; }
   // The value below or at which `share` of the weight lies, from 0 to 1; of an even number the lower one in the middle.
-  // `zeros`: further values of 0 that nobody added.
+  // `zeros`: further values of 0 that were not added.
   [[nodiscard]] std::int64_t quantile(double share, std::uint64_t zeros = 0) const;
 
   // For files: buckets that have a weight, in order.

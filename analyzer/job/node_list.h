@@ -10,7 +10,7 @@
 
 namespace whyrss {
 
-// More are a mistake, or somebody's malice.
+// More are a mistake, or an attack.
 inline constexpr std::size_t kMostNodes = 1'000'000;
 
 // "node[001-003,7],gpu1" to its names, in order.

@@ -137,7 +137,7 @@ void NodeSums::close_node() {
   node.limit_is_group = groups_.size() == 1 && !groups_.begin()->empty();
   if (!node.limit_is_group) node.limit = memory_total_ > 0 ? std::optional(memory_total_) : std::nullopt;
   for (const auto& [name, mapped] : files_) {
-    if (name.empty()) continue;  // nobody knows which
+    if (name.empty()) continue;  // the file is not known
     SharedFile& file = job_files_[name];
     file.mapping = name;
     ++file.node_count;

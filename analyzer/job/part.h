@@ -44,7 +44,7 @@ struct LineFigures {
 struct CauseFigures {
   Cause cause = Cause::unknown;
   std::int64_t first = 0, last = 0, peak = 0, at_peak = 0;
-  std::int64_t sole_owner = 0;  // of fork_shared: bytes that nobody else maps any more
+  std::int64_t sole_owner = 0;  // of fork_shared: bytes that no other process maps any more
   // Of the lines that are not listed: their number and sums, and what the largest of them has of any figure. A line
   // that is not listed has no more than that: the error of a sum over processes.
   std::uint64_t omitted = 0;

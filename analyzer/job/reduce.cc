@@ -217,7 +217,7 @@ class Reducer {
     if (result.verdicts.size() > kMostProcessVerdicts) result.verdicts.resize(kMostProcessVerdicts);
   }
 
-  // A pid may be used again: its verdicts are told of the first.
+  // A pid may be used again: verdicts with it are those of its first process.
   [[nodiscard]] bool mine_first(const ProcessView& process) const {
     for (const ProcessView& other : view_.processes)
       if (other.account->pid == process.account->pid) return &other == &process;

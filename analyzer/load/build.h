@@ -16,7 +16,7 @@ namespace whyrss {
 
 struct BuildSettings {
   std::uint64_t until_ns = std::numeric_limits<std::uint64_t>::max();  // later walks and polls are left out
-  std::function<void(double)> progress{};                              // told how much is done, from 0 to 1
+  std::function<void(double)> progress{};                              // gets how much is done, from 0 to 1
   PictureBudget pictures{};
 };
 

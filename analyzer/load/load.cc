@@ -56,7 +56,7 @@ void ask_the_kernel(const Manifest& manifest, RecordingAccount& recording) {
   constexpr double kLongestS = 1e9;  // what says more is damaged
   const auto lasted_ns = static_cast<std::uint64_t>(std::clamp(info.duration_s, 0.0, kLongestS) * 1e9);
   auto kills = oom_kills_in_log(pids, started_ns, started_ns + lasted_ns + kUnseenNs);
-  // What the log says of an end that no collector saw, only whoever reads the recording can know.
+  // Only a reader of the recording can know what the log says of an end that no collector saw.
   if (!kills && manifest.state == "recording") info.capabilities["kernel_log"] = "it was not readable for this report";
   if (!kills || kills->empty()) return;  // what the collector saw before it ended stays
   info.oom_kills = std::move(*kills);

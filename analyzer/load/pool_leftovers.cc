@@ -98,7 +98,7 @@ void PoolCopy::add_counts(std::vector<std::unique_ptr<ProcessInput>>& inputs) co
 // has already is left out there.
 void PoolCopy::add_segment(const trace::Segment& segment, EventStream& stream, BlockColumns& columns) {
   stream.add_segment(segment.lease, segment.offset, segment.lost_before, {});
-  // Where its start is damaged, from what nobody has yet.
+  // Where its start is damaged, from what the recording does not have yet.
   for (const std::uint32_t from : {0U, segment.offset}) {
     LeaseProgress progress{.lease = segment.lease, .offset = from, .timed = false, .ticks = 0};
     const std::byte* chunk = segment.bytes.data() - segment.offset;

@@ -1,7 +1,7 @@
 // A recording whose collector was killed has its last events only in the pool: a file in memory of this machine, that
-// nobody removes. A report moves it into the recording, which may have been made by anybody, to make the report of
-// somebody else read, copy or remove what is not the writer's. So:
-//   who     only the owner of the recording: of its directory, into which nobody else may write, and of its manifest
+// no process removes. A report moves it into the recording, which any user may have forged, to make the report of
+// another user read, copy or remove what is not the forger's. So:
+//   who     only the owner of the recording: of its directory, into which no other user may write, and of its manifest
 //   where   only where the collector puts a pool: /dev/shm/whyrss.<session>, or `pool` in the recording
 //   what    only a regular file of the same user, with one name, that is a pool of the manifest's session
 //   how     by descriptors: what was checked is what is read, copied, and then removed from its directory

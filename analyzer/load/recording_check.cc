@@ -10,7 +10,7 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kMostLines = 200;  // of a tree of 100,000 processes nobody reads more
+constexpr std::size_t kMostLines = 200;  // of a tree of 100,000 processes a reader needs no more
 
 std::string in_directory(const std::string& directory, trace::FileKind kind) {
   return fmt::format("{}/{}: ", directory, name_of(kind));

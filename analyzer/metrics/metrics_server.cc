@@ -28,7 +28,7 @@ Fd make_socket(const MetricsAddress& address) {
   return made;
 }
 
-// What a killed collector left: a socket on which nobody listens.
+// What a killed collector left: a socket on which no process listens.
 void remove_abandoned(const MetricsAddress& address) {
   struct stat status {};
   if (lstat(address.path.c_str(), &status) != 0 || !S_ISSOCK(status.st_mode)) return;
@@ -98,7 +98,7 @@ void MetricsServer::serve(std::int64_t now_ns, const TextOf& text_of) {
 void MetricsServer::accept_clients(std::int64_t now_ns) {
   for (std::size_t count = 0; count < kMostClients; ++count) {
     Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!socket) return;  // nobody is there, or no descriptor: those who wait are asked again
+    if (!socket) return;  // no client waits, or no descriptor is free: those that wait are taken later
     if (clients_.size() >= kMostClients) clients_.pop_front();
     clients_.push_back({.socket = std::move(socket), .until_ns = now_ns + kPatienceNs});
   }

@@ -273,7 +273,7 @@ struct RecordingInfo {
   // The main process, by the kernel for lack of memory: its log names it, or, where that is not readable, a counter of
   // its group rose as it ended. `oom_kill_probable`: that may have been the kill of another one in the group.
   bool oom_killed = false, oom_kill_probable = false;
-  bool end_unseen = false;  // it is gone, and so is the collector, which would have told how
+  bool end_unseen = false;  // it is gone, and so is the collector, which would have recorded how
   std::uint64_t lost_events = 0, lost_snapshots = 0;
   double collector_cpu_s = 0;              // of all that was recorded
   std::optional<double> overhead_percent;  // of a core, that walks may cost

@@ -7,7 +7,7 @@
 namespace whyrss {
 namespace {
 
-// Differs from run to run: nobody can make a recording in which all of them are the same.
+// Differs from run to run: no recording can be crafted in which all of them are the same.
 class Hash {
  public:
   Hash& add(std::uint64_t value) {

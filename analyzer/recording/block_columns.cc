@@ -25,7 +25,7 @@ static_assert(kTickShift <= kMostTickShift);
 // Two readings of one clock, with an interruption in between, are not further apart; those of two clocks are.
 constexpr std::uint64_t kSameTimeNs = 10'000'000;
 
-// The first six bytes of a record, by which it is told.
+// The first six bytes of a record, by which its kind is recognised.
 constexpr std::uint64_t head_of(RecordKind kind, std::uint64_t record_bytes) {
   return static_cast<std::uint64_t>(kind) << 32 | record_bytes;
 }
@@ -146,7 +146,7 @@ bool BlockColumns::take_clock(std::span<const std::byte> bytes, const Source& so
   return true;
 }
 
-// Up to the first record that is none of ours. What nobody can predict, allocation or release, is no branch.
+// Up to the first record that is none of ours. Allocation or release, which no processor can predict, is no branch.
 void BlockColumns::read_tile(std::span<const std::byte> bytes, Tile& tile) {
   std::uint8_t* const releases = releases_.data() + runs_.back().event_count;
   const std::byte* at = bytes.data();

@@ -31,7 +31,7 @@ class BlockColumns {
   explicit BlockColumns(std::uint32_t tick_shift) : tick_shift_(tick_shift) {}
 
   // Takes compact records from the front of `bytes`, which begin at progress.offset of a lease and may be overwritten
-  // meanwhile by somebody else. Returns how many bytes it took: up to the first record that it does not take (another
+  // meanwhile by another process. Returns how many bytes it took: up to the first record that it does not take (another
   // kind, cut off, before any clock, or such as no shim writes). ClockRecords are taken too.
   std::size_t take(std::span<const std::byte> bytes, const Source& source, LeaseProgress& progress);
 

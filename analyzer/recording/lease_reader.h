@@ -20,7 +20,7 @@ class LeaseReader {
     std::uint32_t offset;              // in the chunk
     trace::RecordHeader header;        // as it was when it was checked
     std::span<const std::byte> bytes;  // the whole record, where it lies
-    bool damaged;                      // `bytes` is all the rest: nobody knows where the next record begins
+    bool damaged;                      // `bytes` is all the rest: where the next record begins is not known
   };
 
   // `bytes` begin at progress.offset of the lease and may be overwritten meanwhile; all outlive this.

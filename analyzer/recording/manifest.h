@@ -43,7 +43,7 @@ struct Manifest {
   std::map<std::string, std::string> capabilities;  // name -> "yes", or what is missing
   std::string pool_path;
   std::int64_t page_bytes = 4096;
-  std::int64_t memory_total_bytes = 0;  // of the machine, 0: not told
+  std::int64_t memory_total_bytes = 0;  // of the machine, 0: not known
   std::string state;                    // "recording", "complete", "incomplete: <why>"
 
   // exit: {code, signal}: of the command, as far as known
@@ -73,7 +73,7 @@ struct Manifest {
   // left_files: {count, bytes, largest}: when all processes had ended; nothing: not known
   std::optional<LeftFiles> left_files;
 
-  // collector: {pid, cpu_s, share, overhead_percent}: its own cost, of one core; what its walks may cost, 0: not told
+  // collector: {pid, cpu_s, share, overhead_percent}: its own cost, of one core; what its walks may cost, 0: not known
   std::int64_t collector_pid = 0;
   double collector_cpu_s = 0, collector_share = 0, overhead_percent = 0;
 };

@@ -1,5 +1,5 @@
-// The directory of a recording as its readers open it: every file relative to one descriptor, and only where each
-// entry is of the kind and size that a recording may have. Whoever made it may have put anything there.
+// The directory of a recording as its readers open it: every file relative to one descriptor, and only where each entry
+// is of the kind and size that a recording may have. Its creator may have put anything there.
 #pragma once
 
 #include <cstdint>

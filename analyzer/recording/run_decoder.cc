@@ -84,7 +84,7 @@ std::size_t RunDecoder::read(std::span<BlockEvent> out) {
   return decode(out);
 }
 
-// What nobody can predict is no branch, and planes that are absent mostly are no loads.
+// What no processor can predict is no branch, and planes that are absent mostly are no loads.
 template <bool is_wide>
 void RunDecoder::decode_ticks(std::span<BlockEvent> out) {
   const std::byte *low = plane(Plane::tick_0), *middle = plane(Plane::tick_1), *high = plane(Plane::tick_high);

@@ -1,4 +1,4 @@
-// How much of a process's end nobody walked.
+// How much of a process's end no walk shows.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -247,7 +247,7 @@ std::uint64_t Replay::resident_by_events(const Process& process) {
 }
 
 std::uint64_t Replay::pages_at_kill(const Process& process, std::uint64_t polled_pages) {
-  if (polled_pages == 0 && process.walked_ns == 0)  // nobody read it: it began with what it inherited
+  if (polled_pages == 0 && process.walked_ns == 0)  // no poll and no walk: it began with what it inherited
     for (const ForkRange& range : process.space.inheritance().ranges())
       polled_pages += (range.end - range.start) / process.page_bytes;
   if (!process.resident_then) return polled_pages + process.grown_pages;

@@ -6,8 +6,8 @@
 namespace whyrss {
 
 // Takes polls and accounts into the mark. Where the mark is clearly higher than all of them, the largest account gets a
-// companion of that size, with what nobody saw as Cause::not_looked_at; when that was is not known, it is told of the
-// moment right before that account.
+// companion of that size, with the bytes that no walk shows as Cause::not_looked_at. Its time is not known: it is
+// reported for the moment right before that account.
 void settle_high_water(ProcessAccount& process);
 
 }  // namespace whyrss

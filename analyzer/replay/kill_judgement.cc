@@ -25,7 +25,7 @@ const CgroupReading* reading_at_end(const CgroupAccount& group, double end_s) {
   return at_end;
 }
 
-// Kills in the group while the process ended; nothing where nobody counted.
+// Kills in the group while the process ended; nothing where they were not counted.
 std::optional<std::int64_t> kills_at(const CgroupAccount& group, double end_s) {
   const CgroupReading* const at_end = reading_at_end(group, end_s);
   if (at_end == nullptr) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<std::int64_t> kills_at(const CgroupAccount& group, double end_s) {
   return *at_end->oom_kills - before.value_or(*at_end->oom_kills);
 }
 
-// Of the recording; whoever else is in the group is not known.
+// Of the recording; other processes of the group are not known.
 bool others_were_killed(const RecordingAccount& recording, const ProcessAccount* main, double end_s) {
   return std::ranges::any_of(recording.processes, [&](const ProcessAccount& process) {
     return &process != main && process.end_signal == "SIGKILL" && process.ended_s &&

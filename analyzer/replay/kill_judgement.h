@@ -1,4 +1,4 @@
-// Whether a process that died of SIGKILL was killed by the kernel for lack of memory, or by somebody else.
+// Whether a process that died of SIGKILL was killed by the kernel for lack of memory, or by another process.
 #pragma once
 
 #include <cstdint>

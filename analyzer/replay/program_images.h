@@ -29,7 +29,7 @@ ProgramImages define_images(const ProcessInput& input, const std::vector<EventRe
                             StackStore& store, NamedTables& named);
 
 // Where `image`, of a fork child, says whose tables it goes on with: its parent may have run exec meanwhile, or be a
-// process that nobody saw. False: it does not say.
+// process that was not recorded. False: it does not say.
 bool inherit_named_tables(ImageTables& image, std::uint64_t fork_ns, const NamedTables& named);
 
 }  // namespace whyrss

@@ -36,7 +36,7 @@ struct ReplaySettings {
   std::function<void(int pid, const Evidence&)> see_evidence;
   // What was found later is left out: its events are not stored yet.
   std::uint64_t until_ns = std::numeric_limits<std::uint64_t>::max();
-  std::function<void(double)> progress{};         // told how much is played, from 0 to 1, where it is set
+  std::function<void(double)> progress{};         // gets how much is played, from 0 to 1, where it is set
   PictureBudget pictures{};                       // some accounts get one
   std::set<StackId>* allocator_stacks = nullptr;  // gets those of RecordingAccount, if set
 
@@ -193,7 +193,7 @@ class Replay {
   std::vector<Phase> phases_;
   std::vector<Mark> marks_;
   std::uint64_t last_ns_ = 0;
-  std::uint64_t report_at_ns_ = 0;  // when the next progress is told, where there are no frames of blocks
+  std::uint64_t report_at_ns_ = 0;  // when the next progress is reported, where there are no frames of blocks
   std::uint64_t block_bytes_ = 0, played_block_bytes_ = 0;  // of frames of blocks, in the files
 };
 

@@ -68,7 +68,7 @@ struct Replay::Process {
   std::uint64_t attach_ns = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t attached_ns = 0;  // the image of now
   Process* forked_from = nullptr;
-  std::uint64_t forked_ns = 0;  // as its parent told; 0: it did not
+  std::uint64_t forked_ns = 0;  // as its parent reported; 0: it did not
   std::uint64_t page_bytes = 4096;
   bool attached = false, needs_inheritance_from_walk = false, exec_pending = false;
   bool gave_size = false;  // since the last mark of a phase's edge
@@ -148,7 +148,7 @@ struct Replay::Process {
 
 struct Replay::Family {
   PageSharing sharing;
-  std::vector<Process*> members;  // nullptr: a parent that nobody saw
+  std::vector<Process*> members;  // nullptr: a parent that was not recorded
   bool finished = false;
 };
 

@@ -78,7 +78,7 @@ std::vector<Replay::Process*> Replay::walked_together(Process& process, const Wa
   std::ranges::sort(others, {}, [&](const Process* member) { return next(member).begin_ns; });
   std::vector<Process*> together{&process};
   std::uint64_t last_ns = walk.time_ns;
-  // Whoever is walked again is so in the next round.
+  // A second walk of one process belongs to the next round.
   std::uint64_t again_ns = process.next_walk < process.walks.size() ? next(&process).begin_ns : UINT64_MAX;
   for (Process* member : others) {
     const Walk& theirs = next(member);
@@ -204,7 +204,7 @@ double Replay::when_faulted_s(const Process& process, std::uint64_t until_ns) co
 
 // Pages that the process may have copied since its last walk: each copy is a fault, and so is each new page.
 std::uint64_t Replay::most_copies(Process& process, const Walk& walk, const WalkedPages& seen) {
-  // How many faults an older process took since the fork nobody knows.
+  // How many faults an older process took since the fork is not known.
   if (!process.has_last_walk && !process.account->born_by_fork) return 0;
   const std::uint64_t faults = seen.minor_faults - std::min(seen.minor_faults, process.last_faults);
   const OwnPages own = own_pages_of(process, seen);
@@ -226,7 +226,7 @@ std::uint64_t Replay::sampled_copies(const Process& process) {
   return static_cast<std::uint64_t>(copies);
 }
 
-// What a child has copied at its end beyond what the walks told, where that state was estimated; else nothing.
+// What a child has copied at its end beyond what the walks reported, where that state was estimated; else nothing.
 std::optional<std::uint64_t> Replay::estimated_copies(const Process& process) {
   const ProcessAccount& account = *process.account;
   if (!account.born_by_fork || account.accounts.empty() || !account.accounts.back().estimated_from_s)
@@ -236,7 +236,7 @@ std::optional<std::uint64_t> Replay::estimated_copies(const Process& process) {
   for (const Account& state : account.accounts)
     if (!state.estimated_from_s) seen = held(state);
   for (const SharingChange& change : account.sharing) reported += change.copied_bytes;
-  // Copies that it gave back are among those that were told.
+  // Copies that it gave back are among those that were reported.
   const std::int64_t more = held(account.accounts.back()) - std::min(seen, reported);
   return static_cast<std::uint64_t>(std::max<std::int64_t>(more, 0)) / process.page_bytes;
 }

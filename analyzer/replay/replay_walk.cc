@@ -55,7 +55,7 @@ bool is_asked(trace::WalkTrigger trigger) {
 
 }  // namespace
 
-// Of a runtime, until the process tells its own: whoever outlives its interpreter does so.
+// The teardown of a runtime, until the process reports its own: a process that outlives its interpreter does so.
 void Replay::find_teardown(Process& process, const std::vector<EventRecord>& records) {
   std::optional<Process::TornDown>& found = process.torn_down;
   std::optional<Process::TornDown> script;
@@ -84,8 +84,8 @@ bool Replay::shows_begin_of_teardown(const Process& process, const Walk& walk) {
   return is_asked(walk.trigger) || (!unmoved && !has_given_back(process, time_ns, walk.time_ns));
 }
 
-// A process that takes itself down frees and unmaps what the program held to its end. The collector looks away as soon
-// as it knows; what it saw before that says nothing, unless it shows the begin.
+// A process that takes itself down frees and unmaps what the program held to its end. The collector stops walking as
+// soon as it knows; a walk before that says nothing, unless it shows the begin.
 void Replay::leave_out_teardown(Process& process) {
   if (!process.torn_down) return;
   const std::uint64_t from_ns = process.torn_down->time_ns;
@@ -271,7 +271,7 @@ void Replay::on_memory_record(Process& process, const EventRecord& record) {
       return;
     }
     default:
-      return;  // protect changes nobody's ownership; definitions were read before
+      return;  // protect changes no ownership; definitions were read before
   }
 }
 

@@ -69,7 +69,7 @@ Result<std::string> read_at_most(const Fd& fd, std::size_t most_bytes, const std
 // What one read gives: all of a file of /proc that is a line, for half the price.
 Result<std::string> read_line_file(const std::string& path);
 
-// All or nothing: a reader sees the old text or the new one. Nobody else may read it.
+// All or nothing: a reader sees the old text or the new one. No other user may read it.
 Status write_file_atomically(const std::string& path, std::string_view text);
 
 // Writes all of it; false on an error. For pipes and logs.

@@ -1,5 +1,5 @@
-// Files that somebody else may have put into place: opened relative to the descriptor of their directory, so that
-// nobody can swap what lies above them, and never waited for, whatever they are.
+// Files that another user may have put into place: opened relative to the descriptor of their directory, so that no
+// other process can swap what lies above them, and never waited for, whatever they are.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +49,7 @@ class Folder {
   // Of the directory itself, and of what has this name (of one component).
   [[nodiscard]] EntryStatus status() const;
   [[nodiscard]] EntryStatus status_of(const std::string& name) const;
-  // Belongs to the effective user, and nobody else may change what is in it.
+  // Belongs to the effective user, and no other user may change what is in it.
   [[nodiscard]] bool is_private() const;
 
   // Of all entries, in order.

@@ -12,9 +12,9 @@ void say(std::string_view text);
 // Whether this process, or the one that it was forked from, has said anything.
 bool has_said();
 
-// From now on the signals by which the kernel, or our own code, ends this process are told before they do: a stack or
-// a CPU time that is too small, a broken invariant. So is what no code catches; that ends with `status`. A file size
-// limit fails the write instead. None of this outlives an exec. A second call changes the status alone.
+// From now on a signal by which the kernel, or our own code, ends this process is reported before it does: a stack or a
+// CPU time that is too small, a broken invariant. So is an exception that no code catches; that ends with `status`. A
+// file size limit fails the write instead. None of this outlives an exec. A second call changes the status alone.
 void install_last_words(int status);
 
 }  // namespace whyrss

@@ -7,7 +7,7 @@
 
 namespace whyrss {
 
-// Control characters, what is no UTF-8, and characters that nobody sees, as direction marks, become '?'.
+// Control characters, what is no UTF-8, and invisible characters, as direction marks, become '?'.
 std::string printable(std::string_view text);
 
 // The same between the quotes of a Prometheus label.

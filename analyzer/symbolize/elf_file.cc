@@ -41,7 +41,7 @@ bool has_build_id(int fd, const std::string& wanted) {
 }
 
 // As dwfl_standard_find_debuginfo, which on its way loads the library that asks servers, and all that this one
-// needs: 40 libraries and 30 ms for nothing. A file without a build id is left to it: it asks nobody about those.
+// needs: 40 libraries and 30 ms for nothing. A file without a build id is left to it: it asks no server about those.
 int find_debug_file(Dwfl_Module* module, void** user_data, const char* name, Dwarf_Addr base, const char* path,
                     const char* link, GElf_Word link_crc, char** found_path) {
   const std::string build_id = build_id_of(module);

@@ -78,7 +78,7 @@ void limit_self(const ReadLimits& limits) {
     for (const int standard : {0, 1, 2}) dup2(null_fd, standard);
 }
 
-// Lines inside the C library help nobody, and a distribution's debug file for it takes 0.1 s to unpack.
+// Lines inside the C library help no reader, and a distribution's debug file for it takes 0.1 s to unpack.
 bool wants_lines(const std::string& path) {
   const std::string name = path.substr(path.rfind('/') + 1);
   return !name.starts_with("libc.so") && !name.starts_with("libc-2") && !name.starts_with("ld-linux");

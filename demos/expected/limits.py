@@ -10,7 +10,7 @@ def limited_scan(account):
     group = account.report["family"]["cgroup"]
     account.expect(account.main["rss"]["peak"] < 130 * MIB, f"RSS stays at {account.main['rss']['peak'] / MIB:.0f} MiB")
     # Of 256 MiB that are read once, all but the last 96. cgroup v2 counts every page, also those of writing the file.
-    # Elsewhere it is what was mapped at one look and gone at the next: what came and went in between is missing.
+    # Elsewhere it is what one walk finds mapped and the next does not: what came and went in between is missing.
     if group["reclaimed"] is not None:
         taken, least, most = group["reclaimed"], 160 * MIB, 2 * 256 * MIB
     else:

@@ -114,8 +114,8 @@ def loader_ways_to_read(account):
         else:
             account.copied(worker, 0, 0, least=LITTLE)
     account.says("fork-cow-refcount", account.main, "warning", at="builds")
-    told = {worker["pid"] for verdict in verdicts(account.report, "fork-cow-refcount") for worker in verdict["evidence"]["workers"]}
-    account.expect(told == copying, f"the verdict counts the workers that copied: {sorted(told)}")
+    pids = {worker["pid"] for verdict in verdicts(account.report, "fork-cow-refcount") for worker in verdict["evidence"]["workers"]}
+    account.expect(pids == copying, f"the verdict counts the workers that copied: {sorted(pids)}")
 
 
 @scenario("loader-numpy-fork", "Records pickled into one numpy array, read by forked workers", "loader.py", "numpy", "fork",

@@ -13,14 +13,14 @@ def workers_of(account, count=WORKERS):
 
 
 def held(account, worker, wanted):
-    """What a worker held of its arguments; also the message that it read them from, when a look came in between."""
+    """What a worker held of its arguments; also the message that it read them from, when a walk came in between."""
     found = cause(worker, "heap_live")["rss"]["peak"]
     account.expect(wanted * (1 - EXACT) <= found <= 3 * wanted + LITTLE,
                    f"pid {worker['pid']}: at its peak {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} and its pickle)", "figure")
 
 
 def received(account, worker, wanted, pool="makes pool"):
-    """The same of a worker that was looked at while it held them, and the line that made the pool."""
+    """The same of a worker that was walked while it held them, and the line that made the pool."""
     held(account, worker, wanted)
     where = "received by a process that %s:%d" % account.line(pool)
     account.expect(any(verdict["pid"] == worker["pid"] and where in verdict["headline"]

@@ -49,9 +49,9 @@ def assert_conserved(report):
             assert sum(site["growth"] for site in entry["sites"]) == entry["growth"]["rss"], (process["pid"], entry["cause"])
 
 
-# The cause whose growth a verdict's headline tells.
-TOLD_CAUSES = {"heap-growth": "heap_live", "heap-retained": "heap_retained", "heap-fragmented": "heap_slack",
-               "lazy-free-growth": "lazy_free", "file-cache-growth": "file_cache"}
+# The cause whose growth the headline of a verdict states.
+VERDICT_CAUSES = {"heap-growth": "heap_live", "heap-retained": "heap_retained", "heap-fragmented": "heap_slack",
+                  "lazy-free-growth": "lazy_free", "file-cache-growth": "file_cache"}
 
 
 def contradictions(report):
@@ -81,11 +81,11 @@ def contradictions(report):
         if peak["pss_sum"] is not None:
             expect(peak["pss_sum"] <= family["pss"]["peak"], "PSS at the peak", peak["pss_sum"], family["pss"])
     for verdict in report["verdicts"]:
-        slug = TOLD_CAUSES.get(verdict["id"]) or verdict["evidence"].get("cause")
+        slug = VERDICT_CAUSES.get(verdict["id"]) or verdict["evidence"].get("cause")
         growth = verdict["evidence"].get("growth_bytes") if "until_s" not in verdict["evidence"] else None  # of then
         if growth is not None and slug and verdict["pid"] in walked and verdict["id"] != "cause-growth":
-            told = cause(walked[verdict["pid"]], slug)["growth"]["rss"]
-            expect(growth == told, verdict["id"], verdict["pid"], growth, told)
+            expected = cause(walked[verdict["pid"]], slug)["growth"]["rss"]
+            expect(growth == expected, verdict["id"], verdict["pid"], growth, expected)
     return found
 
 
@@ -100,9 +100,9 @@ def contradictions_in_text(report, text):
         head = re.search(rf"^.*\(pid {process['pid']}\)   RSS ([+-]?)([\d.]+) (B|KiB|MiB|GiB) in ", text, re.MULTILINE)
         if head and process["causes"]:
             unit = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[head[3]]
-            told = float(head[2]) * unit * (-1 if head[1] == "-" else 1)
+            shown = float(head[2]) * unit * (-1 if head[1] == "-" else 1)
             growth = process["rss"]["last"] - process["rss"]["first"]
-            if abs(told - growth) > 0.51 * unit:
+            if abs(shown - growth) > 0.51 * unit:
                 found.append(f"pid {process['pid']}: RSS {head[0]}, not {growth}")
         row = re.search(rf"^ +{process['pid']}  (?:start|fork of \d+|child of \d+|\S+) .*$", text, re.MULTILINE)
         if row and process["causes"] and mib(process["rss"]["last"]) not in row[0].split():

@@ -203,11 +203,11 @@ class Account:
                 self.expect(text in verdict["headline"] + verdict["why"] + verdict["advice"], f"{name} says {text!r}", text_kind)
 
     def imported_by(self, module, processes, at=None):
-        """These processes, and no others, are told to have imported a module each for itself."""
+        """By the report these processes, and no others, have each imported a module for itself."""
         self.says("per-process-import", at=at, text=module)
-        told = {worker["pid"] for verdict in verdicts(self.report, "per-process-import")
-                for worker in verdict["evidence"]["workers"]}
-        self.expect(told == {process["pid"] for process in processes}, f"{len(told)} processes import {module}")
+        reported = {worker["pid"] for verdict in verdicts(self.report, "per-process-import")
+                    for worker in verdict["evidence"]["workers"]}
+        self.expect(reported == {process["pid"] for process in processes}, f"{len(reported)} processes import {module}")
 
     def silent(self, *names):
         """No verdict of these ids is given."""

@@ -2,7 +2,7 @@
 import gc
 import sys
 
-from moments import look
+from moments import take_snapshot
 
 COUNT, BUFFER_BYTES = 150, 1 << 20
 
@@ -18,7 +18,7 @@ def main():
     for _ in range(COUNT):
         Record()
     print("%d records of 1 MiB made and dropped" % COUNT)
-    look()  # before and after
+    take_snapshot()  # before and after
     if "collect" in sys.argv:
         print("gc.collect() found %d objects" % gc.collect())
 

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import sys
 
-from moments import look
+from moments import take_snapshot
 from workers import run
 
 WORKERS = 3
@@ -12,7 +12,7 @@ WORKERS = 3
 
 def work(module, gate):
     importlib.import_module(module)  # imports
-    look()
+    take_snapshot()
     gate.wait()  # all have it
 
 
@@ -20,7 +20,7 @@ def main():
     method, module = sys.argv[1:]
     context = multiprocessing.get_context("forkserver" if method == "preload" else method)
     if method == "preload":
-        # A forkserver does not look where this script lies, and says nothing of what it could not import.
+        # A forkserver does not search the folder of this script, and says nothing of what it could not import.
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.path.dirname(__file__), os.environ.get("PYTHONPATH")]))
         context.set_forkserver_preload([module])
     gate = context.Barrier(WORKERS)

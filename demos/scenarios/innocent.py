@@ -10,10 +10,10 @@ import sys
 import time
 
 import whyrss
-from moments import look
+from moments import take_snapshot
 
 KIB = 1024
-LOOKS = 6
+SNAPSHOTS = 6
 
 
 def age_s():
@@ -26,9 +26,9 @@ def go_on(step):
     """Steps without growth, for longer than it took to get here, as a job goes on when it is warm."""
     warm_s = time.monotonic()
     until_s = warm_s + 2 * age_s() + 0.5
-    for at in range(LOOKS):
-        look()
-        while time.monotonic() < warm_s + (until_s - warm_s) * (at + 1) / LOOKS:
+    for at in range(SNAPSHOTS):
+        take_snapshot()
+        while time.monotonic() < warm_s + (until_s - warm_s) * (at + 1) / SNAPSHOTS:
             step()
 
 

@@ -10,14 +10,14 @@ import os
 import sqlite3
 import sys
 
-from moments import look, phase
+from moments import phase, take_snapshot
 
 MIB = 1 << 20
 VALUE_BYTES = 1 << 16
 RECORDS = 128 * MIB // VALUE_BYTES
 WORKERS, EPOCHS = 4, 4
 REOPEN_AFTER = 128
-LOOK = -1
+SNAPSHOT = -1
 PATH = os.path.join(os.environ.get("DEMO_DIR", "/var/tmp"), "frames.db")
 
 
@@ -79,12 +79,12 @@ def read_part(kind, database, part, reopening):
 
 
 def work(kind, number, reopening, asked, answers):
-    """A worker: reads a part of the database for each epoch that it is told, and is looked at when it is told so."""
+    """A worker: reads a part of the database for each epoch that it is sent, and takes a snapshot for SNAPSHOT."""
     global held  # still open when the worker ends
     held = kind()
     for epoch in iter(asked.get, None):
-        if epoch == LOOK:
-            look()
+        if epoch == SNAPSHOT:
+            take_snapshot()
         else:
             held = read_part(kind, held, number + epoch, reopening)
         answers.put(number)
@@ -125,7 +125,7 @@ def main():
             workers, answers = start_workers(context, kind, way == "reopening")
         with phase("epoch %d" % epoch):
             tell_all(workers, answers, epoch)
-            tell_all(workers, answers, LOOK)
+            tell_all(workers, answers, SNAPSHOT)
         print("epoch %d read by %d workers" % (epoch, len(workers)), flush=True)
         if way == "fresh":
             end_workers(workers)

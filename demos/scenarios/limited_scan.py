@@ -6,11 +6,11 @@ import mmap
 import os
 import sys
 
-from moments import look
+from moments import take_snapshot
 
 MIB = 1 << 20
 PAGE = 4096
-LOOK = 32 * MIB
+SNAPSHOT_BYTES = 32 * MIB
 
 
 def make_file(path, mib):
@@ -31,8 +31,8 @@ def main():
     total = 0
     for start in range(0, len(data), PAGE):
         total += data[start]  # reads
-        if start % LOOK == 0:
-            look()  # what came and went between two looks would not be seen
+        if start % SNAPSHOT_BYTES == 0:
+            take_snapshot()  # what came and went between two snapshots would be missing
     print("%d pages of %d MiB" % (len(data) // PAGE, mib))
     return data, total
 

@@ -9,7 +9,7 @@ import multiprocessing
 import pickle
 import sys
 
-from moments import look, phase
+from moments import phase, take_snapshot
 from workers import finish, start
 
 RECORDS = 60_000
@@ -127,11 +127,11 @@ def read(captions, epoch, number=0, workers=1):
 
 
 def work(number, captions, gate):
-    look()
+    take_snapshot()
     for epoch in range(EPOCHS):
         gate.wait()  # the epoch begins
         read(captions, epoch, number, WORKERS)
-        look()
+        take_snapshot()
         gate.wait()  # all have read
 
 
@@ -145,11 +145,11 @@ def train(captions, method):
     start(workers)
     for epoch in range(EPOCHS):
         with phase("epoch %d" % (epoch + 1)):
-            look()
+            take_snapshot()
             gate.wait()
             gate.wait()
-        look()  # nobody reads meanwhile, as when a model is saved
-        look()
+        take_snapshot()  # no worker reads meanwhile, as when a model is saved
+        take_snapshot()
     finish(workers)
 
 

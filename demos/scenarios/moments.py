@@ -1,4 +1,4 @@
-"""What a program tells whyrss about its course: phases, and moments at which it wants to be looked at. Harmless without."""
+"""What a program says to whyrss of its course: phases, and moments at which it wants a snapshot. Harmless without."""
 import time
 
 try:
@@ -9,14 +9,14 @@ except ImportError:  # outside of demos/run
     def snapshot():
         pass
 
-__all__ = ["look", "phase"]
+__all__ = ["phase", "take_snapshot"]
 
 SNAPSHOT_S = 0.49  # snapshot() gives up after 0.5 s at the soonest: one that took less has been served
 TRIES = 4          # on a busy machine
 
 
-def look():
-    """Returns when the pages of this process have been looked at. A job would call snapshot() once."""
+def take_snapshot():
+    """Returns when the pages of this process have been walked. A job would call snapshot() once."""
     for _ in range(TRIES):
         begun = time.monotonic()
         snapshot()

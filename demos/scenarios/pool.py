@@ -10,7 +10,7 @@ import multiprocessing
 import os
 import sys
 
-from moments import look, phase
+from moments import phase, take_snapshot
 
 WORKERS = 2
 COLUMNS = 24
@@ -47,7 +47,7 @@ def in_chunk_of(size):
     global columns_done
     columns_done += 1
     if columns_done % size == 0:
-        look()
+        take_snapshot()
         if gate is not None:
             gate.wait()  # both hold theirs
 

@@ -6,7 +6,7 @@ import multiprocessing
 import sys
 
 import loader
-from moments import look
+from moments import take_snapshot
 from workers import finish, start
 
 RANKS = LOADERS = 2
@@ -21,9 +21,9 @@ def load(storage):
 def read(captions, number, gate):
     for epoch in range(LOADERS):
         loader.read(captions, epoch, number, LOADERS)
-    look()
+    take_snapshot()
     gate.wait()  # all loaders of all ranks hold what they have
-    gate.wait()  # until they were looked at
+    gate.wait()  # until they have been walked
 
 
 def rank(storage, captions, gate):
@@ -35,7 +35,7 @@ def rank(storage, captions, gate):
     loaders = [forked.Process(target=read, args=(captions, number, gate)) for number in range(LOADERS)]
     start(loaders)
     gate.wait()
-    look()
+    take_snapshot()
     gate.wait()
     try:
         finish(loaders)

@@ -3,7 +3,7 @@ import torch
 from torch.utils import data
 
 import loader
-from moments import look, phase
+from moments import phase, take_snapshot
 
 WORKERS = 4
 
@@ -28,10 +28,10 @@ def main():
     total = 0
     for epoch in range(loader.EPOCHS):
         with phase("epoch %d" % (epoch + 1)):
-            look()
+            take_snapshot()
             for sizes, _ in batches:
                 total += int(sizes.sum())
-            look()
+            take_snapshot()
     print("read %d" % total)
     return captions
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from moments import look, phase
+from moments import phase, take_snapshot
 
 MIB = 1 << 20
 FILE_MIB = 192
@@ -27,7 +27,7 @@ def read_all(path):
 
 def second(path):
     held = read_all(path)
-    look()
+    take_snapshot()
     print("read by the second process", flush=True)
     sys.stdin.readline()
     return held
@@ -37,14 +37,14 @@ def first(path):
     make_file(path)
     held = read_all(path)
     with phase("alone"):
-        look()
+        take_snapshot()
     reader = subprocess.Popen([sys.executable, __file__, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     reader.stdout.readline()
     with phase("two readers"):
-        look()
+        take_snapshot()
     reader.communicate("\n")
     with phase("alone again"):
-        look()
+        take_snapshot()
     print("%d MiB read by two processes" % FILE_MIB)
     return held
 

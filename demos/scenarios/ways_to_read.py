@@ -3,7 +3,7 @@ import json
 import multiprocessing
 import pickle
 
-from moments import look
+from moments import take_snapshot
 from workers import run
 
 RECORDS = 25_000
@@ -37,7 +37,7 @@ WAYS = [by_index, by_pickle, by_json, by_walk]
 
 def work(way, records):
     way(records)
-    look()
+    take_snapshot()
 
 
 def main():

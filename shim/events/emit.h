@@ -1,4 +1,4 @@
-// Writes one record into the thread's chunk. Shared by observe.cc and the attach code; nobody else
+// Writes one record into the thread's chunk. Shared by observe.cc and the attach code; no other code
 // writes records of the shim's own kinds.
 #pragma once
 

@@ -2,17 +2,16 @@
 // one address in the order in which they happened.
 //
 // One thread    Its stream says the order; one event in kEventsPerStamp is stamped for the time's sake.
-// Threads       The counters of the liveness table say who was at a page last. While the counter of a block's page
-//               holds what this thread left there, nobody else's block came or went there since, and the thread's
-//               last stamp does, once it was read after the last change that another one made. For that
+// Threads       The counters of the liveness table say which thread changed a page last. While the counter of a block's
+//               page holds what this thread left there, no other thread made or freed a block there since, and this
+//               thread's last stamp will do, once it was read after the last change by another thread. For that
 //               - every event reads its stamp, where it takes one, before it changes the counter; those of the general
 //                 path change it after their record;
 //               - the stamp of an event on a page that is not the thread's own waits for the loads before it
-//               (`fences`):
-//                 a processor may read its counter before them, as AMD's do.
+//                 (`fences`): a processor may read its counter before them, as AMD's do.
 //               Another thread's 65,536 allocations on the page between two events of this one would go unnoticed.
-//               Objects of CPython's allocator are on no counter's page. Whoever makes or frees one holds the GIL: the
-//               first event of a thread after one of another thread's is stamped, those that follow are not.
+//               No counter covers the pages of CPython's allocator. A thread that makes or frees an object there holds
+//               the GIL: its first event after one of another thread is stamped, those that follow are not.
 //               (Interpreters with a GIL of their own have arenas of their own.)
 // Both          What changes the order by other means than the counters counts in g_order_changes: large blocks,
 //               mappings, forks, reallocs that failed. After that, and after the reader has walked the pages, the next

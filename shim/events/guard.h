@@ -41,8 +41,8 @@ class Busy {
   }
 
   // True in a handler on an alternate stack when the guard was taken outside that stack: it was interrupted.
-  // sigaltstack(2): SS_ONSTACK while the thread runs on it. (Not told of an SS_AUTODISARM stack.) Where the kernel may
-  // not be asked, it may be so: a guard that a longjmp left behind then holds, and the thread writes no more.
+  // sigaltstack(2): SS_ONSTACK while the thread runs on it. (Not reported for an SS_AUTODISARM stack.) Where no system
+  // call is possible, the answer is true: a guard that a longjmp left behind then holds, and the thread writes no more.
   [[gnu::noinline]] static bool interrupted_from_another_stack(std::uintptr_t guard_sp) noexcept {
     stack_t now{};
     if (is_raw_error(own_syscall(SYS_sigaltstack, 0, as_long(&now)))) return trace::is_kernel_closed();

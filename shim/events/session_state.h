@@ -2,8 +2,8 @@
 //
 // Life       unknown -> (first hook with an environment, or the constructor) -> live or off.
 //            `off` is for good in this image; every hook then passes through.
-// Fork       The control page is MADV_WIPEONFORK: whoever forks, by whatever call, the child finds it
-//            zero at its next slow path and attaches as a process of its own (attach_forked_child).
+// Fork       The control page is MADV_WIPEONFORK: after a fork, by whatever call, the child finds it zero at its next
+//            slow path and attaches as a process of its own (attach_forked_child).
 //            What the child copied of its parent (lease, counters) is dropped, never sealed.
 //            vfork and posix_spawn children share our memory and our page: they count as the parent.
 // Failure    one line on stderr, then off. Never fatal.

@@ -10,7 +10,7 @@ namespace {
 
 enum class Value { mode, size, count, touch, on_off, auto_on_off, unwinder, at_end, anything };
 
-// Fits into 32 bits; nobody samples more rarely.
+// Fits into 32 bits; no useful setting samples more rarely.
 constexpr std::uint64_t kMaxPeriodFaults = 1'000'000'000;
 constexpr std::uint64_t kMaxSampleBytes = std::uint64_t{1} << 50;
 

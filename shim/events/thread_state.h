@@ -39,7 +39,7 @@ struct alignas(64) ThreadState {
   SamplingPace pace;                       // of this thread's samples
   std::uint64_t random = 0;                // of sampling.h
   std::uint64_t read_random = 0;           // of kernel_faults.h, as what follows
-  std::uint64_t reported_faults = 0;       // minor faults that a record has told
+  std::uint64_t reported_faults = 0;       // minor faults that records have reported
   std::uint64_t last_vector_bytes = 0;     // that readv or recvmsg filled
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.

@@ -102,7 +102,7 @@ std::uint32_t draw_read_weight(std::size_t size_bytes) noexcept {
   return weight;
 }
 
-// What a handler told meanwhile of a read of its own is not told twice.
+// Faults that a signal handler has reported meanwhile, for a read of its own, are not reported twice.
 KernelFaults::KernelFaults(std::uint32_t weight_calls) noexcept : weight_calls_(weight_calls) {
   if (weight_calls_ != 0) before_ = thread_faults() - thread_state().reported_faults;
 }

@@ -1,7 +1,7 @@
 // Pages that the kernel makes resident within one call: the page-fault events, of user mode, do not see them. Counted
 // by the thread's minor faults before and after (getrusage(2), some 0.2 us together with what a call costs anyway).
-// Any thread, signal handlers, before main, vfork children (nothing is told there). Nothing is held during the call:
-// the thread may be cancelled in it, or leave it by longjmp. errno stays.
+// Any thread, signal handlers, before main, vfork children (nothing is reported there). Nothing is held during the
+// call: the thread may be cancelled in it, or leave it by longjmp. errno stays.
 #pragma once
 
 #include <sys/socket.h>
@@ -43,7 +43,7 @@ class KernelFaults {
   void end() noexcept;
   // What the call was about.
   void log(const Caller& caller, const void* address, std::size_t size_bytes) const noexcept;
-  // It filled `size_bytes` of these buffers. They are read with care: nobody but the kernel has read them.
+  // The call filled `size_bytes` of these buffers. Their array is read with care: only the kernel has read it so far.
   void report_vector(const Caller& caller, const iovec* buffers, std::size_t count,
                      std::size_t size_bytes) const noexcept;
   void report_message(const Caller& caller, const msghdr* message, std::size_t size_bytes) const noexcept;

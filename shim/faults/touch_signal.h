@@ -2,7 +2,7 @@
 // SIGTRAP from the kernel meets a default or ignored action: so our handler stays installed for good, and
 // hands on what is not ours as the kernel would have delivered it to the program.
 //
-// What the program asks for is remembered and told back (entry_signal.cc). Our handler is installed with its
+// What the program asks for is remembered and reported back (entry_signal.cc). Our handler is installed with its
 // SA_RESTART, and with all signals blocked; its own handler runs with the mask that it chose. SA_NODEFER, SA_RESETHAND,
 // SIG_IGN and SIG_DFL are played.
 #pragma once
@@ -24,7 +24,7 @@ bool install_trap_handler() noexcept;
 // The handler is installed, and the functions below stand for the kernel's.
 bool is_trap_shared() noexcept;
 
-// Nobody has replaced our handler by a raw system call.
+// The program has not replaced our handler by a raw system call.
 bool is_trap_handler_in_place() noexcept;
 
 // sigaction(SIGTRAP, ...) as the program means it; `added_flags`: what libc adds to those that the program named.

@@ -1,8 +1,8 @@
-// The alternate signal stacks that SIGTRAP arrives on. The kernel writes its frame there before the handler can look,
-// so the event may run only while that memory is a stack for certain: ours, or one that the program has set and has
-// neither given back nor made on a frame of its own that may be gone.
+// The alternate signal stacks that SIGTRAP arrives on. The kernel writes its frame there before the handler can check
+// the stack, so the event may run only while that memory is a stack for certain: ours, or one that the program has set
+// and has neither given back nor made on a frame of its own that may be gone.
 //
-//   none set by the program   ours is installed, and the program told that there is none
+//   none set by the program   ours is installed, and sigaltstack reports none to the program
 //   one set                   it takes the frame; the rest of the handler runs on ours, with all signals blocked, so
 //                             that 4 KiB of the program's are enough
 //   unmapped, freed           unfit: no event until the program sets another one

@@ -39,7 +39,7 @@ constexpr std::size_t glibc_usable_bytes(std::size_t word) noexcept { return (wo
   return (word & kGlibcMapped) == 0;
 }
 
-// The same of every block; `requested` when nobody can say.
+// The same of every block; `requested` where its usable size is not known.
 [[gnu::always_inline]] inline std::size_t usable_bytes(const void* block, std::size_t requested = 0) noexcept {
   const HeapSettings& settings = heap();
   std::size_t usable = 0;

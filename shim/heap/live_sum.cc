@@ -27,7 +27,7 @@ constexpr std::uint64_t kWritten = std::uint64_t{3} << 62;
 using Entries = std::array<std::uint64_t, kMostPages>;
 constinit Entries g_directory_entries{}, g_leaf_entries{};  // too large for small stacks
 
-// Which pages were ever written; all, where nobody says. To read the others would map zero pages.
+// Which pages were ever written; all, where pagemap does not say. To read the others would map zero pages.
 void find_written(const RawFile& pagemap, std::uint64_t start, std::size_t page_count, Entries& entries) noexcept {
   const std::span bytes(reinterpret_cast<char*>(entries.data()), page_count * sizeof(entries[0]));
   if (!pagemap || pagemap.read_at(bytes, start / kPageBytes * sizeof(entries[0])) != bytes.size())

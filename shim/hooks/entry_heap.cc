@@ -224,7 +224,7 @@ WHYRSS_ENTRY void free_aligned_sized(void* block, std::size_t alignment, std::si
   });
 }
 
-// The same entries by names that nobody else can define: entry_lookup.cc hands out their addresses.
+// The same entries by names that no other library can define: entry_lookup.cc hands out their addresses.
 #define WHYRSS_OWN(name) \
   __asm__(".globl whyrss_own_" #name "\n.hidden whyrss_own_" #name "\n.set whyrss_own_" #name ", " #name);
 WHYRSS_OWN(malloc)

@@ -1,8 +1,8 @@
 // dlsym and dlvsym of the malloc family on a library's handle: ctypes.CDLL("libc.so.6").malloc, plugins and bridges of
-// languages. What libc's own handle gives would pass our entries: blocks that nobody sees, and releases of blocks that
-// were never seen. So where the answer is the very function that our entry calls, the program gets the entry; malloc by
-// its name is that entry too. Any other answer stays: of another allocator, of another name space (dlmopen), an error.
-// Names of Arrow's that are ours are there only where a library of the program has them too.
+// languages. What libc's own handle gives would bypass our entries: blocks that are not recorded, and releases of
+// blocks that never were. So where the answer is the very function that our entry calls, the program gets the entry;
+// malloc by its name is that entry too. Any other answer stays: of another allocator, of another name space (dlmopen),
+// an error. Names of Arrow's that are ours are there only where a library of the program has them too.
 #include <dlfcn.h>
 
 #include <array>
@@ -55,7 +55,7 @@ Entry heap_entry(const char* name) noexcept {
   return {};
 }
 
-// The real function has told its errors.
+// The real function has reported its errors.
 void* entry_instead(const Entry& entry, void* found) noexcept {
   return found != nullptr && found == entry.next ? entry.own : found;
 }

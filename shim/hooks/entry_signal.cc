@@ -55,7 +55,7 @@ int change_action(int signal, const struct sigaction* next, struct sigaction* pr
   resolve_real();
   note_finalization();
   if (signal == SIGTRAP && is_trap_shared()) return change_trap_action(next, previous);
-  // What was shielded before the signal was left to the program is told as the program meant it.
+  // Actions that were shielded before SIGTRAP was left to the program are still reported as the program set them.
   if (signal != SIGTRAP && (is_trap_shared() || g_shielded.load(std::memory_order_relaxed) != 0))
     return change_other_action(signal, next, previous);
   return real.sigaction(signal, next, previous);
@@ -214,8 +214,8 @@ WHYRSS_ENTRY int pthread_sigmask(int how, const sigset_t* set, sigset_t* previou
   return change_mask(real.pthread_sigmask, how, set, previous);
 }
 
-// The program set no alternate stack, and is told so, where the one in place is ours. Its new one may be too small for
-// a signal of ours: none may come from the call on until that is known.
+// Where the stack in place is ours, the program has set none, and the call reports none. Its new one may be too small
+// for a signal of ours: none may come from the call on until that is known.
 WHYRSS_ENTRY int sigaltstack(const stack_t* next, stack_t* previous) noexcept {
   resolve_real();
   ThreadState& thread = thread_state();

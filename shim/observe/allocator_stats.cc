@@ -152,7 +152,7 @@ void note_left_out(ThreadState& thread, trace::StatsMoment moment, const char* w
   emit_text(thread, trace::RecordKind::note, 0, g_text.view());
 }
 
-// Small blocks made less those gone, as far as threads have told: since the process's slot was taken.
+// Small blocks made less those released since the process's slot was taken, as far as threads have reported them.
 std::int64_t small_blocks(const ThreadState& thread) noexcept {
   const trace::ProcessSlot* slot = slot_of(thread);
   if (slot == nullptr) return 0;
@@ -161,7 +161,7 @@ std::int64_t small_blocks(const ThreadState& thread) noexcept {
   return static_cast<std::int64_t>(made - gone);
 }
 
-// What we count at the same moment, told apart by the prefix.
+// What we count at the same moment; the prefix marks it as ours.
 void add_own_count(const ThreadState& thread) noexcept {
   const std::int64_t bytes = sum_live_bytes();
   if (bytes < 0) return;

@@ -35,7 +35,7 @@ const char* danger_of_call(ThreadState& thread, const Caller& here, std::uint64_
 [[nodiscard]] bool allocator_may_be_locked() noexcept;
 void set_allocator_may_be_locked(bool may_be) noexcept;
 
-// In a fork child, while `thread` still has its parent's slot: nobody asks here yet.
+// In a fork child, while `thread` still has its parent's slot: no request is served here yet.
 void reset_allocator_stats(const ThreadState& thread) noexcept;
 
 }  // namespace whyrss::shim

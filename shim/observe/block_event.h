@@ -23,7 +23,7 @@ inline void emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_
                           .tid = thread.writer.tid});
 }
 
-// False: its release could not be told: a false leak is worse than a gap.
+// False: the block is not followed, as its release could not be reported: a false leak is worse than a gap.
 bool follow_block(ThreadState& thread, const void* block, std::uint16_t pages = 0) noexcept;
 
 }  // namespace whyrss::shim

@@ -17,7 +17,7 @@
 namespace whyrss::shim {
 namespace {
 
-constinit SamplingPace g_pace;                         // whoever holds the GIL counts
+constinit SamplingPace g_pace;                         // counted by the thread that holds the GIL
 constinit std::atomic<std::uint32_t> g_drawn_with{0};  // the coarseness of the distance that is being counted down
 
 // For which a sample stands.

@@ -1,5 +1,5 @@
 // sys._debugmallocstats() prints nothing while another allocator stands before CPython's own (_PyMem_PymallocEnabled in
-// Objects/obmalloc.c). While it runs ours are set aside: the call holds the GIL, so nobody allocates meanwhile.
+// Objects/obmalloc.c). While it runs ours are set aside: the call holds the GIL, so no other thread allocates then.
 #pragma once
 
 #include "shim/stacks/python_library.h"

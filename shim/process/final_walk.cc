@@ -24,9 +24,9 @@ namespace whyrss::shim {
 namespace {
 
 // How long a process waits for a walk of its pages: a few ms as a rule, longer only where it is large or the machine so
-// busy that the reader hardly gets its turn (a virtual machine may be held for 50 ms at a time). Until so long after
-// the reader's last sign of life, with what a walk of 4 KiB pages and their sums take with cold caches;
-// nobody waits longer than the last.
+// busy that the reader hardly gets its turn (a virtual machine may be held for 50 ms at a time). It waits until
+// kWalkWaitNs after the reader's last sign of life, plus what a walk of 4 KiB pages and their sums take with cold
+// caches, and never longer than kLongestWalkWaitNs.
 constexpr std::uint64_t kWalkWaitNs = 500'000'000;
 constexpr std::uint64_t kWalkWaitNsPerPage = 64;
 constexpr std::uint64_t kLongestWalkWaitNs = 2'000'000'000;
@@ -73,8 +73,8 @@ bool walk_now(ThreadState& thread, std::uint64_t limit_ns, std::uint64_t longest
 
 // Generations of the process whose interpreter, or that itself, has begun its teardown; a forked child has another.
 constinit std::atomic<std::uint64_t> g_runtime_torn_down{0}, g_torn_down{0};
-constinit std::atomic<std::uint32_t> g_runtime_ms{0};  // when the interpreter was seen at it last
-// Generation of the process that has told the end of a script, and when it did so last.
+constinit std::atomic<std::uint32_t> g_runtime_ms{0};  // when the interpreter last reported it
+// Generation of the process that has reported the end of a script, and when it did so last.
 constinit std::atomic<std::uint64_t> g_script_ended{0};
 constinit std::atomic<std::uint32_t> g_script_ms{0};
 // The same of one that has waited in vain for its last walk, and until when.
@@ -110,7 +110,7 @@ bool has_moved(const trace::ProcessSlot& slot, std::uint64_t pages, std::uint64_
 
 // Whether a walk of a process that is about to leave would show something new.
 bool is_worth_final_walk(const trace::ProcessSlot& slot, std::uint64_t pages) noexcept {
-  // Other threads may have freed more than they have told yet.
+  // Other threads may have freed more than they have reported yet.
   const std::uint32_t since_ms = now_ms() - slot.walked_ms.load();
   const bool is_large = pages >= kLargePages;
   const std::uint64_t limit_pages = is_large ? kWorthWalkingLargePages : kWorthWalkingPages;

@@ -14,10 +14,10 @@ namespace whyrss::shim {
 void observe_teardown(std::int32_t what) noexcept;
 // An interpreter runs. True: one was torn down before, and has been started again.
 bool observe_interpreter() noexcept;
-// About to leave; the last walk is taken where no teardown has been told a moment ago.
+// The process is about to leave; the last walk is taken where no teardown was reported a moment ago.
 void observe_exit(int status) noexcept;
 
-// The program is about to forbid itself system calls: what a later walk would have told is asked for now.
+// The program is about to forbid itself system calls: the walk that it could not ask for later is taken now.
 void last_walk_before_filter(ThreadState& thread) noexcept;
 
 // Asks the reader for a page walk now and waits for it: until 0.5 s after the reader's last sign of life (more for

@@ -1,8 +1,7 @@
-// Where the end of CPython begins. Nobody is called at the first moment of Py_FinalizeEx, so it is found by what comes
-// just before it and just after:
+// Where the end of CPython begins. CPython calls no hook at the first moment of Py_FinalizeEx, so it is found by what
+// comes just before it and just after:
 //   1. The code object of the main script is freed when no Python frame is left. Then come exit functions (atexit), if
-//   no
-//      other thread of Python has to be waited for.
+//      no other thread of Python has to be waited for.
 //   2. The handlers of Python's signals are taken out (SIGINT has one): right before all objects are searched for
 //      garbage, which writes to the head of each.
 //   3. Modules are freed, one by one, before anything that they hold.

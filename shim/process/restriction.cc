@@ -40,7 +40,7 @@ void end_tracing(ThreadState& thread, std::string_view why) noexcept {
   g_ended.store(true, std::memory_order_relaxed);
 }
 
-// The reader is told before, where it cannot be afterwards.
+// Before the restriction is in force: reports to the reader what cannot be reported afterwards.
 void prepare(ThreadState& thread, Restriction restriction) noexcept {
   last_walk_before_filter(thread);
   set_memory_aside(thread);

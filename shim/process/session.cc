@@ -308,7 +308,7 @@ void start_session(const char* const* environment) noexcept {
     start_touch(thread, __environ);
     start_allocator_stats(thread);
     watch_main_thread();
-    // on_exit, not a destructor: it is told the status, and registered now it runs after all others.
+    // on_exit, not a destructor: it gets the status, and registered now it runs after all others.
     on_exit(leave_by_exit, nullptr);
     trace::ring_doorbell(g_session.pool);
   }

@@ -17,7 +17,7 @@ void watch_main_thread() noexcept;
 // A thread_local object has got a destructor.
 void keep_watch_newest() noexcept;
 
-// Once in a process, whoever comes first. Any thread, also in a signal handler.
+// The first call in a process does it, later ones nothing. Any thread, also in a signal handler.
 void tear_down_process() noexcept;
 
 // In the last destructor of its pthread keys: takes the process down where libc will, as no other thread is left.

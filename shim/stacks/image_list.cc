@@ -27,7 +27,7 @@ constinit std::array<Entry, kMostEntries> g_entries{};
 constinit std::atomic<std::size_t> g_count{0};
 constinit std::atomic<std::uint64_t> g_generation{1};  // + 1 at each dlclose
 
-// Of whoever holds it: how far the loader's list has been read.
+// Used by the thread that holds g_extending: how far the loader's list has been read.
 constinit std::atomic<bool> g_extending{false};
 constinit std::uint64_t g_read_generation = 0;
 constinit const link_map* g_last = nullptr;

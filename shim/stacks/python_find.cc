@@ -38,7 +38,7 @@ bool is_python_library(const char* path) noexcept {
   return path != nullptr && __builtin_strstr(path, "libpython3") != nullptr;
 }
 
-// A libpython that was loaded out of sight of the global scope (RTLD_LOCAL).
+// A libpython that is not in the global scope (loaded with RTLD_LOCAL).
 int keep_python_image(dl_phdr_info* image, std::size_t, void* inside) {
   if (!is_python_library(image->dlpi_name) || image->dlpi_phnum == 0) return 0;
   *static_cast<std::uint64_t*>(inside) = reinterpret_cast<std::uint64_t>(image->dlpi_phdr);

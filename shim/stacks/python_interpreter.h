@@ -50,7 +50,7 @@ extern constinit Interpreter g_python;
 class Library;
 
 // What else is done with an interpreter: units above this one set it before anybody looks for CPython
-// (python_follow.h). Where nobody did, frames are read and no more.
+// (python_follow.h). Where it is not set, frames are read and no more.
 struct PythonFollowers {
   // As wrap_python_memory (python_memory.h) and replace_stats_call (python_stats_call.h).
   void (*wrap_memory)(const Library& library, const PythonLayout& layout, bool first_is_coming) noexcept;

@@ -15,9 +15,9 @@ constexpr std::uint64_t kStackSpan = std::uint64_t{64} << 20;
 constinit std::uint64_t g_main_stack_end = 0;
 constinit std::uint64_t g_main_thread_block = 0;
 
-// Whether sp is on this thread's own stack: every page up to the control block at its top is readable.
-// Such a stack stays mapped as long as its thread runs, so that one walk of each page is enough. A hole
-// in between is told for good: one below the thread's stack.
+// Whether sp is on this thread's own stack: every page up to the control block at its top is readable. Such a stack
+// stays mapped as long as its thread runs, so that one walk of each page is enough. A hole in between is remembered for
+// good: it lies below the thread's stack.
 bool is_own_stack(std::uint64_t sp, std::uint64_t thread_block, KnownStack& known) noexcept {
   if (known.low != 0 && sp >= known.low) return true;
   if (sp < known.hole) return false;

@@ -42,7 +42,7 @@ class StackBounds {
   bool lasting_ = false;
 };
 
-// Where the calling thread's own stack ends, on which `sp` lies; 0: it lies on another one, or nobody knows.
+// Where the calling thread's own stack ends, on which `sp` lies; 0: it lies on another one, or that is not known.
 std::uint64_t own_stack_end(std::uint64_t sp) noexcept;
 
 // Remembers the main thread's stack; called on it.

@@ -19,7 +19,7 @@
 namespace whyrss::shim {
 namespace {
 
-// Threads that look a function up at the same time find the same.
+// Threads that search for a function at the same time find the same one.
 template <class Function>
 Function* libc_function(std::atomic<Function*>& known, const char* name) noexcept {
   Function* function = known.load(std::memory_order_acquire);

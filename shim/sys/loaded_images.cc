@@ -21,7 +21,7 @@ bool has_own_image(const link_map* first) noexcept {
   return false;
 }
 
-// What the kernel told the program at its start (getauxval(3), which a program may define itself).
+// What the kernel gave the program at its start (getauxval(3), which a program may define itself).
 std::uint64_t auxiliary_value(std::uint64_t type) noexcept {
   std::array<Elf64_auxv_t, 64> values{};
   const long reported = raw_syscall(SYS_prctl, kGetAuxiliaryVector, as_long(values.data()), sizeof(values));

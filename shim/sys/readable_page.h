@@ -24,7 +24,7 @@ inline bool is_page_readable(std::uint64_t page) noexcept {
 }
 
 // Whether the word can be read and has this value, where it may be unmapped at any moment. A futex operation that
-// compares, and then would wake nobody and move nobody: it reads as a load does. Source: futex(2), FUTEX_CMP_REQUEUE.
+// compares, and then would wake and move no waiter: it reads as a load does. Source: futex(2), FUTEX_CMP_REQUEUE.
 inline bool holds_word(const std::uint32_t* word, std::uint32_t value) noexcept {
   return own_syscall(SYS_futex, as_long(word), FUTEX_CMP_REQUEUE_PRIVATE, 0, 0, as_long(word), value) == 0;
 }

@@ -154,10 +154,10 @@ inline void resolve_real() noexcept {
     fill_real();
 }
 
-// Looks again for operator new and delete: a C program may have loaded the C++ runtime meanwhile.
+// Searches again for operator new and delete: a C program may have loaded the C++ runtime meanwhile.
 void resolve_cxx_again() noexcept;
 
-// Looks again for what libpthread and libdl hold before glibc 2.34: the program may have loaded them meanwhile.
+// Searches again for what libpthread and libdl hold before glibc 2.34: the program may have loaded them meanwhile.
 void resolve_libc_again() noexcept;
 
 }  // namespace whyrss::shim

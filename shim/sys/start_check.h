@@ -9,7 +9,7 @@ namespace whyrss::shim {
 // Why nothing may be traced here; empty: it may.
 std::string_view reason_against_start() noexcept;
 
-// A filter kills whoever asks for a perf event.
+// A filter kills a process that asks for a perf event.
 bool is_event_deadly() noexcept;
 
 // A filter kills for process_vm_writev.
@@ -18,7 +18,7 @@ bool is_copy_deadly() noexcept;
 // A debugger or tracer was attached at the start.
 bool is_traced() noexcept;
 
-// A filter came after the start: it may kill whoever makes a system call that it does not know.
+// A filter came after the start: it may kill a process that makes a system call that it does not know.
 bool has_new_seccomp_filter() noexcept;
 
 }  // namespace whyrss::shim

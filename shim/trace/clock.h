@@ -24,8 +24,8 @@ struct Clock {
   std::atomic<ReadClock> read;           // of the vDSO; nullptr: the system call
   std::atomic<bool> has_tsc;             // ticks are the counter's
   std::atomic<std::uint64_t> frozen_ns;  // not 0: no clock is left that needs no system call, and time stands still
-  // Since the counter is left: ticks = base_ticks + (now - base_ns) * ticks_per_ns; 0: ticks are ns. Not before
-  // base_ns where nobody can be asked.
+  // Since the counter is left: ticks = base_ticks + (now - base_ns) * ticks_per_ns; 0: ticks are ns. Where no clock can
+  // be read, now is base_ns.
   std::uint64_t base_ticks, base_ns;
   double ticks_per_ns;
   // Of the reader's clocks, in another time namespace.
@@ -53,7 +53,7 @@ inline std::uint64_t ticks_now() noexcept {
   return g_clock.has_tsc.load(std::memory_order_acquire) ? __rdtsc() : slow_ticks();
 }
 
-// Nobody may be asked for the time: a wait would never end.
+// No clock may be read: a wait would never end.
 inline bool does_clock_stand_still() noexcept {
   return g_clock.read.load(std::memory_order_relaxed) == nullptr && is_kernel_closed();
 }

@@ -16,8 +16,7 @@
 // Threads           PoolWriter: any thread and signal handler, but one Lease belongs to one thread.
 //                   PoolReader: one thread.
 // Space             a full disk never becomes SIGBUS: nothing is stored where no space is reserved. The creator
-// reserves
-//                   all but the later chunks, which are `bare`. Whoever needs one more reserves it first
+//                   reserves all but the later chunks, which are `bare`. A writer that needs one more reserves it first
 //                   (MADV_POPULATE_WRITE) and then owns it; the reader keeps some ready, so that writers rarely have
 //                   to.
 //
@@ -65,7 +64,7 @@ struct alignas(4096) PoolHeader {
   alignas(64) std::atomic<std::uint64_t> next_lease;
   alignas(64) std::atomic<std::uint32_t> doorbell;  // futex: writers add 1 and wake the reader
   std::atomic<std::uint32_t> reader_pid;            // 0: none
-  // CLOCK_MONOTONIC of the reader's last round (some 100 ms apart); older than kReaderGoneNs: nobody reads.
+  // CLOCK_MONOTONIC of the reader's last round (some 100 ms apart); older than kReaderGoneNs: no reader is left.
   std::atomic<std::uint64_t> reader_beat_ns;
   // Full chunks of exact mode since the reader's last round, which sets it to 0.
   std::atomic<std::uint32_t> sealed_chunks;
@@ -81,7 +80,7 @@ struct alignas(4096) PoolHeader {
   // (reader) A robust futex that it holds while it lives: when it dies, however, the kernel sets FUTEX_OWNER_DIED
   // (set_robust_list(2)).
   std::atomic<std::uint32_t> reader_life;
-  // Whoever wants to read the recording while it is made adds 1 and rings the doorbell.
+  // A process that wants to read the recording while it is made adds 1 and rings the doorbell.
   std::atomic<std::uint32_t> store_request;
   // (reader) The request that it has served: all events published at `stored_ns` (CLOCK_MONOTONIC) are stored. 0 in
   // pools of older versions.
@@ -118,7 +117,7 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::int64_t> live_bytes;         // allocated less released since it attached, where sizes are counted
 };
 
-// bare: no space is reserved for it; reserving: somebody is at that, and will own it or put it on the free list.
+// bare: no space is reserved for it; reserving: a thread is at that, and will own it or put it on the free list.
 enum class ChunkState : std::uint32_t { free = 0, leased = 1, sealed = 2, bare = 3, reserving = 4 };
 
 struct alignas(64) ChunkHeader {

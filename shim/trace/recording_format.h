@@ -220,8 +220,8 @@ struct HugePage {
   std::array<std::uint64_t, 8> zero;  // a bit per 4 KiB, the lowest one first: it holds zeros only
 };
 
-// Pages given up with MADV_FREE that are still there, as smaps told at read_ns, in mappings that have any: nothing else
-// tells which were written to since.
+// Pages given up with MADV_FREE that are still there, as smaps reported at read_ns, in mappings that have any: no other
+// source shows which were written to since.
 struct LazyFreeHeader {
   std::uint64_t walk_end_ns;  // = WalkHeader::end_ns of its walk
   std::uint64_t read_ns;      // when it had been read

@@ -60,7 +60,7 @@ class SanitizerSearch {
   static constexpr std::size_t kMaxSegments = 64;
   static constexpr std::uint64_t kMaxEntries = 1024;  // a program has some thirty
   static constexpr std::size_t kMaxNameBytes = 256;
-  static constexpr std::size_t kWindowBytes = 512;  // on the stack of whoever calls exec
+  static constexpr std::size_t kWindowBytes = 512;  // on the stack of the caller of exec
 
   // Entries lie one behind the other: a window of the file holds many of them.
   template <class Type>

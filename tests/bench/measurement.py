@@ -72,5 +72,5 @@ def cpu_seconds(command, environment, output=None, errors=None):
             continue
         own = seconds
         if status != 0:
-            told = pathlib.Path(errors).read_text(errors="replace") if errors is not None else ""
-            fail(f"{' '.join(map(str, command))} ended with status {status}\n{told}")
+            error_text = pathlib.Path(errors).read_text(errors="replace") if errors is not None else ""
+            fail(f"{' '.join(map(str, command))} ended with status {status}\n{error_text}")

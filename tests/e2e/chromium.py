@@ -71,7 +71,7 @@ class Page:
         self.ask("Input.insertText", text=text)
 
     def place(self, selector, x=0.5, y=0.5):
-        """A point of an element, brought into sight."""
+        """A point of an element, scrolled into view."""
         return self.run(f"""(() => {{
             const element = document.querySelector({json.dumps(selector)});
             element.scrollIntoView({{block: "center", behavior: "instant"}});

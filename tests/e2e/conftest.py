@@ -172,7 +172,7 @@ def traced(whyrss, tmp_path):
 @pytest.fixture(scope="session")
 def forbid(whyrss):
     """forbid(ACTION, CALL...) -> words before a command that refuse it, and all that it starts, these system calls:
-    ACTION is eperm, enosys or kill. Skips where nobody may install a seccomp filter."""
+    ACTION is eperm, enosys or kill. Skips where no seccomp filter can be installed."""
     program = whyrss.build / "tests/programs/forbid_calls"
     tried = subprocess.run([program, "eperm", "perf_event_open", "true"], capture_output=True, text=True, check=False)
     if tried.returncode == 3:

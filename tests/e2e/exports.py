@@ -124,7 +124,7 @@ def killed(whyrss, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def unseen(job, tmp_path_factory):
-    """The job as if nobody had looked at any process."""
+    """The job's recording without walks, as if no process could be walked."""
     folder = tmp_path_factory.mktemp("unseen")
     shutil.copytree(job.recording, folder / "unseen.whyrss")
     for pages in (folder / "unseen.whyrss").glob("*/pages.zst"):

@@ -1,6 +1,6 @@
 """What becomes of memory that a fork made shared, one scenario at a time: fork_events_work.py LOG SCENARIO.
 
-Every scenario has phases; each process is looked at at their ends. LOG gets what the processes themselves know.
+Every scenario has phases, and at the end of each all processes are walked. LOG gets what the processes themselves know.
 """
 import array
 import json
@@ -11,7 +11,7 @@ import pickle
 import sys
 
 import whyrss
-from fork_truth import PAGE, look, minor_faults, remember_frames, say, settle, tracked_pages
+from fork_truth import PAGE, minor_faults, remember_frames, say, settle, take_snapshot, tracked_pages
 
 MIB = 1 << 20
 BUFFER_BYTES = 24 * MIB
@@ -26,7 +26,7 @@ SMALL_BLOCKS, SMALL_BYTES = 15_000, 2000
 
 
 class Child:
-    """A forked process that does the next of its steps when it is told to."""
+    """A forked process that does the next of its steps on request."""
 
     def __init__(self, name, *steps):
         self.ask, self.answer = os.pipe(), os.pipe()
@@ -88,30 +88,30 @@ def parent_writes():
         faults = minor_faults()
         write(buffer, 3)
         faults = minor_faults() - faults
-        look()
+        take_snapshot()
         child.step()
     say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=faults, copied_before=before)
     with whyrss.phase("child writes"):
         child.step()
-        look()
+        take_snapshot()
     child.end()
 
 
 def sibling_ends():
-    """A child ends: what it shared is its parent's alone again, and nobody has copied it."""
+    """A child ends: the pages that it shared are its parent's alone again, and no process has copied them."""
     buffer = fill(build())
     child = Child("child", idle)
-    look()
+    take_snapshot()
     with whyrss.phase("child ends"):
         child.step()
         child.end()
-        look()
+        take_snapshot()
     tracked = tracked_pages(buffer, WRITTEN_BYTES)
     with whyrss.phase("parent writes"):
         faults = minor_faults()
         write(buffer, 3)
         say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=minor_faults() - faults, tracked=tracked)
-        look()
+        take_snapshot()
 
 
 def make_columns():
@@ -127,7 +127,7 @@ def use(column):
         if MEETING is not None:
             MEETING.wait()
         with whyrss.phase("first task of %d" % os.getpid()):
-            look()
+            take_snapshot()
         say(LOG, pid=os.getpid(), who="worker")
     TASKS.append(column.count(b"0"))
     return TASKS[-1]

@@ -84,7 +84,7 @@ def grown(process, slug):
 
 
 def copied_truth(entry):
-    """Bytes of inherited pages that a process says it copied, by physical pages where those are told, else by faults."""
+    """Bytes of inherited pages that a process says it copied: by physical pages where it knows them, else by faults."""
     pages = entry["copied"] - entry["copied_before"] if entry["copied"] is not None else entry["faults"]
     return pages * PAGE
 

@@ -1,7 +1,7 @@
 """Data in several storages, read by two workers: fork_scenarios_work.py LOG METHOD STORAGE...
 
 METHOD is a start method of multiprocessing, or "preload": forkserver with fork_scenarios_import preloaded. The
-storages are read one after the other, each in a phase of its name, and every process is looked at before and after it.
+storages are read one after the other, each in a phase of its name, and every process is walked before and after it.
 LOG gets a JSON object per worker and storage: what the worker itself says about the faults and copies that it made.
 """
 import multiprocessing
@@ -9,7 +9,7 @@ import os
 import sys
 
 import whyrss
-from fork_truth import PAGE, finish, look, minor_faults, remember_frames, say, settle, start
+from fork_truth import PAGE, finish, minor_faults, remember_frames, say, settle, start, take_snapshot
 
 WORKERS = 2
 MIB = 1 << 20
@@ -82,7 +82,7 @@ STORAGES = {"list": (build_list, read_list), "numpy": (build_numpy, read_numpy),
 def work(number, log, barrier, storages):
     for name, data in storages:
         before = settle()
-        barrier.wait()  # all have been looked at
+        barrier.wait()  # all have been walked
         barrier.wait()  # the phase has begun
         faults = minor_faults()
         STORAGES[name][1](data)
@@ -107,7 +107,7 @@ def main():
         with whyrss.phase(name):
             barrier.wait()
             barrier.wait()
-            look()
+            take_snapshot()
     try:
         finish(workers)
     finally:

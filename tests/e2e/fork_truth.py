@@ -11,10 +11,11 @@ import whyrss  # noqa: F401  moments goes on without it; a test must not
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../demos/scenarios"))
 
-from moments import look  # noqa: E402
+from moments import take_snapshot, take_snapshot as look  # noqa: E402  programs in tests import look
 from workers import finish, start  # noqa: E402
 
-__all__ = ["PAGE", "finish", "look", "minor_faults", "remember_frames", "say", "settle", "start", "tracked_pages"]
+__all__ = ["PAGE", "finish", "look", "minor_faults", "remember_frames", "say", "settle", "start", "take_snapshot",
+           "tracked_pages"]
 
 PAGE = mmap.PAGESIZE
 
@@ -65,7 +66,7 @@ def copied_pages():
     pagemap = os.open("/proc/self/pagemap", os.O_RDONLY)
     for (start, end), before in frames_at_fork.items():
         after = physical_frames(pagemap, start, end)
-        # Most have not changed: only stretches that have are looked at one by one.
+        # Most have not changed: only stretches that have are compared page by page.
         for at in range(0, len(after), STRETCH):
             old_stretch, new_stretch = before[at:at + STRETCH], after[at:at + STRETCH]
             if known and old_stretch == new_stretch or old_stretch == NONE:
@@ -79,11 +80,11 @@ def copied_pages():
 
 
 def settle():
-    """Has this process looked at, and returns what it has copied so far: counting and looking copy a little as well."""
-    look()
+    """Takes a snapshot, and returns the pages that this process has copied: counting and snapshots copy some too."""
+    take_snapshot()
     copied_pages()
     copied = copied_pages()
-    look()
+    take_snapshot()
     return copied
 
 

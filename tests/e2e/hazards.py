@@ -1,5 +1,5 @@
-"""Runs a program that makes stacks hard to take three times: bare; into a pool that nobody drains, with a trap at each
-page fault where the machine allows it; and recorded, as it is by default.
+"""Runs a program that makes stacks hard to take three times: bare; into a pool that no collector drains, with a trap at
+each page fault where the machine allows it; and recorded, as it is by default.
 """
 import os
 import pathlib

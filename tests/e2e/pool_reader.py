@@ -76,7 +76,7 @@ def layout(chunk_count, slot_count):
 
 
 def make_pool(path, chunk_count=4096, slot_count=64):
-    """Creates an empty pool nobody drains; returns the environment that makes a program write into it."""
+    """Creates an empty pool that no collector drains; returns the environment that makes a program write into it."""
     headers, chunks, total = layout(chunk_count, slot_count)
     with open(path, "wb+") as file:
         file.truncate(total)

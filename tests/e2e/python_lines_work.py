@@ -247,5 +247,5 @@ if __name__ == "__main__":
     if tracemalloc.is_tracing():
         print(json.dumps(bytes_by_line(tracemalloc.take_snapshot())))
     else:
-        from moments import look
-        look()  # the last one before the end is not worth it where less than 1 MiB has moved
+        from moments import take_snapshot
+        take_snapshot()  # the walk at the end is skipped where less than 1 MiB has moved

@@ -1,4 +1,4 @@
-"""Runs every kind of call while python_steps.cc looks at the frames after each instruction.
+"""Runs every kind of call while python_steps.cc reads the frames after each instruction.
 
 argv: the log to write, the least number of instructions. The names say who may call whom: LEGAL.
 """

@@ -129,7 +129,7 @@ def frames(recording, chance):
 
 
 def forged(recording, chance):
-    """Frames that nobody wrote, with right checksums: no reader can tell, but it must survive them."""
+    """Frames that no collector wrote, with right checksums: no reader can tell, but it must survive them."""
     path = chance.choice([path for path in frame_files(recording) if FrameFile.read(path).frames])
     file = FrameFile.read(path)
     for _ in range(chance.choice((1, 3, 10))):

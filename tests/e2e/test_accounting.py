@@ -219,7 +219,7 @@ time.sleep(1)
 '''
 
 
-def test_a_plateau_is_told_as_it_was(whyrss, tmp_path):
+def test_a_plateau_is_reported_as_it_was(whyrss, tmp_path):
     script, ready, go, recording = (tmp_path / name for name in ("plateau.py", "ready", "go", "plateau.whyrss"))
     script.write_text(PLATEAU)
     command = [str(whyrss.program), "record", "-q", "-o", str(recording), "--", DEBIAN, script, ready, go]

@@ -88,7 +88,7 @@ int main(int count, char **arguments) {
 }
 """
 
-# Grows by 5 MiB a second until nobody listens any more.
+# Grows by 5 MiB a second until its standard input ends.
 GROWING = r"""
 #include <poll.h>
 #include <stdlib.h>

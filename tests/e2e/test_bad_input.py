@@ -126,7 +126,7 @@ def test_cut_at_every_4_kib(whyrss, sound, tmp_path):
 
 
 def test_flipped_bits(whyrss, sound, tmp_path):
-    """Each flip costs the frame that it hits, is told, and never makes a figure grow."""
+    """Each flip costs the frame that it hits, the report says so, and no figure grows."""
     truth = high_water(whyrss.report(sound))
     chance = random.Random(2)
     for file in main_files(sound):
@@ -285,8 +285,8 @@ def test_low_limits(whyrss, recording, tmp_path, limit, way):
                 "os.execv('/usr/bin/python3', ['/usr/bin/python3', sys.argv[1]])")
         result = whyrss.record(recording, ["/usr/bin/python3", "-c", code, script])
     assert (result.returncode, result.stdout) == (bare.returncode, bare.stdout)
-    told = [line for line in result.stderr.splitlines() if line.startswith("whyrss")]
-    assert len(told) <= 1
-    assert [line for line in result.stderr.splitlines() if line not in told] == bare.stderr.splitlines()
+    own_lines = [line for line in result.stderr.splitlines() if line.startswith("whyrss")]
+    assert len(own_lines) <= 1
+    assert [line for line in result.stderr.splitlines() if line not in own_lines] == bare.stderr.splitlines()
     if pathlib.Path(recording).exists():
         assert whyrss.run("report", recording).returncode in (0, 1)

@@ -227,8 +227,8 @@ def test_a_program_that_was_installed(whyrss, recording, tmp_path, folder, way):
     script.write_text(LAUNCHER)
     script.chmod(0o755)
     command = [script] if way == "script" else [PYTHON, "-m", "installed_job"]
-    told = heap_headline(whyrss, recording, ["env", f"PYTHONPATH={package.parent}", *command], "--mode", "exact")
-    assert f"made at installed_job/store.py:{line_of(STORE, '# keeps')} in keep" in told, told
+    text = heap_headline(whyrss, recording, ["env", f"PYTHONPATH={package.parent}", *command], "--mode", "exact")
+    assert f"made at installed_job/store.py:{line_of(STORE, '# keeps')} in keep" in text, text
 
 
 PACKAGE = """
@@ -261,9 +261,9 @@ def test_packages_in_a_folder_of_pythonpath(whyrss, recording, tmp_path, path, b
 def test_arenas_are_not_said_to_be_kept_by_who_made_them_grow(whyrss, recording, tmp_path):
     script = tmp_path / "dataclass.py"
     script.write_text(DATACLASS)
-    told = heap_headline(whyrss, recording, [PYTHON, script], "--python-objects", "off")
-    assert re.search(r"live Python objects \((most )?in arenas mapped at dataclass\.py:\d+ in grow", told), told
-    assert "kept" not in told
+    text = heap_headline(whyrss, recording, [PYTHON, script], "--python-objects", "off")
+    assert re.search(r"live Python objects \((most )?in arenas mapped at dataclass\.py:\d+ in grow", text), text
+    assert "kept" not in text
 
 
 def lines_at(program, address):
@@ -278,9 +278,9 @@ def test_a_stripped_program_is_named_by_its_offset(whyrss, recording, compile_c,
     program = compile_c(STRIPPED, compiler="g++")
     stripped = tmp_path / "stripped"
     subprocess.run(["strip", "-o", stripped, program], check=True)
-    told = heap_headline(whyrss, recording, [stripped])
-    found = re.search(r"in stripped\+(0x[0-9a-f]+)", told)
-    assert found, told
+    text = heap_headline(whyrss, recording, [stripped])
+    found = re.search(r"in stripped\+(0x[0-9a-f]+)", text)
+    assert found, text
     assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(program, found[1])
 
 
@@ -291,8 +291,8 @@ def test_a_program_that_is_gone(whyrss, recording, compile_c, tmp_path, build_id
     program = compile_c(STRIPPED, f"-Wl,--build-id={build_id}", compiler="g++")
     kept = tmp_path / "kept"
     shutil.copy2(program, kept)
-    told = heap_headline(whyrss, recording, [program])
-    assert f"program.cc:{line_of(STRIPPED)} in grow" in told, told
+    text = heap_headline(whyrss, recording, [program])
+    assert f"program.cc:{line_of(STRIPPED)} in grow" in text, text
     # Names that were stored with the recording are those of the build that ran.
     (recording / "symbols.zst").unlink(missing_ok=True)
     if then == "removed":
@@ -303,9 +303,9 @@ def test_a_program_that_is_gone(whyrss, recording, compile_c, tmp_path, build_id
         deadline = program.stat().st_mtime + 3600  # later than any clock rounds
         compile_c(other, f"-Wl,--build-id={build_id}", compiler="g++")
         subprocess.run(["touch", "-d", f"@{int(deadline)}", str(program)], check=True)
-    told = headline(whyrss, recording)
-    found = re.search(r"in program\+(0x[0-9a-f]+)", told)
-    assert found, told
+    text = headline(whyrss, recording)
+    found = re.search(r"in program\+(0x[0-9a-f]+)", text)
+    assert found, text
     assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(kept, found[1])
     said = {"removed": "not here", "sha1": "build id differs", "none": "newer than the recording"}
     assert said["removed" if then == "removed" else build_id] in whyrss.run("report", recording).stdout

@@ -1,4 +1,4 @@
-"""Looks that follow a process cost what has changed, and tell what those tell that look at every page; what they cost is told."""
+"""Walks that follow a process cost what has changed, and find all that a full walk finds; the report has the cost."""
 import json
 import os
 import subprocess
@@ -12,7 +12,7 @@ from expected.scenario import can_limit_memory
 
 MIB = 1 << 20
 GROWTH, LIMIT = 1, 11  # WalkTrigger
-REST_NS = 300_000_000  # so long after the last look memory has come to rest
+REST_NS = 300_000_000  # memory is at rest when the last walk is so long ago
 SLACK = 512 * 1024    # what an interpreter does by the way
 
 GROW = """
@@ -23,7 +23,7 @@ while True:
     time.sleep(0.005)
 """
 
-# Moves memory in different ways, rests until somebody has looked, and asks for a look then.
+# Moves memory in different ways, rests until the collector has walked it, and asks for a snapshot then.
 STEPS = r"""
 import ctypes, mmap, os, time, whyrss
 kept = {}
@@ -52,7 +52,7 @@ def causes_at(whyrss, recording, walk, started_ns):
 
 
 @pytest.mark.parametrize("mode", ["sampled", "exact"])
-def test_cheap_and_full_looks_tell_the_same(whyrss, recording, mode):
+def test_cheap_and_full_walks_find_the_same(whyrss, recording, mode):
     environment = {**os.environ, "PYTHONPATH": str(whyrss.shim.parent / "python")}
     result = whyrss.record(recording, ["/usr/bin/python3", "-c", STEPS], "--mode", mode, env=environment)
     assert result.returncode == 0, result.stderr
@@ -64,10 +64,10 @@ def test_cheap_and_full_looks_tell_the_same(whyrss, recording, mode):
              if after.trigger == frame_reader.REQUEST and after.begin_ns - before.begin_ns > REST_NS]
     assert_figure(len(pairs) >= 4, "too few steps came to rest: on a busy machine?", len(pairs))
     for cheap, full in pairs:
-        told, truth = (causes_at(whyrss, recording, walk, started_ns) for walk in (cheap, full))
-        for cause in told.keys() | truth.keys():
+        reported, truth = (causes_at(whyrss, recording, walk, started_ns) for walk in (cheap, full))
+        for cause in reported.keys() | truth.keys():
             if cause != "whyrss":
-                assert_near(told.get(cause, 0), truth.get(cause, 0), SLACK, cause, told, truth)
+                assert_near(reported.get(cause, 0), truth.get(cause, 0), SLACK, cause, reported, truth)
 
 
 # Two children that inherit 64 MiB: one rests, the other grows, and then writes to what it has inherited.
@@ -97,21 +97,21 @@ print(rests, grows)
 """
 
 
-def test_of_a_family_those_that_move_are_looked_at(whyrss, recording):
+def test_of_a_family_those_that_move_are_walked(whyrss, recording):
     result = whyrss.record(recording, ["/usr/bin/python3", "-c", FAMILY])
     assert result.returncode == 0, result.stderr
     rests, grows = map(int, result.stdout.split())
-    growth_looks = {pid: sum(isinstance(one, frame_reader.Walk) and one.trigger == GROWTH
+    growth_walks = {pid: sum(isinstance(one, frame_reader.Walk) and one.trigger == GROWTH
                              for one in frame_reader.snapshots(recording, pid)) for pid in (rests, grows)}
-    assert_figure(growth_looks[grows] >= 5, growth_looks)
-    assert_figure(growth_looks[rests] <= growth_looks[grows] / 2, "but while it copies", growth_looks)
+    assert_figure(growth_walks[grows] >= 5, growth_walks)
+    assert_figure(growth_walks[rests] <= growth_walks[grows] / 2, "but while it copies", growth_walks)
     copied = {process["pid"]: process["cow"]["copied"] for process in whyrss.report(recording)["processes"]
               if process["pid"] in (rests, grows)}
     assert_near(copied[grows], 64 * MIB, 2 * MIB)
     assert_near(copied[rests], 0, 2 * MIB)
 
 
-def test_what_the_collector_took_is_told(whyrss, recording):
+def test_what_the_collector_took_is_reported(whyrss, recording):
     assert whyrss.record(recording, ["/bin/sleep", "0.3"], "--overhead", "0.5").returncode == 0
     report = whyrss.report(recording)
     collector = report["recording"]["collector"]
@@ -127,7 +127,7 @@ def test_overhead_of_a_job_that_records_itself(whyrss, recording):
     assert whyrss.finished_report(recording)["recording"]["collector"]["overhead_percent"] == 7
 
 
-def test_a_process_near_its_limit_is_looked_at_until_it_is_killed(whyrss, recording):
+def test_a_process_near_its_limit_is_walked_until_it_is_killed(whyrss, recording):
     if not can_limit_memory(whyrss.program):
         pytest.skip("record --memory-max does not work here (whyrss doctor says what it needs)")
     result = whyrss.record(recording, ["/usr/bin/python3", "-c", GROW], "--memory-max", "200M")

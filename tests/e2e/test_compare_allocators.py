@@ -13,7 +13,7 @@ MIB = 1 << 20
 SCHEMA = json.loads((ROOT / "analyzer/report/compare/compare.schema.json").read_text())
 
 # 48 MiB of small blocks; all but the first and the last go again: glibc cannot shrink its heap, malloc_trim can.
-KEEPER = r"""
+RETAINING = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,7 +40,7 @@ int main(int count, char** words) {
 
 @pytest.fixture
 def temporary(tmp_path, monkeypatch):
-    """The directory for temporary files, to look into afterwards."""
+    """The directory for temporary files, which a test reads afterwards."""
     folder = tmp_path / "tmp"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -73,7 +73,7 @@ def installed(comparison):
 
 
 def test_each_allocator_found(whyrss, compile_c, temporary):
-    comparison, result = compared(whyrss, "--repeat", "2", "--", compile_c(KEEPER))
+    comparison, result = compared(whyrss, "--repeat", "2", "--", compile_c(RETAINING))
     found = installed(comparison)
     left_out = [note for note in comparison["notes"] if note.startswith("Left out: ")]
     assert "glibc" in found
@@ -89,7 +89,7 @@ def test_each_allocator_found(whyrss, compile_c, temporary):
     assert glibc["recorded"]["at_end"]["retained"]["median"] > 40 * MIB
     assert glibc["pinning"]["lines"][0]["cause"] == "heap_retained"
     assert glibc["pinning"]["lines"][0]["line"].endswith(" in main")
-    # Whoever keeps much shows what its settings can do about it.
+    # An allocator that keeps much runs once more, with other settings.
     assert "glibc tuned" in [entry["label"] for entry in comparison["contestants"]]
     assert "said by the program" not in result.stdout + result.stderr
     assert list(temporary.iterdir()) == []
@@ -109,7 +109,7 @@ def test_arrows_other_pools_join_where_one_holds_memory(whyrss, compile_c, tempo
 
 
 def test_trim_gives_back_what_glibc_keeps(whyrss, compile_c, temporary):
-    comparison, _ = compared(whyrss, "-a", "glibc", "--repeat", "1", "--", compile_c(KEEPER))
+    comparison, _ = compared(whyrss, "-a", "glibc", "--repeat", "1", "--", compile_c(RETAINING))
     trim = comparison["contestants"][0]["malloc_trim"]
     assert trim["rss"]["before"] > 48 * MIB
     assert trim["rss"]["after"] < 16 * MIB
@@ -137,7 +137,7 @@ def test_what_is_not_there_is_said(whyrss, compile_c, temporary, tmp_path):
     no_library = tmp_path / "libnone.so"
     no_library.write_text("this is no library")
     comparison, _ = compared(whyrss, "-a", f"glibc,nosuch.so.1,{no_library},/does/not/exist.so", "--repeat", "1", "--",
-                             compile_c(KEEPER))
+                             compile_c(RETAINING))
     assert [entry["label"] for entry in comparison["contestants"]] == ["glibc"]
     left_out = [note for note in comparison["notes"] if note.startswith("Left out: ")]
     assert len(left_out) == 3
@@ -148,7 +148,7 @@ def test_what_is_not_there_is_said(whyrss, compile_c, temporary, tmp_path):
 
 def test_failing_under_one_allocator(whyrss, compile_c, temporary, monkeypatch):
     monkeypatch.setenv("FAIL_UNDER", "jemalloc")
-    comparison, result = compared(whyrss, "-a", "glibc,jemalloc", "--repeat", "1", "--", compile_c(KEEPER))
+    comparison, result = compared(whyrss, "-a", "glibc,jemalloc", "--repeat", "1", "--", compile_c(RETAINING))
     found = installed(comparison)
     if "jemalloc" not in found:
         pytest.skip("jemalloc is not installed")
@@ -158,7 +158,7 @@ def test_failing_under_one_allocator(whyrss, compile_c, temporary, monkeypatch):
 
 
 def test_text_and_files(whyrss, compile_c, temporary, tmp_path):
-    program, report, kept = compile_c(KEEPER), tmp_path / "report.md", tmp_path / "kept"
+    program, report, kept = compile_c(RETAINING), tmp_path / "report.md", tmp_path / "kept"
     result = whyrss.run("compare-allocators", "-a", "glibc", "--repeat", "1", "--format", "markdown", "-o", report,
                         "--keep", kept, "--", program)
     assert (result.returncode, result.stdout) == (0, "")

@@ -113,7 +113,7 @@ class Family:
         written = [site for site in sites if "write_pages" in [frame["function"] for frame in site["written_at"]]]
         return sum(site["copied"] for site in sites), sum(site["copied"] for site in written)
 
-    def assert_told(self, figures=FIGURES, share=0.01):
+    def assert_as_modelled(self, figures=FIGURES, share=0.01):
         wrong = []
         for number, truth in self.model.sums.items():
             cow = process_of(self.report, self.pids[number])["cow"]
@@ -142,8 +142,8 @@ def need_marks(family):
         pytest.skip("no write tracking here")
 
 
-def assert_written_told(family, share):
-    """Of most of what was copied it is known who wrote, where page faults can be sampled."""
+def assert_writers_known(family, share):
+    """Where page faults can be sampled, the report knows the writer of most copied pages."""
     if family.report["recording"]["capabilities"]["touch"] == "none":
         return
     for number, truth in family.model.sums.items():
@@ -153,11 +153,11 @@ def assert_written_told(family, share):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_page_of_a_family_is_told(whyrss, recording, program, name):
+def test_every_page_of_a_family_is_reported(whyrss, recording, program, name):
     family = Family(whyrss, recording, program, SMALL_PAGES, FAMILIES[name])
     need_marks(family)
-    family.assert_told()
-    assert_written_told(family, 0.8)
+    family.assert_as_modelled()
+    assert_writers_known(family, 0.8)
 
 
 def any_family(seed):
@@ -181,25 +181,25 @@ def any_family(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_any_family_is_told(whyrss, recording, program, seed):
+def test_any_family_is_reported(whyrss, recording, program, seed):
     family = Family(whyrss, recording, program, SMALL_PAGES, any_family(seed))
     need_marks(family)
-    family.assert_told()
+    family.assert_as_modelled()
 
 
 def test_copies_of_256_mib(whyrss, recording, program):
     family = Family(whyrss, recording, program, LARGE_PAGES, ["0f1", "0m", "1w0-66000", "0w60000-76000"])
     need_marks(family)
-    family.assert_told()
-    assert_written_told(family, 0.95)
+    family.assert_as_modelled()
+    assert_writers_known(family, 0.95)
 
 
 def test_copies_by_exclusive_bits(whyrss, recording, program):
-    """What cannot be told without write tracking is who reused a page."""
+    """Without write tracking the report does not know which process reused a page."""
     family = Family(whyrss, recording, program, LARGE_PAGES, ["0f1", "1w0-66000", "0w60000-76000", "1x"],
                     options=("--write-tracking", "off"))
-    family.assert_told(FIGURES[:3])
-    assert_written_told(family, 0.95)
+    family.assert_as_modelled(FIGURES[:3])
+    assert_writers_known(family, 0.95)
     assert {process["cow"]["method"] for process in family.report["processes"]} == {"exclusive_bits"}
 
 
@@ -211,8 +211,8 @@ def test_of_a_huge_page_only_what_was_written_is_copied(whyrss, recording, progr
                     ("--write-tracking", tracking))  # the parent's huge pages are not marked
     if family.huge_bytes < 16 * HUGE * PAGE:
         pytest.skip("no huge pages here")
-    family.assert_told(FIGURES[:2])
-    assert_written_told(family, 0.5)
+    family.assert_as_modelled(FIGURES[:2])
+    assert_writers_known(family, 0.5)
 
 
 def test_what_the_kernel_merged_into_a_huge_page_is_a_copy(whyrss, recording, program):
@@ -221,7 +221,7 @@ def test_what_the_kernel_merged_into_a_huge_page_is_a_copy(whyrss, recording, pr
     family = Family(whyrss, recording, program, 4 * HUGE, steps, "any", options=("--write-tracking", "off"))
     if family.huge_bytes > 0 or not family.merged:
         pytest.skip("pages are not merged on request here")
-    family.assert_told(FIGURES[:3])
+    family.assert_as_modelled(FIGURES[:3])
 
 
 def test_only_who_wrote_is_blamed(whyrss, recording, program):

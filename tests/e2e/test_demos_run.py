@@ -140,8 +140,8 @@ def test_a_stopped_run_leaves_only_its_recording(whyrss, demos, tmp_path, number
     with subprocess.Popen(demos(name), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
             def both_run():
-                told = [path.read_text().splitlines() for path in folder.glob(f"{name}-*/pids")]
-                return told[0] if told and len(told[0]) == 2 else None
+                pids = [path.read_text().splitlines() for path in folder.glob(f"{name}-*/pids")]
+                return pids[0] if pids and len(pids[0]) == 2 else None
             _, group = group_of(wait_until(both_run, "the demo's two processes run")[0])
             process.send_signal(number)
             process.send_signal(number)  # of an impatient person

@@ -52,7 +52,7 @@ def lines_shown(page):
         [row.querySelector("button").textContent, row.cells[1].textContent, {FIGURE}(row)])""")
 
 
-def told(page):
+def icicle_text(page):
     return page.run("document.querySelector('[data-testid=icicle-told]').textContent")
 
 
@@ -98,7 +98,7 @@ def test_figures_are_those_of_the_json(pair, opened, value):
     check_figures(page, document)
     assert len(document["lines"]) > 20
     show_all_lines(page)
-    page.run("window.dispatchEvent(new Event('beforeprint'))")  # not only the rows in sight
+    page.run("window.dispatchEvent(new Event('beforeprint'))")  # not only the visible rows
     titles = page.run("""Object.fromEntries([...document.querySelectorAll("[data-testid=causes] tr[data-cause]")].map(row =>
         [row.dataset.cause, row.querySelector("th").textContent]))""")
     for cause in document["causes"]:
@@ -147,16 +147,16 @@ def test_what_is_new_gone_and_moved(both, opened):
 
 
 def test_the_icicle_holds_both_sides(both, opened):
-    """Whatever its order and its frames, it sums to the causes that are shown; changes are told by search."""
+    """Whatever its order and its frames, it sums to the causes that are shown; a search shows changes."""
     page, document = opened(both[0]), both[1]
     costs = [cause for cause in document["causes"] if cause["cause"] != "fork_shared"]
     sums = {key: sum(cause[key] for cause in costs) for key in ("a", "b", "change")}
     assert figures(page, "[data-testid=where-total]") == sums
-    before = told(page)
+    before = icicle_text(page)
     for choice in ("by difference", "with native", "lines first"):
         press(page, choice)
         assert figures(page, "[data-testid=where-total]") == sums
-        assert told(page) == before
+        assert icicle_text(page) == before
     press(page, "callers first")
     press(page, "Python only")
     press(page, "by size")
@@ -194,7 +194,7 @@ def test_red_is_more_and_blue_is_less(pair, both, opened):
     assert blue > red > 100
     page = opened(page_of(pair, pair.a, pair.a, name="same.html"))
     assert pixels(page) == [0, 0]
-    assert "same" in told(page)
+    assert "same" in icicle_text(page)
     assert {figure["state"] for figure in causes_shown(page).values()} == {"same"}
 
 
@@ -205,7 +205,7 @@ def test_the_keyboard_alone(both, opened):
         if page.run("document.activeElement.dataset.testid === 'icicle'"):
             break
     assert page.run("document.activeElement.dataset.testid") == "icicle"
-    whole = told(page)
+    whole = icicle_text(page)
     assert whole.startswith("all")
     page.key("ArrowDown")
     page.key("ArrowDown")

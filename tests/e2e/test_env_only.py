@@ -73,7 +73,7 @@ def test_who_starts_the_collector_is_no_process(whyrss, recording, job):
 
 
 def test_a_child_between_vfork_and_exec_is_no_process(whyrss, recording, forbid):
-    """Also where nobody may ask whose memory it runs on, as in containers. strace holds it up before its exec."""
+    """Also where kcmp cannot tell that it runs on its parent's memory, as in containers. strace delays its exec."""
     if not shutil.which("strace"):
         pytest.skip("strace is not installed")
     slowed = [*forbid("eperm", "kcmp"), "strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=execve", "-e",

@@ -127,7 +127,7 @@ def test_collapsed(exported, value):
         assert dict(sums) == totals
 
 
-def test_collapsed_growth_that_is_negative_is_told(job):
+def test_collapsed_growth_that_is_negative_is_reported(job):
     duration = job.report()["recording"]["duration_s"]
     job.file("collapsed", "--value", "growth", "--from", str(duration / 3), name="late.collapsed")
     assert "that shrank" in job.said
@@ -289,7 +289,7 @@ def test_ndjson_by_duckdb(job, readers):
 
 @pytest.mark.parametrize("form", ["pprof", "collapsed", "speedscope", "csv", "ndjson", "sqlite", "openmetrics",
                                   "perfetto", "firefox"])
-def test_what_is_missing_is_told(job, unseen, form):
+def test_what_is_missing_is_reported(job, unseen, form):
     unseen.file(form)
     assert "no process was walked" in unseen.said
     job.file(form)

@@ -27,7 +27,7 @@ def run(whyrss, tmp_path):
     return lambda scenario, *options, python=DEBIAN: Run(whyrss, tmp_path, [python, HERE / WORK, "LOG", scenario], *options)
 
 
-def told(run, phase, pid):
+def process_in(run, phase, pid):
     """A process in a phase."""
     report = run.phase(phase)
     assert_conserved(report)
@@ -44,7 +44,7 @@ def test_what_the_parent_writes_is_its_copy(run):
     (parent,), (child,) = found.of(who="parent"), found.of(who="child", step="child_writes")
     assert parent["faults"] * PAGE >= WRITTEN_BYTES
 
-    writing = told(found, "parent writes", parent["pid"])
+    writing = process_in(found, "parent writes", parent["pid"])
     assert_copied(writing, parent["faults"] * PAGE)
     assert_close(bytes_by_line(writing["cow"]["sites"], "copied", line_of(WORK, "builds buffer"), "allocated_at"),
                  WRITTEN_BYTES, EXACT)
@@ -52,7 +52,7 @@ def test_what_the_parent_writes_is_its_copy(run):
     assert_close(cause(writing, "heap_live")["growth"]["uss"], WRITTEN_BYTES, 0.05)
     assert_close(bytes_by_line(writing["cow"]["sites"], "copied", line_of(WORK, "writes buffer"), "written_at"),
                  WRITTEN_BYTES, 0.1)
-    waiting = told(found, "parent writes", child["pid"])
+    waiting = process_in(found, "parent writes", child["pid"])
     assert waiting["cow"]["copied"] <= LITTLE and abs(grown(waiting, "fork_shared")) <= LITTLE
     assert_close(cause(waiting, "fork_shared")["growth"]["uss"], WRITTEN_BYTES, 0.05)  # its own, and not copied
     assert_close(waiting["cow"]["copied_by_relatives"], WRITTEN_BYTES, EXACT, LITTLE)
@@ -61,7 +61,7 @@ def test_what_the_parent_writes_is_its_copy(run):
     assert child["faults"] * PAGE >= WRITTEN_BYTES
     if child["copied"] is not None:
         assert copied_truth(child) <= LITTLE
-    again = told(found, "child writes", child["pid"])
+    again = process_in(found, "child writes", child["pid"])
     assert again["cow"]["copied"] <= LITTLE and grown(again, "fork_cow") <= LITTLE
     assert_reused(again, *found.of(step="about to write"))
     assert verdicts(found.report, "fork-cow-refcount") == []
@@ -70,17 +70,17 @@ def test_what_the_parent_writes_is_its_copy(run):
 def test_what_a_child_leaves_is_no_copy(run):
     found = run("sibling_ends")
     (parent,) = found.of(who="parent")
-    ending = told(found, "child ends", parent["pid"])
+    ending = process_in(found, "child ends", parent["pid"])
     assert ending["cow"]["copied"] <= LITTLE
     assert cause(ending, "heap_live")["growth"]["uss"] >= BUFFER_BYTES
     assert ending["uss"]["last"] - ending["uss"]["first"] >= BUFFER_BYTES
     assert abs(ending["rss"]["last"] - ending["rss"]["first"]) <= LITTLE
     # Each write is a fault, and none a copy.
     assert parent["faults"] * PAGE >= WRITTEN_BYTES
-    writing = told(found, "parent writes", parent["pid"])
+    writing = process_in(found, "parent writes", parent["pid"])
     assert writing["cow"]["copied"] <= LITTLE
     assert_reused(writing, parent)
-    # That the child has left, and not copied, is known when its parent is looked at after that.
+    # Only a later walk of the parent shows that the child has left its pages, and not copied them.
     both = process_of(found.phases("child ends", "parent writes"), parent["pid"])
     assert both["cow"]["left_by_relatives"] >= BUFFER_BYTES
 
@@ -141,7 +141,7 @@ def test_what_reading_copies_is_a_matter_of_the_version(run, python):
     floats = RECORDS * FLOATS * 32
     for way, writes in WRITES.items():
         (said,) = found.of(step=way)
-        worker = told(found, way, said["pid"])
+        worker = process_in(found, way, said["pid"])
         truth = copied_truth(said)
         assert_copied(worker, truth, 32 * PAGE)
         if writes(version_of(python)):
@@ -162,7 +162,7 @@ def test_large_blocks_are_written_and_objects_read(run, python):
              "read_items": (ITEMS * ITEM_BYTES, "items", "reads")}
     for step, (wanted, what, does) in steps.items():
         (said,) = found.of(step=step)
-        worker = told(found, step, said["pid"])
+        worker = process_in(found, step, said["pid"])
         truth = copied_truth(said)
         assert_close(truth, wanted, 0.1)
         assert_copied(worker, truth, 32 * PAGE)
@@ -196,7 +196,7 @@ def test_who_made_small_blocks_of_the_heap(whyrss, tmp_path, mode):
                                 ("write_small", "builds small arrays", "fork-cow-write")):
         (said,) = found.of(step=step)
         pids[verdict] = said["pid"]
-        worker = told(found, step, said["pid"])
+        worker = process_in(found, step, said["pid"])
         truth = copied_truth(said)
         assert wanted <= truth <= 1.2 * wanted
         assert_copied(worker, truth, 128 * PAGE)  # some 80 pages before and after it counts, exact mode
@@ -216,7 +216,7 @@ def test_which_containers_of_texts_are_copied(run):
     copying = set()
     for container in ("list", "numpy object", "numpy U", "numpy S", "packed"):
         (said,) = found.of(step=container)
-        worker = told(found, container, said["pid"])
+        worker = process_in(found, container, said["pid"])
         truth = copied_truth(said)
         assert_copied(worker, truth, 32 * PAGE)
         if truth >= COPIED_TEXTS:

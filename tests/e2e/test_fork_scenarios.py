@@ -88,7 +88,7 @@ def assert_nothing_copied(process):
 
 
 @each(METHODS)
-def test_every_process_is_told_and_conserved(plain, python, method):
+def test_every_process_is_reported_and_conserved(plain, python, method):
     run = plain(python, method)
     assert_conserved(run.report)
     assert run.report["recording"]["lost"]["events"] == 0

@@ -21,7 +21,7 @@ LIMIT = 256 * MIB
 MAIN_MIB, WORKER_MIB = 64, 40
 DEBIAN = "/usr/bin/python3"
 
-# The main process and its worker each keep what they make, and wait for their end; the main one takes all when it is told.
+# The main process and its worker each keep what they make, and wait for their end; on SIGUSR1 the main one takes all.
 JOB = r"""
 import os, signal, sys, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
@@ -129,7 +129,7 @@ def check_who_held_what(verdict):
     for text in ("held most by", "limit", "256 MiB"):
         assert text in verdict["headline"]
     assert " the group held " in verdict["why"]
-    # How it grew until its end is told only where that was seen.
+    # The verdict says how the group grew until its end only where snapshots have all of it.
     assert (" the group grew by " in verdict["why"]) == (verdict["evidence"].get("unseen_bytes", 0) == 0)
     assert ("came after the last snapshot" in verdict["headline"]) == (verdict["evidence"].get("unseen_bytes", 0) > 0)
 
@@ -214,7 +214,7 @@ def test_the_kernel_killed_it_and_then_all_others(whyrss, recording, start, shar
 
 
 def test_the_collector_alone_is_killed(whyrss, recording, start, shared_group):
-    """While the program goes on, nobody has killed it; when it has ended later, how is not known."""
+    """While the program goes on, no verdict says that it was killed; when it has ended later, how is not known."""
     _, target = start(shared_group(LIMIT))
     os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGKILL)
     wait_until(lambda: whyrss.report(recording)["recording"]["incomplete_why"] == "the collector was killed", "it is gone")
@@ -230,7 +230,7 @@ def test_the_collector_alone_is_killed(whyrss, recording, start, shared_group):
 
 
 def kill_another_one_of(group):
-    """The kernel kills somebody else in the group, for lack of memory."""
+    """The kernel kills another process of the group, for lack of memory."""
     hog = subprocess.run([DEBIAN, "-c", HOG], preexec_fn=enter(group), timeout=PATIENCE_S, check=False)
     assert hog.returncode == -signal.SIGKILL
 
@@ -248,7 +248,7 @@ def kill_the_job(group):
 
 
 def test_the_kernel_killed_another_one(whyrss, recording, start, shared_group):
-    """The group's counter rose just before somebody else killed this job."""
+    """The group's counter rose just before another process killed this job."""
     group = shared_group(LIMIT)
     record, _ = start(group)
     kill_another_one_of(group)

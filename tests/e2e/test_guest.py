@@ -214,7 +214,7 @@ def test_pipe_ends_with_the_job(whyrss, recording):
     pipe = f"{whyrss.program} record -q -o {recording} -- sh -c '{job}' | cat"
     result = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     sleeper = int(result.stdout)
-    os.kill(sleeper, 0)  # still there: nobody waited for it
+    os.kill(sleeper, 0)  # still there: no process waited for it
     os.kill(sleeper, signal.SIGKILL)
     whyrss.finished_report(recording)
 

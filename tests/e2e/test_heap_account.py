@@ -43,7 +43,7 @@ def record(whyrss, recording, allocator, mode, *command):
     report = whyrss.finished_report(recording)
     assert_conserved(report)
     lost = report["recording"]["lost"]
-    assert (lost["events"], lost["notes"]) == (0, [])  # a look that came too late was asked for again
+    assert (lost["events"], lost["notes"]) == (0, [])  # a snapshot that came too late was requested again
     process, = report["processes"]
     assert (process["traced"], process["allocator"]) == ("full", allocator)
     return result, process
@@ -140,7 +140,7 @@ def tolerated_error(sites, line):
     return max(standard_error(sites), math.sqrt(line["blocks"] * (1 - chance) / chance) * mean_bytes)
 
 
-def test_retained_memory_is_told(whyrss, recording, tmp_path):
+def test_retained_memory_is_reported(whyrss, recording, tmp_path):
     """What glibc keeps of dropped records is heap_retained, and goes with malloc_trim."""
     record(whyrss, recording, "glibc", "sampled", PROGRAMS / "heap_truth", tmp_path / "truth", 24_000)
     truth = read_truth(tmp_path / "truth")

@@ -54,7 +54,7 @@ def compare(whyrss, tmp_path, what, mode, allocator_library, program="heap_hazar
 
 def assert_stages(whyrss, recording, tmp_path, report, mode):
     """Nothing is below 0, and what the program keeps is all there: large blocks always, every one in exact mode, unless
-    events had to be dropped, which a busy machine may bring about, and which is told.
+    events had to be dropped, which a busy machine may bring about, and which the report says.
     """
     for process in report["processes"]:
         for entry in process["causes"]:

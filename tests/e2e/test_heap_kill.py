@@ -53,7 +53,7 @@ def churning(whyrss, tmp_path):
 
 
 def assert_kept_blocks(whyrss, churning):
-    """At the stage before the churn, and at the last look in the middle of it."""
+    """At the stage before the churn, and at the last snapshot in the middle of it."""
     report = whyrss.report(churning.recording)
     assert_conserved(report)
     kept = read_truth(churning.truth)["before"]["lines"]

@@ -220,4 +220,4 @@ def test_first_program_is_a_shell(whyrss, tmp_path, recording, shell):
     assert_conserved(report)
     assert {process["traced"] for process in report["processes"]} == {"full"}
     assert any(process["command"][0] == "/usr/bin/printenv" for process in report["processes"])  # it joined
-    assert not list(tmp_path.glob("recording.whyrss.*"))  # and nobody began a recording of their own
+    assert not list(tmp_path.glob("recording.whyrss.*"))  # and no process began a recording of its own

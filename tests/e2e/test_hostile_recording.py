@@ -1,7 +1,7 @@
-"""A recording made by somebody else: a report of it touches nothing outside of it, and waits for nothing in it.
+"""A recording made by another user: a report of it touches nothing outside of it, and waits for nothing in it.
 
-The maker of a recording may write anything into it, swap its directories while it is read, and name any file as the
-shared memory that its collector left. Only the user who recorded may have that read and removed.
+That user may write anything into it, swap its directories while it is read, and name any file as the shared memory
+that its collector left. A report reads and removes that memory only for the user who recorded.
 """
 import json
 import os
@@ -119,7 +119,7 @@ def attack(killed, tmp_path):
 
 @pytest.fixture
 def precious(tmp_path):
-    """A file of the user that nobody may touch, though it is a pool of the right session."""
+    """A file of the user that no report may touch, though it is a pool of the right session."""
     def make(attack, name):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -155,7 +155,7 @@ def test_a_pool_in_the_recording_stays(whyrss, attack):
 
 
 def test_a_foreign_pool_path(whyrss, attack, precious):
-    """A pool of the right session even: another recording's, which its maker could not read."""
+    """A pool of the right session even: another recording's, which the user who made this recording could not read."""
     victim = precious(attack, "home/secret")
     before = victim.read_bytes()
     attack.manifest(pool_path=str(victim))
@@ -192,7 +192,7 @@ def test_a_symlink_in_place_of_the_pool(whyrss, attack, precious):
 
 
 def test_a_hardlink_in_place_of_the_pool(whyrss, attack):
-    """It has another name too: whoever made that one may want the file."""
+    """It has another name too: the program that made that name may need the file."""
     victim = attack.put_pool(SHARED_MEMORY / "another-program's-file")
     try:
         os.link(victim, attack.shared)
@@ -235,7 +235,7 @@ def test_a_pool_of_somebody_else(whyrss, attack):
 @needs_root
 @pytest.mark.parametrize("whose", ["all", "directory", "manifest"])
 def test_a_recording_of_somebody_else(whyrss, attack, whose):
-    """root reads what nobody recorded: the report comes, and says what it left alone."""
+    """root reads what another user recorded: the report comes, and says what it left alone."""
     attack.put_pool(attack.shared, NOBODY if whose == "all" else None)
     if whose == "all":
         attack.give_to(NOBODY)
@@ -253,7 +253,7 @@ def test_a_recording_of_somebody_else(whyrss, attack, whose):
 
 
 def test_a_recording_that_others_may_write(whyrss, attack):
-    """Whoever may put a manifest there could have a pool of this user's moved to where they read it."""
+    """A user who may put a manifest there could have a pool of this user moved to where that user reads it."""
     attack.put_pool(attack.shared)
     attack.recording.chmod(0o777)
     notes = attack.report(whyrss)

@@ -309,13 +309,13 @@ def test_tables_sum_to_the_causes(whyrss, family, opened):
 def test_touchers_sum_to_the_causes(family, opened):
     page = opened(family[1])
     before = figures(page, "[data-testid=where-total]")["net"]
-    told = page.run("document.querySelector('[data-testid=icicle-told]').textContent")
+    icicle_text = page.run("document.querySelector('[data-testid=icicle-told]').textContent")
     for choice in ("touched by", "lines first", "with native"):
         page.run(f"[...document.querySelectorAll('#where button')].find(each => each.textContent === {json.dumps(choice)}).click()")
         page.wait(f"""[...document.querySelectorAll("#where button[aria-pressed=true]")].some(each =>
             each.textContent === {json.dumps(choice)})""")
         assert figures(page, "[data-testid=where-total]")["net"] == before
-        assert page.run("document.querySelector('[data-testid=icicle-told]').textContent") == told
+        assert page.run("document.querySelector('[data-testid=icicle-told]').textContent") == icicle_text
 
 
 def test_copies_are_those_of_the_report(whyrss, family, opened):
@@ -449,8 +449,8 @@ def test_the_keyboard_alone(family, opened):
     page.wait("document.querySelectorAll('[data-testid=lines] tbody tr').length > 1")
 
     page.run("document.querySelector('[data-testid=icicle]').focus()")
-    told = page.run("document.querySelector('[data-testid=icicle-told]').textContent")
-    assert told.startswith("all")
+    icicle_text = page.run("document.querySelector('[data-testid=icicle-told]').textContent")
+    assert icicle_text.startswith("all")
     page.key("ArrowDown")
     page.key("ArrowDown")
     page.key("Enter")

@@ -92,7 +92,7 @@ def test_a_project_finds_it(installed, prefix, recording, tmp_path):
     assert "keep" in [frame["function"].partition("(")[0] for frame in site["stack"]]
 
 
-def test_a_project_that_wants_another_version_is_told(prefix, tmp_path):
+def test_a_project_that_wants_another_version_gets_an_error(prefix, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(CONSUMER_CMAKE % "99.0")
     configured = run("cmake", "-S", tmp_path, "-B", tmp_path / "build", f"-DCMAKE_PREFIX_PATH={prefix}")
     assert configured.returncode != 0 and f"version: {version()}" in configured.stderr

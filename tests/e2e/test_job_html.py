@@ -38,7 +38,7 @@ def text_of(page, testid):
 
 
 def rows_of(page, testid):
-    """The text and the figures of each row in sight, which for small tables is all."""
+    """The text and the figures of each visible row, which for small tables is each row."""
     page.run(f"document.querySelector('[data-testid={testid}]').style.maxHeight = 'none'")
     return page.run(f"""[...document.querySelectorAll("[data-testid={testid}] tbody tr:not(.space):not(.detail)")]
         .map(row => [row.cells[0].textContent, {FIGURES}(row)])""")

@@ -49,20 +49,20 @@ def test_each_call_is_counted_with_its_line(counted, program):
     assert result.returncode == 0, result.stderr
     (process,) = processes.values()
     functions = Functions(program)
-    told = collections.defaultdict(list)
+    counts = collections.defaultdict(list)
     for record in process.kernel_faults:
         assert record.weight_calls == 1
-        told[record.address].append((functions.names(process, record.stack_id)[0], record.size_bytes, record.faults))
+        counts[record.address].append((functions.names(process, record.stack_id)[0], record.size_bytes, record.faults))
     calls = filled(result)
     assert len(calls) == 25
     for name, address, size in calls:
         function = {"by_populate": "by_map", "by_locked": "by_map", "by_fread": "read_items",
                     "by_fread_unlocked": "read_items"}.get(name, name)
         if name in ("by_readv", "by_preadv", "by_preadv2", "by_recvmsg"):
-            assert told[address] == [(function, size // 2, size // 2 // PAGE)], name
-            assert told[address + size] == [(function, size // 2, size // 2 // PAGE)], name
+            assert counts[address] == [(function, size // 2, size // 2 // PAGE)], name
+            assert counts[address + size] == [(function, size // 2, size // 2 // PAGE)], name
         else:
-            assert told[address] == [(function, size, size // PAGE)], name
+            assert counts[address] == [(function, size, size // PAGE)], name
 
 
 def test_the_calls_are_what_they_are_without_us(counted, program):
@@ -73,8 +73,8 @@ def test_the_calls_are_what_they_are_without_us(counted, program):
     assert (result.returncode, re.sub("0x.*", "", result.stdout), result.stderr) == (
         0, re.sub("0x.*", "", bare.stdout), "")
     (process,) = processes.values()
-    # The last read is counted after all that happened before; none was told by the vfork child, and what a handler
-    # read within an interrupted call was told once.
+    # The last read is counted after all that happened before; the vfork child reported none, and what a handler read
+    # within an interrupted call was reported once.
     assert process.kernel_faults[-1].address == address
     assert {(record.size_bytes, record.faults) for record in process.kernel_faults} == {(16 * PAGE, 16)}
     assert len({record.address for record in process.kernel_faults}) == len(process.kernel_faults)

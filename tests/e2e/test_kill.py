@@ -44,7 +44,7 @@ for line in sys.stdin:
 
 
 class Job:
-    """A recorded target that does what it is told."""
+    """A recorded target that does what the test requests."""
 
     SOURCE = TARGET
 
@@ -96,7 +96,7 @@ def job(whyrss, recording, tmp_path):
     pool = pathlib.Path(started.manifest()["pool_path"])
     if pool.name and pool.parent == pathlib.Path("/dev/shm"):
         for left in (pool, pool.with_name(pool.name + ".memory")):
-            left.unlink(missing_ok=True)  # the report's source after a kill of the collector; nobody needs it any more
+            left.unlink(missing_ok=True)  # the report's source after a kill of the collector; no longer needed
 
 
 PACES = {"low rate": 0, "busy": 100_000}
@@ -115,7 +115,7 @@ def test_target_killed(whyrss, job, events):
 
 
 def test_target_stopped_and_then_killed(whyrss, job):
-    """A stopped process answers nobody, and is looked at as any other."""
+    """A stopped process answers no request, and is walked as any other."""
     job.tell("keep 32")
     os.kill(job.target, signal.SIGSTOP)
 
@@ -146,7 +146,7 @@ def test_memory_of_a_killed_target(whyrss, job):
 
 
 def test_snapshot_that_came_too_late_is_none(whyrss, job):
-    """What the collector looks at later is not what the program wanted to be seen."""
+    """What the collector walks later is not what the program wanted in the snapshot."""
     collector = job.collector()
     os.kill(collector, signal.SIGSTOP)
     try:
@@ -154,7 +154,7 @@ def test_snapshot_that_came_too_late_is_none(whyrss, job):
     finally:
         os.kill(collector, signal.SIGCONT)
     time.sleep(0.5)
-    job.kill(job.target)  # no last look, which may be stored as asked for
+    job.kill(job.target)  # no last walk, which may be stored as requested
     assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
     assert whyrss.finished_report(job.recording)["recording"]["lost"]["snapshots"] >= 1
     snapshots = frame_reader.snapshots(job.recording, job.target)
@@ -200,8 +200,8 @@ def test_report_while_the_collector_closes_the_recording(whyrss, job):
     assert report.returncode == 0 and "the collector was killed" not in text
 
 
-def test_last_look_that_came_too_late_is_said(whyrss, job):
-    """The job does not wait for a collector that gets no processor; the report says what it has not seen."""
+def test_last_snapshot_that_came_too_late_is_reported(whyrss, job):
+    """The job does not wait for a collector that gets no processor; the report says that a snapshot is missing."""
     collector = job.collector()
     os.kill(collector, signal.SIGSTOP)
     try:
@@ -274,7 +274,7 @@ def test_pool_of_a_killed_collector_moves_into_the_recording(whyrss, job, tmp_pa
 
 
 def test_nothing_of_a_killed_collector_stays_after_record(whyrss, job):
-    """Though nobody asks for a report: what record -q does at its end takes the leftovers."""
+    """Even without a report: record -q itself moves the pool into the recording at its end."""
     pool = pathlib.Path(job.manifest()["pool_path"])
     job.fork()  # writes are tracked: there is a socket
     job.kill(job.collector(), *job.children)
@@ -306,7 +306,7 @@ def test_drained_frames_survive_without_the_ring(whyrss, job):
     pool = pathlib.Path(job.manifest()["pool_path"])
     job.kill(job.collector(), job.target, child)
     job.record.wait(PATIENCE_S)
-    for path in (pool, job.recording / "pool"):  # record's own look at it may have moved it
+    for path in (pool, job.recording / "pool"):  # record itself may have moved it
         path.unlink(missing_ok=True)
     report = whyrss.report(job.recording)
     assert not report["recording"]["complete"]
@@ -460,7 +460,7 @@ def test_child_that_nobody_knows_of_at_the_end(whyrss, recording, tmp_path, comp
 
 
 def test_descriptors_of_a_killed_process_as_they_were_counted_last(whyrss, recording, tmp_path):
-    """Nothing asks for a look when a process is killed, and no memory moves while descriptors leak."""
+    """Nothing requests a walk when a process is killed, and no memory moves while descriptors leak."""
     script = tmp_path / "leaks.py"
     script.write_text("import os, signal, time\n"
                       "from fork_truth import look\n"

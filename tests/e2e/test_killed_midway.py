@@ -1,4 +1,4 @@
-"""A program that is killed while it grows or copies by a gigabyte a second is told at its end, not at the last poll."""
+"""Of a program killed as it grows or copies 1 GB a second, a report has the size at its end, not at the last poll."""
 import struct
 import sys
 
@@ -27,8 +27,8 @@ def test_its_size_at_the_end(whyrss, recording, tmp_path, what, after_ms):
         pytest.skip("page faults are not sampled here")
     touched = int.from_bytes(count.read_bytes()[:8], sys.byteorder) * PAGE
     killed = report["processes"][-1]
-    told = {cause["cause"]: cause["rss"]["last"] for cause in killed["causes"]}
-    copied, grown = fork_cow(killed), told.get("anonymous", 0)
+    reported = {cause["cause"]: cause["rss"]["last"] for cause in killed["causes"]}
+    copied, grown = fork_cow(killed), reported.get("anonymous", 0)
     truth = {"grow": (0, touched), "copy": (touched, 0), "both": (touched, touched)}[what]
     for figure, true in zip((copied, grown), truth):
         assert_near(figure, true, 0.03 * touched + ITSELF)

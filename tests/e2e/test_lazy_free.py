@@ -1,7 +1,7 @@
 """Memory given up with MADV_FREE stays resident until the kernel needs it: the report against the kernel's own sum.
 
-The programs print what their own smaps says (LazyFree) just before and after the look that they ask for, and do nothing
-more to the end.
+The programs print what their own smaps says (LazyFree) just before and after the snapshot that they request, and do
+nothing more to the end.
 """
 import json
 import os
@@ -117,7 +117,7 @@ def test_a_fork_child_has_what_its_parent_gave_up(whyrss, recording, tmp_path):
     parent, child = report["processes"]
     assert_as_kernel(parent, said["parent"])
     assert_as_kernel(child, said["child"])
-    # Two of the child's MiB were written and so copied: they are nobody's to take.
+    # Two of the child's MiB were written and so copied: the kernel cannot take them.
     assert lazy_of(child) == pytest.approx(18 * MIB, abs=MIB)
     assert lazy_of(parent) == pytest.approx(19 * MIB, abs=MIB)
     assert bytes_by_line(cause(child, "lazy_free")["sites"], "growth", marked_line(script, "maps")) == lazy_of(child)
@@ -128,7 +128,7 @@ def test_a_fork_child_has_what_its_parent_gave_up(whyrss, recording, tmp_path):
 def test_nothing_is_left_of_what_was_taken_away(whyrss, recording, tmp_path):
     _, _, report = recorded(whyrss, recording, tmp_path, GIVES_UP + TAKES_AWAY + 3 * 'look("again")\n' + LEAVES)
     process, = report["processes"]
-    assert 19 * MIB <= lazy_of(process, "peak") <= 24 * MIB  # a look may come before, or while, some is rewritten
+    assert 19 * MIB <= lazy_of(process, "peak") <= 24 * MIB  # a walk may come before, or while, some is rewritten
     assert lazy_of(process) == 0
     pages, = recording.glob("*/pages.zst")
     kinds = [kind for kind, _ in frame_reader.frames(pages) if kind in (frame_reader.WALK, LAZY_FREE_FRAME)]

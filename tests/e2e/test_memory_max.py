@@ -197,7 +197,7 @@ def test_killed_at_the_limit(whyrss, recording, start, tmp_path):
     assert not verdicts(report, "limit-reclaimed")
 
 
-def test_killed_before_anybody_could_look(whyrss, recording, start):
+def test_killed_before_a_walk_was_possible(whyrss, recording, start):
     """The kernel's log says how large it was, and its own events what it had allocated."""
     status, _, _ = start("96MiB", FILL).end()
     assert status == -signal.SIGKILL
@@ -249,8 +249,8 @@ def test_file_cache_is_taken_back(whyrss, recording, start, disk_folder):
     (verdict,) = verdicts(report, "limit-reclaimed")
     assert verdict["severity"] == "ok"
     assert "no process was killed" in verdict["headline"]
-    # What came back or was seen to go. Of 160 MiB at most 64 were there when it was read again: the others came back then.
-    # Nothing comes or goes more than once while it is read once.
+    # What came back, or was in one walk and not in the next. Of 160 MiB at most 64 were there when it was read again:
+    # the others came back then. Nothing comes or goes more than once while it is read once.
     assert (160 - 64) * MIB <= group["reclaimed_at_least"] <= 2 * 160 * MIB
     taken = group["reclaimed"] or group["reclaimed_at_least"]
     assert verdict["bytes"] == taken
@@ -284,8 +284,8 @@ def test_a_limit_that_is_never_reached(whyrss, recording, start):
 def test_too_small_to_start(whyrss, recording, start, limit):
     status, output, errors = start(limit, KEEP, 1).end()
     assert (status, output) == (-signal.SIGKILL, "")
-    told = [line for line in errors.splitlines() if "killed by the kernel at the memory limit of" in line]
-    assert len(told) == 1, errors
+    kill_lines = [line for line in errors.splitlines() if "killed by the kernel at the memory limit of" in line]
+    assert len(kill_lines) == 1, errors
     report = whyrss.finished_report(recording)
     assert report["recording"]["exit"]["oom_killed"]
     (verdict,) = verdicts(report, "oom-killed")

@@ -257,7 +257,7 @@ def test_many_processes_are_bounded(jobs):
 
 
 def test_hostile_clients(jobs):
-    """Those who say nothing, too much, nonsense, or do not read keep nobody from an answer, nor the collector from its work."""
+    """Clients that send nothing, too much or nonsense, or do not read, hinder no other client and no collector."""
     job = jobs(workers=1).record("-q", "--metrics", ":0").ready()
     place = ("127.0.0.1", int(re.search(r":(\d+)/", job.url)[1]))
     with contextlib.ExitStack() as stack:
@@ -307,7 +307,7 @@ def test_two_recordings_at_once(jobs):
 
 
 def test_program_killed(jobs, tmp_path):
-    """What lives on is still shown, then nothing is: no file of old figures, nobody at the port."""
+    """What lives on is still shown, then nothing is: no file of old figures, no listener at the port."""
     file = tmp_path / "live.prom"
     job = jobs(workers=2).record("-q", "--metrics", ":0", "--metrics-file", file).ready()
     url, (target, *workers) = job.url, family_of(job)
@@ -374,7 +374,7 @@ def test_file_that_cannot_be_written(jobs, whyrss, tmp_path, place):
 
 
 def test_folder_without_permission(whyrss):
-    """Of root's; nobody records."""
+    """The folder is root's, and another user records."""
     if os.geteuid() != 0 or not shutil.which("setpriv"):
         pytest.skip("needs root to become somebody else")
     with tempfile.TemporaryDirectory() as name:

@@ -10,7 +10,7 @@ from figure_off import assert_figure
 sys.path.append(str(ROOT / "tests/moments"))
 
 from trials import jobs, table, trial  # noqa: E402
-from trials.figures import ABSENT, MIB, Line, Size, Told, Words, doubt_of  # noqa: E402
+from trials.figures import ABSENT, MIB, Line, Reported, Size, Words, doubt_of  # noqa: E402
 from trials.recorded import OffDesign  # noqa: E402
 
 RUNS = 3  # until a job did what it is designed to do: a busy machine may not let it
@@ -42,19 +42,19 @@ def test_figures_are_of_their_moment(whyrss, tmp_path, job):
 # The comparison itself
 
 
-@pytest.mark.parametrize("truth,told,wrong,marked", [
-    (100 * MIB, Told(100 * MIB), False, False),
-    (100 * MIB, Told(103 * MIB), False, False),        # 3 %
-    (10 * MIB, Told(12 * MIB), False, False),          # 2 MiB
-    (100 * MIB, Told(104 * MIB), True, False),
-    (100 * MIB, Told(90 * MIB, 10 * MIB), False, True),  # not looked at
-    (100 * MIB, Told(80 * MIB, 10 * MIB), True, False),  # more is missing than it says
-    (100 * MIB, Told(100 * MIB, 10 * MIB), False, False),
-    (100 * MIB, Told(None), False, True),              # not known
+@pytest.mark.parametrize("truth,reported,wrong,marked", [
+    (100 * MIB, Reported(100 * MIB), False, False),
+    (100 * MIB, Reported(103 * MIB), False, False),        # 3 %
+    (10 * MIB, Reported(12 * MIB), False, False),          # 2 MiB
+    (100 * MIB, Reported(104 * MIB), True, False),
+    (100 * MIB, Reported(90 * MIB, 10 * MIB), False, True),  # in no walk
+    (100 * MIB, Reported(80 * MIB, 10 * MIB), True, False),  # more is missing than it says
+    (100 * MIB, Reported(100 * MIB, 10 * MIB), False, False),
+    (100 * MIB, Reported(None), False, True),              # not known
     (100 * MIB, ABSENT, True, False),
 ])
-def test_a_size_is_right_marked_or_wrong(truth, told, wrong, marked):
-    size = Size("size", truth, told)
+def test_a_size_is_right_marked_or_wrong(truth, reported, wrong, marked):
+    size = Size("size", truth, reported)
     assert (size.wrong, size.marked) == (wrong, marked)
 
 
@@ -76,6 +76,6 @@ def test_doubt_is_what_the_report_says_itself():
 
 
 def test_rows_join_the_figures_of_all_runs():
-    runs = [[Size("size", 10 * MIB, Told(10 * MIB))], [Size("size", 11 * MIB, Told(4 * MIB))]]
+    runs = [[Size("size", 10 * MIB, Reported(10 * MIB))], [Size("size", 11 * MIB, Reported(4 * MIB))]]
     row, = table.rows_of("job", runs)
     assert row.cells()[2:6] == ("10.0..11.0", "4.0..10.0", "2", "1")

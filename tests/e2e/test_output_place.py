@@ -1,4 +1,4 @@
-"""Where a recording may lie, and who may read it: nowhere that somebody else can swap, and only this user."""
+"""Where a recording may lie, and who may read it: in no place that another user can swap, and only this user."""
 import json
 import os
 import pathlib
@@ -28,12 +28,12 @@ def assert_refused(whyrss, output, *words, **options):
     result = whyrss.run("record", "-q", "-o", output, "--", *WORK, **options)
     assert result.returncode == 125, result.stderr
     assert "worked" not in result.stdout
-    told = [result.stderr]
+    messages = [result.stderr]
     result = subprocess.run(WORK, env=whyrss.env_only(output), capture_output=True, text=True, timeout=PATIENCE_S,
                             check=False, **options)
     assert (result.returncode, result.stdout) == (0, "worked\n"), result.stderr
-    told.append(result.stderr)
-    for text in told:
+    messages.append(result.stderr)
+    for text in messages:
         assert len(text.splitlines()) == 1 and text.startswith("whyrss: "), text
         assert all(str(word) in text for word in words), text
 
@@ -45,7 +45,7 @@ def assert_recorded(whyrss, output, **options):
 
 
 def test_behind_a_symlink(whyrss, tmp_path):
-    """Also of one's own: whoever made it, the recording would lie elsewhere."""
+    """Also a link of one's own: whichever user made it, the recording would lie elsewhere."""
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     (tmp_path / "dangling").symlink_to(tmp_path / "nothing")
@@ -110,7 +110,7 @@ def test_in_a_directory_of_somebody_else_that_others_may_write(whyrss, tmp_path,
 
 @needs_root
 def test_somebody_elses_world_writable_directory_without_sticky_bit(whyrss, shared):
-    """root's own, as seen by another user."""
+    """It is root's own, and another user records."""
     (shared / "of root").mkdir()
     (shared / "of root").chmod(0o777)
     assert_refused(whyrss, shared / "of root" / "recording", "others may write", user=OTHER, group=OTHER,

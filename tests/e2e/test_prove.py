@@ -18,7 +18,7 @@ FILE_MIB = 64
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
-# A private and a shared mapping of files with copied and dirty pages, and shared memory, all with checksums. It looks at
+# A private and a shared mapping of files with copied and dirty pages, and shared memory, all with checksums. It reads
 # its memory all the time, and ends with 0 once asked, if everything is as it left it.
 PROGRAM = r"""
 import mmap, os, pathlib, sys, time, zlib
@@ -131,7 +131,7 @@ def test_dirty_pages_of_a_shared_mapping_are_not_lost(whyrss, victim):
     assert all(content[at] == 7 for at in range(0, len(content), 16 * 4096))
 
 
-def test_pages_of_two_readers_stay_and_are_told(whyrss, victim):
+def test_pages_of_two_readers_stay_and_are_reported(whyrss, victim):
     first, second = victim("reader"), victim("reader")
     result = may_reclaim(whyrss, first.pid)
     assert result.returncode == 1
@@ -196,7 +196,7 @@ int main(int argc, char **argv) {
 
 @root_only
 @pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv is missing")
-def test_ordinary_user_is_told_what_is_missing(whyrss, victim, nobodys_folder):
+def test_ordinary_user_learns_what_is_missing(whyrss, victim, nobodys_folder):
     own = victim("private", folder=nobodys_folder, before=NOBODY)
     before = own.smaps()
     program = nobodys_folder / "whyrss"
@@ -266,9 +266,9 @@ def test_zombie(whyrss):
     assert "has ended" in result.stderr
 
 
-# Maps a file that is there already, and ends as it is told: "again" with another status from the second run on, "hold"
-# with memory that no limit can take, "lock" with all of it locked, "stay" only once the folder has a file named end,
-# "write" with twice as much written to another file.
+# Maps a file that is there already, and ends as its argument says: "again" with another status from the second run on,
+# "hold" with memory that no limit can take, "lock" with all of it locked, "stay" only once the folder has a file
+# named end, "write" with twice as much written to another file.
 RECORDED = r"""
 import ctypes, mmap, os, pathlib, sys, time
 folder, how = pathlib.Path(sys.argv[1]), sys.argv[2]
@@ -325,7 +325,7 @@ def test_recording_runs_again_under_a_limit(whyrss, recorded):
 
 
 def asked(whyrss, recording, answer):
-    """whyrss prove on a terminal on which somebody types: (exit status, what it printed)."""
+    """whyrss prove on a terminal on which `answer` is typed: (exit status, what it printed)."""
     ours, terminal = pty.openpty()
     with subprocess.Popen([whyrss.program, "prove", "--show-output", recording], stdin=terminal, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True) as process:

@@ -338,7 +338,7 @@ def test_every_python_that_can_run_pytest(suite, folder, tmp_path, python):
 
 
 def test_sizes_and_causes_are_those_of_reports(folder, whyrss):
-    """What Python writes again of the analyzer: names of causes, and how a size looks."""
+    """What the Python code repeats of the analyzer: names of causes, and the format of a size."""
     spec = importlib.util.spec_from_file_location("whyrss_live", folder / "whyrss_live.py")
     sys.path.insert(0, str(folder))
     try:

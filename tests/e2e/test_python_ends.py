@@ -96,7 +96,7 @@ def live_heap(process):
 @EVERY_VERSION
 @pytest.mark.parametrize("how, status", [("end", 0), ("exit", 5), ("fork", 5)])
 def test_before_exit_functions_free(whyrss, tmp_path, python, how, status):
-    """The last look comes before functions of atexit run, and what comes after it is an interval of its own."""
+    """The last walk comes before functions of atexit run, and what comes after it is an interval of its own."""
     recording = tmp_path / "recording.whyrss"
     assert whyrss.record(recording, [python, "-c", FREED_AT_EXIT, how]).returncode == status
     process = whyrss.finished_report(recording)["processes"][-1]

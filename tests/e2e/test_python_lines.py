@@ -1,6 +1,6 @@
 """Which lines hold Python objects, from samples: tracemalloc says what is true of them, exact mode how much.
 
-Objects that CPython hands out from its free lists are told, in both modes, under the line that made them first.
+The report has objects that CPython takes from its free lists, in both modes, under the line that made them first.
 """
 import collections
 import json
@@ -48,7 +48,7 @@ def expected_errors(true, found):
     return {line: math.sqrt(small * distance) for line, (_, small) in true.items()}
 
 
-def lines_told(whyrss, recording, python, name, *options):
+def lines_reported(whyrss, recording, python, name, *options):
     """{line: (bytes, standard error)} of what lives at the end."""
     path = os.pathsep.join([str(whyrss.shim.parent / "python"), str(SCENARIOS)])
     result = whyrss.record(recording, [python, "-B", WORK, name], *options, env={**os.environ, "PYTHONPATH": path})
@@ -72,21 +72,21 @@ def test_lines_that_hold_objects(whyrss, tmp_path, number, python):
     wrong_first, off_by_errors = [], []
     for name in list(python_lines_work.PROGRAMS)[number % PARTS::PARTS]:
         true = lines_by_tracemalloc(python, name)
-        all_objects = lines_told(whyrss, tmp_path / f"{name}-exact.whyrss", python, name, "--mode", "exact")
-        told = lines_told(whyrss, tmp_path / f"{name}.whyrss", python, name)
+        all_objects = lines_reported(whyrss, tmp_path / f"{name}-exact.whyrss", python, name, "--mode", "exact")
+        reported = lines_reported(whyrss, tmp_path / f"{name}.whyrss", python, name)
         # Exact mode's lines are tracemalloc's, but for free lists (here 80 to 99 % are): none would be, were lines one off.
         same = sum(min(size, true.get(line, (0, 0))[0]) for line, (size, _) in all_objects.items())
         assert same >= LEAST_SAME * sum(size for size, _ in true.values()), (name, true, all_objects)
-        first = max(told, key=lambda line: told[line][0])
-        expected = expected_errors(true, told)
+        first = max(reported, key=lambda line: reported[line][0])
+        expected = expected_errors(true, reported)
         right = max(true, key=true.get)
-        error = math.hypot(told[first][1], told.get(right, (0, 0))[1])
+        error = math.hypot(reported[first][1], reported.get(right, (0, 0))[1])
         # Two lines may hold about the same. Objects from free lists stand under another line than tracemalloc's.
         apart = all_objects.get(right, (0, 0))[0] - all_objects.get(first, (0, 0))[0]
         if true.get(first, (0, 0))[0] < true[right][0] - 3 * error and apart > 3 * error:
-            wrong_first.append((name, first, told[first], true.get(first), right, told.get(right), true[right]))
+            wrong_first.append((name, first, reported[first], true.get(first), right, reported.get(right), true[right]))
         for line, (size, _) in all_objects.items():
-            figure, error = told.get(line, (0, 0))
+            figure, error = reported.get(line, (0, 0))
             error = max(error, expected.get(line, 0))
             if size >= MIB:
                 off_by_errors.append((max(0, abs(figure - size) - VARIES * size) / max(error, 1), name, line, size, figure))

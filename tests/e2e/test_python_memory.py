@@ -145,7 +145,7 @@ def test_forked_child_has_its_own_marks(whyrss, recording, python):
 
 @pytest.mark.parametrize("python", CASES)
 def test_report_tells_live_objects_from_free_blocks(whyrss, recording, python):
-    # What is freed moves no RSS: a look that comes late is waited for, or done again at the end.
+    # What is freed moves no RSS: the program waits for a late snapshot, or the walk at its end has the same.
     snapshot = "import time, whyrss\nwhyrss.snapshot()\ntime.sleep(0.5)\n"
     job = waiting(whyrss, recording, python, PROGRAM.replace("counted =", snapshot + "counted ="),
                   "--allocator-stats", "on", PYTHONPATH=str(whyrss.shim.parent / "python"))
@@ -252,8 +252,8 @@ def assert_samples_tell(whyrss, tmp_path, python, program, **environment):
     live, pools = live_by_log_and_pools(whyrss, tmp_path, python, program, f"python_objects=on,sample_bytes={SAMPLE_BYTES}",
                                         lambda pool: pool_reader.live_samples(pool, SAMPLE_BYTES), **environment)
     variance = sum((1 - 1 / weight) * (weight * size) ** 2 for size, weight in live.values())
-    told = sum(size * weight for size, weight in live.values())
-    assert abs(told - pools) <= 4 * math.sqrt(variance)
+    sampled = sum(size * weight for size, weight in live.values())
+    assert abs(sampled - pools) <= 4 * math.sqrt(variance)
     assert math.sqrt(variance) < 0.05 * pools
 
 
@@ -323,17 +323,17 @@ def test_exact_mode_tells_each_line_what_it_holds(whyrss, recording):
     job = waiting(whyrss, recording, DEBIAN, ONE_LINE, "--mode", "exact", PYTHONPATH=str(whyrss.shim.parent / "python"))
     held = 50000 * 240
     try:
-        def told():  # once it was looked at after the last line
+        def reported_lines():  # once a walk has come after the last line
             lines = live_by_line(whyrss.report(recording))
             return lines if abs(lines.get(5, 0) - held) <= held / 100 else None
-        lines = wait_until(told, f"line 5 is told to hold {held} bytes")
+        lines = wait_until(reported_lines, f"line 5 is told to hold {held} bytes")
     finally:
         finish(job)
     assert lines.get(9, 0) < 10000
     assert whyrss.finished_report(recording)["recording"]["lost"]["events"] == 0
 
 
-# Of blocks that lie among others most are freed right after a look: that moves neither RSS nor faults.
+# Of blocks that lie among others most are freed right after a snapshot: that moves neither RSS nor faults.
 FREED_AT_THE_END = """
 import os, whyrss
 kept, passing = [], []
@@ -345,7 +345,7 @@ os._exit(0)
 """
 
 
-def test_what_was_freed_just_before_the_end_is_looked_at(whyrss, recording):
+def test_what_was_freed_just_before_the_end_is_in_a_walk(whyrss, recording):
     environment = {**os.environ, "PYTHONPATH": str(whyrss.shim.parent / "python")}
     result = whyrss.record(recording, [DEBIAN, "-c", FREED_AT_THE_END], env=environment)
     assert (result.returncode, result.stderr) == (0, "")

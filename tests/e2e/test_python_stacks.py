@@ -165,7 +165,7 @@ TYPES = " ".join(f"char Py{name}_Type[1024];" for name in ("Code", "Gen", "Frame
     ("char _PyRuntime[1024];", 1, ""),
     ('char _PyRuntime[1024]; const char *Py_GetVersion(void) { return "3.9.7a3 (some, thing)"; }', 2, "3.9.7a3"),
 ])
-def test_what_only_looks_like_python(whyrss, tmp_path, compile_c, source, support, version):
+def test_what_only_resembles_python(whyrss, tmp_path, compile_c, source, support, version):
     """Nothing is read by the tables before the interpreter was found to be laid out by them."""
     program = compile_c(IMPOSTOR % source, "-rdynamic")
     (process,) = run_traced(whyrss.shim, [program], tmp_path).values()

@@ -209,7 +209,7 @@ def test_container_at_its_limit(runs, containers):
     (verdict,) = verdicts(report, "killed")
     assert verdict["evidence"]["limit_bytes"] == 100 * MIB
     (process,) = report["processes"]
-    # What it took in the last moment nobody has seen.
+    # No snapshot has what it took in the last moment.
     assert 80 * MIB < live_at([process], KEPT) <= 100 * MIB
     assert cause(process, "unknown")["rss"]["last"] < 4 * MIB
 

@@ -108,7 +108,7 @@ def test_frame_cut_out(damaged, base):
 
 
 def test_frames_swapped_or_doubled_count_as_before(whyrss, damaged, sound):
-    """Nothing is missing, so all figures are the same; but somebody changed it."""
+    """Nothing is missing, so all figures are the same; but the file was changed."""
     def swap(frames):
         frames[1], frames[-1] = frames[-1], frames[1]
     whole = whyrss.report(sound["tree"])

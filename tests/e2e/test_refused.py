@@ -160,7 +160,7 @@ def test_a_process_whose_pages_nobody_may_see(whyrss, place, nobody):
     report = whyrss.finished_report(place.recording)
     assert len(report["processes"]) == 2
     for process in report["processes"]:
-        # Its size is public, and its events are ours; nobody looked at the rest.
+        # Its size is public, and its events are ours; no walk reads the rest.
         assert process["moments"]["last"]["estimate"] and process["moments"]["peak"]["estimate"]
         assert process["rss"]["high_water"] - MIB < process["rss"]["peak"] <= process["rss"]["high_water"]
         assert cause(process, "heap_live")["rss"]["last"] >= 32 * MIB

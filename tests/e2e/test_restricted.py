@@ -59,7 +59,7 @@ def test_ends_as_without_us(whyrss, program, recording, bare, how, work, end):
 
 @pytest.mark.parametrize("how, note", [("strict", "strict mode"), ("filter-ssh", "has installed a seccomp filter"),
                                        ("filter-service", "has installed a seccomp filter")])
-def test_the_reader_is_told(traced, program, bare, how, note):
+def test_a_note_names_the_restriction(traced, program, bare, how, note):
     expected = bare(how, "heap", "raw")
     result, pool = traced([program, how, "heap", "raw"])
     assert (result.returncode, result.stdout) == (expected.returncode, expected.stdout)

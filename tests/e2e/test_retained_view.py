@@ -1,4 +1,4 @@
-"""Small views that keep large buffers of numpy and torch: found, counted, and told with both lines where they are known."""
+"""Small views that keep large buffers of numpy and torch: found, counted, reported with both lines where known."""
 import json
 
 import pytest

@@ -33,7 +33,7 @@ def finished(whyrss, folder, script):
 
 
 def sizes(report):
-    """RSS of its processes in units of 10 MiB: what each was told to hold, with the interpreter's own."""
+    """RSS of its processes in units of 10 MiB: what each was started to hold, with the interpreter's own."""
     return sorted(process["rss"]["peak"] // (10 << 20) for process in report["processes"])
 
 

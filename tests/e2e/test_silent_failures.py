@@ -55,18 +55,18 @@ def test_either_it_works_or_it_says_why_not(whyrss, place, kind, verb):
         (place / "base" / "symbols.zst").unlink(missing_ok=True)  # so that names are read again
         words = [word.replace("new", f"new-{number}") for word in verb]
         result = run(whyrss, words, place, kind, value)
-        told = result.stderr.splitlines()
-        case = (kind, value, result.returncode, told)
+        errors = result.stderr.splitlines()
+        case = (kind, value, result.returncode, errors)
         if result.returncode == 0:
             assert result.stdout or "out" in verb or verb[0] == "record", case
             continue
-        assert told, case
-        assert not any("terminate called" in line for line in told), case
+        assert errors, case
+        assert not any("terminate called" in line for line in errors), case
         # Where a command runs, what it says comes too: the loader of /bin/true, and the verdict on it.
         if verb[0] != "compare-allocators" and "-o new" not in " ".join(words).replace(f"new-{number}", "new"):
-            assert len(told) == 1, case
+            assert len(errors) == 1, case
         if verb[0] == "record" and "-q" in verb and "loading shared libraries" not in result.stderr:
-            assert len(told) == 1 and told[0].startswith("whyrss: "), case
+            assert len(errors) == 1 and errors[0].startswith("whyrss: "), case
 
 
 def test_a_full_device_as_stdout(whyrss, place):

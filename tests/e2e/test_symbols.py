@@ -129,7 +129,7 @@ def names_file(recording):
 
 
 def fresh_report(whyrss, recording):
-    """As if nobody had looked before."""
+    """As if no report had been made before."""
     names_file(recording).unlink(missing_ok=True)
     return whyrss.report(recording)
 

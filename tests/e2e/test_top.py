@@ -1,4 +1,4 @@
-"""whyrss top: memory by cause while programs run, of a command, a recording, and processes that nobody records."""
+"""whyrss top: memory by cause while programs run, of a command, a recording, and processes that are not recorded."""
 import os
 import pty
 import re
@@ -199,7 +199,7 @@ class Terminal:
             if select.select([self.end], [], [], 0.1)[0]:
                 try:
                     self.text += os.read(self.end, 1 << 16).decode()
-                except OSError:  # nobody has the other end any more
+                except OSError:  # no process has the other end any more
                     break
         assert re.search(wanted, self.text), self.text
         taken, self.text = self.text, ""
@@ -268,7 +268,7 @@ def test_signals_go_to_the_command(whyrss, tmp_path, way):
 
 def test_stopped_and_continued(whyrss, tmp_path):
     """Ctrl-Z stops all of it and gives the terminal back, also after the screen was closed; in the background nothing is
-    drawn, and nobody is stopped for that."""
+    drawn, and no process is stopped for that."""
     path = script(tmp_path, KEEPS.replace("sys.stdin.read()", "time.sleep(100)"), rest=1)
     terminal = Terminal("/bin/bash", "--norc", "--noprofile", "-i")
     terminal.press(f"PS1='ready> '; {whyrss.program} top -i 0.2 -o {tmp_path}/made -- {DEBIAN} {path}\n")

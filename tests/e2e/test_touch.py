@@ -439,8 +439,8 @@ def test_runtimes_with_signals_of_their_own_are_left_alone(touch, compile_c, tmp
 
 
 def test_a_debugger_that_attaches_later_can_work(touch, whyrss, compile_c, recording, tmp_path):
-    """It sees our signals, and is told to keep them for itself. Not to pass them: the program would get those of its
-    breakpoints too, and die."""
+    """It sees our signals, and its commands keep them from the program (nopass). Passed on, those of its breakpoints
+    would reach the program too, which would die."""
     if shutil.which("gdb") is None:
         pytest.skip("gdb is not installed")
     program = compile_c(ATTACHED, name="attached")

@@ -109,7 +109,7 @@ def test_python_names_the_line_that_reads_a_mapped_file(whyrss, recording, tmp_p
 
 
 def by_function(sites):
-    """Bytes by the innermost function that has a name; None for what nobody was seen to touch."""
+    """Bytes by the innermost function that has a name; None for bytes without a sampled touch."""
     found = {}
     for site in sites:
         assert sum(touch["growth"] for touch in site["touched_by"]) in (0, site["growth"])

@@ -238,7 +238,7 @@ def test_a_file_that_is_mapped_briefly(whyrss, recording, tmp_path, how):
     assert at_peak[other] <= code
 
 
-# Files in memory that nobody maps, of so many MiB, for a second and a half; what is `mapped` is no such memory.
+# Files in memory that no process maps, of so many MiB, for a second and a half; what is `mapped` is no such memory.
 UNMAPPED = """
 import ctypes, mmap, os, sys, time
 how, mib = sys.argv[1], int(sys.argv[2])

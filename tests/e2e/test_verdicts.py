@@ -139,7 +139,7 @@ def test_huge_pages_that_are_hardly_used(runs):
     run, huge = huge_run(runs, "sparse_huge")
     found = only(run.until("work"), "huge-page-padding")
     used = huge // HUGE_BYTES * PAGE
-    assert abs(found["bytes"] - (huge - used)) <= 0.1 * huge  # every n-th page was looked into
+    assert abs(found["bytes"] - (huge - used)) <= 0.1 * huge  # every n-th page was read
     assert at("maps huge") in found["headline"]
     site = next(site for site in cause(run.until("work")["processes"][0], "anonymous")["sites"]
                 if line_of(WORK, "maps huge") in lines_of(site["stack"]))

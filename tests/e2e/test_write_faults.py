@@ -106,9 +106,9 @@ def check_named(whyrss, recording, error):
     assert manifest["exit"] == {"code": 3, "signal": None}
     assert error in [fault["error"] for fault in manifest["write_faults"]]
     report = whyrss.report(recording)
-    told = report["recording"]
-    assert not told["complete"] and told["incomplete_why"].startswith("not all of it could be written (")
-    assert [note for note in told["lost"]["notes"] if error in note and "could not be written from" in note]
+    recorded = report["recording"]
+    assert not recorded["complete"] and recorded["incomplete_why"].startswith("not all of it could be written (")
+    assert [note for note in recorded["lost"]["notes"] if error in note and "could not be written from" in note]
     assert "killed" not in {verdict["id"] for verdict in report["verdicts"]}
     text = whyrss.run("report", recording)
     assert text.returncode == 0 and error in text.stdout and "ended unseen" not in text.stdout
@@ -198,9 +198,9 @@ class Job:
 
     def end(self):
         self.go_on("end")
-        output, told = self.process.communicate(timeout=PATIENCE_S)
+        output, errors = self.process.communicate(timeout=PATIENCE_S)
         assert (self.process.returncode, output) == (3, "worked 3\n")
-        return told
+        return errors
 
 
 def test_room_comes_back(whyrss, small_disk, script, tmp_path):
@@ -222,8 +222,8 @@ def test_room_comes_back(whyrss, small_disk, script, tmp_path):
     filler.unlink()
     job.go_on("middle")
     job.reach("end")
-    told = job.end()
-    assert told.count("\n") == 1 and NO_SPACE in told
+    errors = job.end()
+    assert errors.count("\n") == 1 and NO_SPACE in errors
     report = check_named(whyrss, job.recording, NO_SPACE)
     fault = manifest_of(job.recording)["write_faults"][0]
     assert 0 < fault["from_ns"] <= fault["until_ns"] < manifest_of(job.recording)["ended_ns"]
@@ -247,10 +247,10 @@ def test_errors_of_writing(whyrss, script, tmp_path, recording, name):
         for step in ("begun", "middle"):
             job.go_on(step)
         job.reach("end")
-        told = job.end()
+        errors = job.end()
         strace.wait(timeout=PATIENCE_S)
     error = os.strerror(getattr(__import__("errno"), name))
-    assert told.count("\n") == 1 and error in told
+    assert errors.count("\n") == 1 and error in errors
     check_named(whyrss, recording, error)
 
 
@@ -261,8 +261,8 @@ def test_a_file_size_limit_on_the_way(whyrss, script, tmp_path, recording):
     for step in ("begun", "middle"):
         job.go_on(step)
     job.reach("end")
-    told = job.end()
-    assert told.count("\n") == 1 and "File too large" in told
+    errors = job.end()
+    assert errors.count("\n") == 1 and "File too large" in errors
     check_named(whyrss, recording, "File too large")
 
 

@@ -26,9 +26,9 @@ class CowRun:
     def __init__(self, recording, output):
         if capability(recording) != "yes":
             pytest.skip(f"no write tracking here: {capability(recording)}")
-        self.told = dict(re.findall(r"(?m)^(\w+) (\w+)", output))
-        self.start = int(self.told["pages"], 16)
-        self.snapshots = {name: frame_reader.snapshots(recording, self.told[name]) for name in ("parent", "child")}
+        self.said = dict(re.findall(r"(?m)^(\w+) (\w+)", output))
+        self.start = int(self.said["pages"], 16)
+        self.snapshots = {name: frame_reader.snapshots(recording, self.said[name]) for name in ("parent", "child")}
 
     def walks(self, name):
         """The bits of the pages in each walk that saw them tracked, or later."""
@@ -74,7 +74,7 @@ def test_exactly_the_written_pages_lose_their_protection(whyrss, open_folder, us
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=conftest.PATIENCE_S)
     assert result.returncode == 0, result.stderr
     run = CowRun(recording, result.stdout)
-    assert run.told["tracked"] == "1"
+    assert run.said["tracked"] == "1"
     for name in ("parent", "child"):
         assert run.protected(name) == set(range(PAGES))
         first = run.walks(name)[0]
@@ -101,7 +101,7 @@ def test_whoever_has_no_turn_is_waited_for(whyrss, recording, tmp_path, held_up,
     result = subprocess.run([*slowed, *recorded], capture_output=True, text=True, check=False, timeout=conftest.PATIENCE_S)
     assert result.returncode == 0, result.stderr
     run = CowRun(recording, result.stdout)
-    assert run.told["tracked"] == "1"
+    assert run.said["tracked"] == "1"
     for name in ("parent", "child"):
         assert run.protected(name) == set(range(PAGES))
 
@@ -110,9 +110,9 @@ def test_switched_off_nothing_is_protected(whyrss, recording, tmp_path):
     program = compiled(tmp_path, "cow_pages")
     result = whyrss.record(recording, [program, "300"], "--write-tracking", "off")
     assert result.returncode == 0, result.stderr
-    told = dict(re.findall(r"(?m)^(\w+) (\w+)", result.stdout))
-    assert told["tracked"] == "0" and capability(recording) == "switched off"
-    for pid in (told["parent"], told["child"]):
+    said = dict(re.findall(r"(?m)^(\w+) (\w+)", result.stdout))
+    assert said["tracked"] == "0" and capability(recording) == "switched off"
+    for pid in (said["parent"], said["child"]):
         snapshots = frame_reader.snapshots(recording, pid)
         assert snapshots and not any(isinstance(one, frame_reader.Tracked) for one in snapshots)
 

@@ -8,7 +8,7 @@ import os
 import sys
 
 import whyrss
-from fork_truth import PAGE, finish, look, say, start
+from fork_truth import PAGE, finish, say, start, take_snapshot
 
 MIB = 1 << 20
 FILE_BYTES = 48 * MIB
@@ -63,7 +63,7 @@ def written_file():
         for at in range(0, FILE_BYTES, PAGE):
             data[at] = 1  # writes file
         before = dirty_bytes(file_path())
-        look()
+        take_snapshot()
         say(LOG, dirty=[before, dirty_bytes(file_path())])
 
 
@@ -74,7 +74,7 @@ def copied_file():
     with whyrss.phase("work"):
         for at in range(0, FILE_BYTES, PAGE):
             data[at] = 1  # writes copies
-        look()
+        take_snapshot()
 
 
 def flushed_file():
@@ -85,7 +85,7 @@ def flushed_file():
         for at in range(0, FILE_BYTES, PAGE):
             data[at] = 1
         data.flush()
-        look()
+        take_snapshot()
         say(LOG, dirty=[dirty_bytes(file_path())])
 
 
@@ -96,19 +96,19 @@ def fresh_file():
         with open(file_path(), "rb") as file:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         total = sum(data[at] for at in range(0, FILE_BYTES, PAGE))
-        look()
+        take_snapshot()
         say(LOG, dirty=[dirty_bytes(file_path())], total=total)
 
 
 def in_workers(work, *arguments, count=WORKERS):
-    """Runs work(*arguments, number) in forked workers; all of them are looked at while all live."""
+    """Runs work(*arguments, number) in forked workers; each is walked while all live."""
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(count)
 
     def run(number):
         kept = work(*arguments, number)
         barrier.wait()
-        look()
+        take_snapshot()
         barrier.wait()
         say(LOG, worker=os.getpid(), number=number)
         return kept
@@ -130,10 +130,10 @@ def shared_memory():
         segment = module.SharedMemory(create=True, size=SHARED_BYTES)  # maps segment
         for at in range(0, SHARED_BYTES, PAGE):
             segment.buf[at] = 1  # fills segment
-        look()
+        take_snapshot()
         in_workers(read_pages, segment.buf)
         say(LOG, name=segment.name)
-        look()
+        take_snapshot()
     segment.close()
     segment.unlink()
 
@@ -148,7 +148,7 @@ def shared_anonymous():
                 for at in range(0, SHARED_BYTES, PAGE):
                     segment[at] = 1  # fills anonymous
         in_workers(fill)
-        look()
+        take_snapshot()
 
 
 def own_buffers():
@@ -174,7 +174,7 @@ def write_huge(step):
         area = huge_area()
         for at in range(0, len(area), step):
             area[at] = 1
-        look()
+        take_snapshot()
         say(LOG, huge=huge_bytes())
 
 
@@ -192,7 +192,7 @@ def sparse_small():
         area.madvise(15)  # MADV_NOHUGEPAGE
         for at in range(0, len(area), 4 * PAGE):
             area[at] = 1
-        look()
+        take_snapshot()
         say(LOG, huge=huge_bytes())
 
 
@@ -202,7 +202,7 @@ def zeroed_huge():
         area = huge_area()
         for at in range(0, len(area), HUGE_BYTES // 2):
             area[at:at + HUGE_BYTES // 2] = bytes(HUGE_BYTES // 2)
-        look()
+        take_snapshot()
         say(LOG, huge=huge_bytes())
 
 
@@ -214,7 +214,7 @@ def write_pages(data, _number):
 def inherited(work):
     import numpy
     data = numpy.ones(ARRAY_BYTES, dtype=numpy.uint8)  # makes array
-    look()
+    take_snapshot()
     with whyrss.phase("work"):
         in_workers(work, data)
 
@@ -230,7 +230,7 @@ def shared_by_fork():
 def use_module(barrier):
     import verdicts_table  # imports table
     barrier.wait()
-    look()
+    take_snapshot()
     barrier.wait()
     return len(verdicts_table.TABLE)
 
@@ -258,21 +258,21 @@ def full_cache():
             if number == CACHE_ROWS:
                 filling_s = time.monotonic() - begun
             if number % (CACHE_ROWS // 2) == 0:
-                look()
+                take_snapshot()
         while time.monotonic() - begun < 3 * filling_s:
             time.sleep(0.1)
-        look()
+        take_snapshot()
 
 
 def sawtooth():
     """Rows that are made and dropped, step by step; the last ones are still there at the end."""
     with whyrss.phase("work"):
         for step in range(5):
-            look()
+            take_snapshot()
             rows = []
             for number in range(SAW_ROWS):
                 rows.append(ROW % number)  # makes rows
-            look()
+            take_snapshot()
             if step < 4:
                 del rows
 
@@ -281,9 +281,9 @@ def dropped_rows():
     with whyrss.phase("work"):
         for _ in range(4):
             rows = [ROW % number for number in range(SAW_ROWS)]
-            look()
+            take_snapshot()
             del rows
-            look()
+            take_snapshot()
 
 
 SCENARIOS = {work.__name__: work for work in (

@@ -1,4 +1,4 @@
-// Pages given up with MADV_FREE: the kernel takes them when it needs memory, whoever's they are.
+// Pages given up with MADV_FREE: the kernel takes them when it needs memory, whatever their owner.
 #include "attribute/rules.h"
 
 namespace whyrss::rules {

@@ -45,8 +45,8 @@ bool lists_word(const std::string& path, std::string_view word) {
   return false;
 }
 
-// "whyrss-<pid>-<start ticks>": of a record that lives no more nobody will remove it. rmdir refuses where there are
-// processes.
+// "whyrss-<pid>-<start ticks>": no other process removes the group of a record that has ended. rmdir refuses where
+// there are processes.
 void remove_stale(const std::string& parent) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(parent, error)) {

@@ -242,9 +242,9 @@ std::uint32_t Collector::live_slot_of(ProcessKey key) const {
   return trace::kNoSlot;
 }
 
-// A vfork or posix_spawn child before its exec runs on its parent's memory, which is not its own. Where nobody may ask
-// (EPERM in containers), one that runs what its traced parent runs is taken for such a child: a fork child has a slot,
-// and is found by it.
+// A vfork or posix_spawn child before its exec runs on its parent's memory, which is not its own. Where the kernel does
+// not say (EPERM in containers), one that runs what its traced parent runs is taken for such a child: a fork child has
+// a slot, and is found by it.
 bool Collector::shares_memory(const ProcessStat& child, pid_t pid, const Followed& parent) const {
   const long different = syscall(SYS_kcmp, pid, parent.process->pid(), KCMP_VM, 0, 0);
   if (different >= 0) return different == 0;
@@ -394,8 +394,8 @@ void Collector::handle_process_events() {
       case RecordKind::fork:
       case RecordKind::spawn: {
         if (event.kind == RecordKind::fork) followed.process->forget_what_is_own();
-        // From a nested namespace the number means another process here: its slot will tell. So it may be while nobody
-        // knows yet that it is nested.
+        // From a nested namespace the number means another process here: the child's slot will tell. This may also be
+        // so while it is not known yet that the parent is nested.
         const pid_t child = own == event.process ? static_cast<pid_t>(event.pid) : 0;
         const auto stat = child > 0 ? stat_of(child) : std::nullopt;
         const bool is_child = stat && (stat->parent_pid == followed.process->pid() || followed.process->has_ended());
@@ -599,7 +599,7 @@ void Collector::drain(std::int64_t now_ns, const std::set<ProcessKey>& ended, bo
   drain_into(target, ended, everything);
 }
 
-// Tells those who wait that somebody is there; returns the time.
+// Shows waiting processes that the collector is alive; returns the time.
 std::int64_t Collector::beat() {
   const std::int64_t now_ns = monotonic_ns();
   setup_.pool.view().header->reader_beat_ns.store(static_cast<std::uint64_t>(now_ns));
@@ -619,7 +619,7 @@ void Collector::drain_into(const Drain::Target& target, const std::set<ProcessKe
   keep_chunks_ready();
   const std::uint64_t records = drain_.compact_records() - begin_records;
   busy_ = records >= kBusyRecords;
-  // What the program does all the time is paid by the job; the budget is for looks.
+  // The job pays for the events that its programs write all the time; the budget is for walks.
   if (records > 0) context_.exact_cpu_ns += thread_cpu_ns() - begin_cpu_ns;
 }
 
@@ -634,7 +634,7 @@ void Collector::keep_chunks_ready() {
     log(fmt::format("no space for more events in {}: what finds no place there is lost", setup_.pool.path()));
 }
 
-// Somebody will soon wait for a chunk: nothing else has its turn before that, for a while.
+// A writer will soon wait for a chunk: for a while the collector does nothing but drain.
 void Collector::drain_while_busy() {
   const std::int64_t until_ns = monotonic_ns() + kBusyNs;
   while (busy_ && monotonic_ns() < until_ns) drain(monotonic_ns(), {}, false);

@@ -66,7 +66,7 @@ class Collector {
     ProcessKey forked_from{};      // if it was, and has run no other program since
     std::int64_t track_at_ns = 0;  // when its writes, and its parent's, are to be tracked; 0: they are, or never
     std::optional<std::int32_t> exit_status;  // from its exit record
-    std::int64_t teardown_ns = 0;             // when its teardown record was seen
+    std::int64_t teardown_ns = 0;             // when its teardown record was read
     std::int64_t image_seen_ns = 0;           // when the program that it runs was first seen
     std::uint32_t walk_served = 0;
     std::uint32_t forks = 0;     // that it had begun when it was walked last
@@ -96,7 +96,7 @@ class Collector {
     double count = 1;
   };
 
-  // A walk that is owed to a family.
+  // A pending walk of a family.
   struct Due {
     trace::WalkTrigger trigger;
     std::int64_t at_ns, since_ns;
@@ -211,7 +211,7 @@ class Collector {
   std::int64_t job_ended_ns_ = 0;     // when the command ended; 0: it runs, or record knows who goes on after it
   bool lost_at_end_ = false;          // though nothing failed
   bool no_space_ = false;             // for more chunks
-  std::optional<int> target_status_;  // as far as it was seen here; record knows better
+  std::optional<int> target_status_;  // as far as the collector noticed it; record knows better
   std::string target_signal_;
   std::optional<std::int64_t> target_max_rss_kib_;  // by record
   std::int64_t next_tick_ns_ = 0, next_flush_ns_ = 0, next_counters_ns_ = 0;
@@ -220,9 +220,9 @@ class Collector {
   std::int64_t polled_ns_ = 0;
   std::int64_t drained_ns_ = 0;
   bool draining_ = false;
-  std::int64_t moved_ns_ = 0;       // when memory of any process was seen to move
+  std::int64_t moved_ns_ = 0;       // when a poll last showed that memory of any process moved
   std::int64_t next_phase_ns_ = 0;  // walks at the ends of phases: not before
-  std::int64_t next_limit_ns_ = 0;  // looks near memory limits: not before
+  std::int64_t next_limit_ns_ = 0;  // walks near memory limits: not before
   BusyCores busy_cores_;
   bool asks_all_ = false;         // the next walk that is asked for is one of all processes
   bool handover_called_ = false;  // in the last wait

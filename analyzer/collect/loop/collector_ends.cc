@@ -98,7 +98,7 @@ void Collector::hand_cgroup_on(const Followed& ended) {
   }
 }
 
-// A limit may be so small that no process was there to be walked: what the group counted is told in any case.
+// A limit may be so small that no process was there to be walked: what the group counted is reported in any case.
 void Collector::end_memory_group() {
   if (setup_.memory_group.empty()) return;
   if (const auto group = cgroup_at(setup_.memory_group)) {

@@ -51,7 +51,7 @@ bool must_happen(WalkTrigger trigger) {
 
 bool follows_growth(WalkTrigger trigger) { return trigger == WalkTrigger::growth || trigger == WalkTrigger::quiet; }
 
-// A program that begins and ends phases all the time pays for looks with at most a twentieth of a core.
+// A program that begins and ends phases all the time pays for walks with at most a twentieth of a core.
 constexpr std::int64_t kPhaseCosts = 20;
 
 }  // namespace
@@ -112,7 +112,7 @@ void Collector::walk_process(Followed& followed, WalkTrigger trigger, std::optio
     if (!process.has_smaps()) spend(process.write_smaps(trigger), trigger);
     return;
   }
-  // One that shares pages with nobody is read where it rests: as it grows, its walks tell what is its own.
+  // A process without relatives is read where it rests: as it grows, its walks tell what is its own.
   const std::uint64_t most_pages = relatives == Relatives::possible ? kRollupPages : kRollupAlonePages;
   const bool affordable = process.rss_pages() < most_pages && process.wants_rollup(now_ns) &&
                           process.rss_pages() >= kTotalsPages && budget_.allows(now_ns, cost_ns * 2);
@@ -183,7 +183,7 @@ void Collector::serve_walk_requests() {
     trace::ProcessSlot& slot = pool.slots[followed.slot];
     const std::uint32_t request = slot.walk_request.load(std::memory_order_acquire);
     if (request == followed.walk_served) continue;
-    // A walk before this one may have taken long: what it has told since then decides how this one is made.
+    // A walk before this one may have taken long: events of the process since then decide how this one is made.
     if (!std::exchange(drained, true)) {
       drain(monotonic_ns(), {}, false);
       handle_process_events();
@@ -201,7 +201,7 @@ void Collector::serve_walk_requests() {
                                 : in_time            ? WalkTrigger::request
                                                      : WalkTrigger::growth;
     walk_process(followed, trigger);
-    // What was owed for what it had done before is served with it.
+    // This also serves the pending walk for what the process had done before.
     const auto due = due_families_.find(followed.family);
     if (due != due_families_.end() && !must_happen(due->second.trigger) && !has_relatives(followed))
       due_families_.erase(due);
@@ -229,8 +229,8 @@ void Collector::store_all() {
   for (auto& [_, followed] : followed_) followed.process->flush_polls();
 }
 
-// Somebody is about to read the recording. A later walk may know more than the events that are stored: who reads leaves
-// it out.
+// A reader is about to read the recording. A later walk may know more than the events that are stored: the reader
+// leaves it out.
 void Collector::serve_store_requests() {
   trace::PoolHeader& pool = *setup_.pool.view().header;
   const std::uint32_t request = pool.store_request.load(std::memory_order_acquire);
@@ -259,8 +259,8 @@ bool Collector::has_moved(Followed& followed) {
   return process.policy().has_moved(process.poll_point());
 }
 
-// While the one that asks waits, so that all are told of one moment. nullptr: who reads the recording asks, for which
-// the job does not pay beyond the budget.
+// While the process that asks waits, so that all walks show one moment. nullptr: a reader of the recording asks, for
+// which the job does not pay beyond the budget.
 void Collector::walk_moved(const Followed* asking) {
   const WalkTrigger trigger = asking != nullptr ? WalkTrigger::request : WalkTrigger::interval;
   for (auto& [key, other] : followed_) {
@@ -313,8 +313,8 @@ std::vector<Collector::Followed*> Collector::members_to_walk(int family, std::in
   return members;
 }
 
-// What it took. Whoever follows growth walks those that have moved; at the others if pages that these share with
-// them may belong to fewer since, which only a copy, or giving them up, can bring about.
+// Returns the time that it took. A walk that follows growth covers the members that have moved, and the others if pages
+// that these share with them may belong to fewer since, which only a copy, or giving them up, can bring about.
 std::int64_t Collector::walk_together(const std::vector<Followed*>& members, WalkTrigger trigger,
                                       const std::map<Followed*, WriteTracker::Huge>& tracking) {
   std::vector<Followed*> order = members;
@@ -365,7 +365,7 @@ void Collector::walk_families() {
       continue;
     }
     const int family = due->first;
-    due = due_families_.erase(due);  // before the walks: what comes while they go on is owed anew
+    due = due_families_.erase(due);  // before the walks: what comes during them is due anew
     if (allowed) {
       // A fork changes nothing in older children, and younger ones have their turn.
       if (trigger == WalkTrigger::fork && (!tracking.empty() || next_tracking_ns != 0))

@@ -56,7 +56,7 @@ void detach_from_job(const std::vector<int>& keep) {
     if (std::ranges::find(keep, fd) == keep.end()) dup2(null, fd);
   close_all_but(keep);
   if (chdir("/") != 0) return;  // cannot fail; the result must be checked
-  umask(077);                   // recordings are for nobody else, whatever the job's umask is
+  umask(077);                   // recordings are for this user alone, whatever the job's umask is
   forget_environment();
   raise_limits();
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGPIPE, SIGXFSZ, SIGXCPU, SIGALRM,

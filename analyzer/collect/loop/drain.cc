@@ -221,7 +221,7 @@ void Drain::round(std::int64_t now_ns, const std::set<ProcessKey>& ended, bool e
   free_chunks_ = bare_chunks_ = 0;
   for (std::uint32_t index = 0; index < chunks_.size(); ++index) {
     if (scan_chunk(index, now_ns, ended, everything, thread_gone)) ++used;
-    // Somebody may wait for a chunk, and the ones that come back soon are still in cache.
+    // A writer may wait for a chunk, and the ones that come back soon are still in cache.
     if (full_) store(now_ns, *full_, streams_[*full_], target, OnError::keep);
     full_.reset();
   }

@@ -47,7 +47,7 @@ class Drain {
 
   // Longest that published bytes stay only in the pool.
   void set_store_after(std::int64_t age_ns) { store_after_ns_ = age_ns; }
-  // The next round stores what it can of all processes, however young: somebody is about to read the recording.
+  // The next round stores what it can of all processes, however young: a reader is about to read the recording.
   void store_all_next() { store_all_ = true; }
   // What the last round saw.
   std::vector<ProcessEvent> take_process_events() { return std::exchange(process_events_, {}); }

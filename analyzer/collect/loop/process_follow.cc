@@ -308,7 +308,7 @@ void ProcessFollow::write_views(const PageWalk& walk, const TargetMemory& memory
 }
 
 void ProcessFollow::write_huge_pages(const PageWalk& walk, const TargetMemory& memory) {
-  // A process that leaves waits a few milliseconds only: then what was seen before must do, unless it grew much since.
+  // A process that leaves waits a few milliseconds only: then the last inspection must do, unless it grew much since.
   const bool leaves = walk.header.trigger == trace::WalkTrigger::exit;
   const trace::WalkTrigger trigger = leaves ? trace::WalkTrigger::growth : walk.header.trigger;
   if (!huge_policy_.is_due(trigger, monotonic_ns(), walk.counted_pages) || !has_huge_pages(walk)) return;
@@ -360,7 +360,7 @@ std::int64_t ProcessFollow::write_smaps(trace::WalkTrigger moment) {
 std::int64_t ProcessFollow::write_rollup(trace::WalkTrigger moment) {
   totals_ns_ = monotonic_ns();
   std::int64_t cost_ns = write_text(FrameKind::rollup, "smaps_rollup", moment);
-  // Which mappings are locked only smaps tells, and whoever is killed is not read at its end.
+  // Only smaps tells which mappings are locked, and a process that is killed is not read at its end.
   if (std::abs(locked_kilos_ - smaps_locked_kilos_) > std::max(kLockedKilos, smaps_locked_kilos_ / 10)) {
     smaps_locked_kilos_ = locked_kilos_;
     cost_ns += write_text(FrameKind::smaps, "smaps", moment);
@@ -382,7 +382,7 @@ void ProcessFollow::write_status(trace::WalkTrigger moment) {
   write_handles();
 }
 
-// Before Linux 6.2 each descriptor is read, and there may be very many. Whoever has none any more is leaving.
+// Before Linux 6.2 each descriptor is read, and there may be very many. A process that has none any more is leaving.
 void ProcessFollow::count_handles(std::int64_t now_ns) {
   if (now_ns < next_count_ns_) return;
   const std::int64_t begin_ns = monotonic_ns();

@@ -47,7 +47,7 @@ struct FollowContext {
   trace::SessionId session;
   WalkMethods methods;
   BackingResolver* resolver = nullptr;
-  double share = WalkBudget::kShare;  // of a core, for looks
+  double share = WalkBudget::kShare;  // of a core, for walks
   std::int64_t exact_cpu_ns = 0;      // spent so far on events of exact mode, also in between: no walk's cost
   WriteFaults* faults = nullptr;
   std::shared_ptr<PackageFolders> package_folders = std::make_shared<PackageFolders>();
@@ -114,7 +114,7 @@ class ProcessFollow {
   [[nodiscard]] const std::optional<CgroupMemory>& cgroup() const { return cgroup_; }
   // So little is left to a memory limit that it will be met soon, if it goes on like this.
   [[nodiscard]] bool is_near_limit(std::int64_t now_ns);
-  // Goes on with what a process that has ended has told about.
+  // Goes on reporting the group of a process that has ended.
   void take_cgroup(const CgroupMemory& group) { cgroup_ = group; }
   // The group that it is in, as /proc/PID/cgroup names it.
   [[nodiscard]] std::string cgroup_name() const;
@@ -125,7 +125,7 @@ class ProcessFollow {
   void write_counters(const trace::ProcessSlot& slot);
   // The payload of an `unmapped` frame.
   void write_unmapped(const nlohmann::json& payload);
-  // By which signal it ended; "" where it was none or nobody can tell.
+  // By which signal it ended; "" where it was none or is not known.
   [[nodiscard]] std::string end_signal() const;
   // `kernel_lines`: the kernel's words on its end.
   void write_ended(const std::string& how, std::optional<int> status, const std::string& signal,
@@ -137,7 +137,7 @@ class ProcessFollow {
   void note_max_rss(std::int64_t kib) { max_rss_kib_ = kib; }
 
   [[nodiscard]] bool has_smaps() const { return smaps_rss_pages_ > 0; }
-  // True for the moment of a peak: RSS is a tenth above the last smaps, and that, or our first sight of the
+  // True for the moment of a peak: RSS is a tenth above the last smaps, and that, or the first observation of the
   // process, is 30 s ago.
   [[nodiscard]] bool wants_peak_smaps(std::int64_t now_ns) const;
 
@@ -215,7 +215,7 @@ class ProcessFollow {
   bool has_walk_ = false, may_have_lazy_free_ = false;
   std::uint64_t smaps_rss_pages_ = 0;
   std::int64_t smaps_ns_ = 0, totals_ns_ = 0;
-  std::int64_t locked_kilos_ = 0, smaps_locked_kilos_ = 0;  // by mlock, at the last rollup and as smaps told
+  std::int64_t locked_kilos_ = 0, smaps_locked_kilos_ = 0;  // by mlock, at the last rollup and as smaps reported
 };
 
 }  // namespace whyrss

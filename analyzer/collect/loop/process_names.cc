@@ -69,7 +69,7 @@ void ProcessNames::search(std::int64_t now_ns) {
     if (pid && !ticks && ran_out(errno)) error = std::make_error_code(std::errc::too_many_files_open);
     if (error) break;
   }
-  searched_ticks_ = error ? 0 : begun_ticks;  // a search that was cut short has met nobody for certain
+  searched_ticks_ = error ? 0 : begun_ticks;  // a search that was cut short may have missed any process
 }
 
 // Of those that call themselves so: one that had no /proc of its own could not read when it was born.
@@ -98,7 +98,7 @@ std::optional<pid_t> ProcessNames::pid_of(ProcessKey key, std::int64_t now_ns, b
   if (presence == Presence::there) return pid;
   if (presence == Presence::unknown) return std::nullopt;
   if (own != key || ended_.contains(key)) return 0;
-  // Whoever was born before the last search and lives was met by it.
+  // The last search found each living process that was born before it.
   if (key.start_ticks >= searched_ticks_ || key.start_ticks == 0) {
     if (!must_know && now_ns - searched_ns_ < kSearchGapNs) return std::nullopt;
     search(now_ns);

@@ -3,7 +3,7 @@
 // A file, not an abstract name, which would go with the collector: an abstract name belongs to a network namespace. A
 // process of the tree in another one (unshare -n, a container) could not reach it, and every user of the same one sees
 // it in /proc/net/unix and may listen there once the collector is dead; a userfaultfd reads and writes its process's
-// memory. A socket in /dev/shm is reached by the same user alone, and nobody else can put another in its place (the
+// memory. A socket in /dev/shm is reached by the same user alone, and no other user can put another in its place (the
 // sticky bit). The price: it stays when the collector is killed. A report removes it (load/pool_rescue), or the next
 // recording of the same user. Pools are never removed so: they hold what a report of their recording still wants.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace whyrss {
 
-// Those of sessions of this user at which nobody listens any more, if they are older than that.
+// Those of this user's sessions where no collector listens any more, if they are older than that.
 void remove_dead_sockets(const Folder& folder, std::int64_t least_age_s);
 
 struct UffdHandoff {

@@ -60,7 +60,7 @@ bool PeakPolicy::observe(const PollPoint& point) {
     asked_ns_ = point.time_ns;
     asked_rss_pages_ = std::max<std::uint64_t>(point.rss_pages, 1);
   };
-  if (asked_rss_pages_ == 0) {  // it has just told how it starts
+  if (asked_rss_pages_ == 0) {  // it has just reported how it starts
     first_ns_ = point.time_ns;
     remember();
     return false;

@@ -10,10 +10,10 @@ namespace whyrss {
 
 // What the collector may take of a core, measured in its own CPU time: 3 % (`--overhead`) in the first minute and while
 // memory moves, else a third of that; of each core that the job itself keeps busy. Half of it is for each of two
-// token buckets: looks that must happen (start, fork, exit), which may overdraw theirs, and those that follow growth.
+// token buckets: walks that must happen (start, fork, exit), which may overdraw theirs, and those that follow growth.
 // So a storm of short programs cannot blind us for the one that grows. What one token bucket has no room for goes to
 // the other. Walks on request and at the ends of phases are the program's own affair: it may take as many as it wants
-// to pay for, and is told of its forks and its growth all the same. So are those near a memory limit (LimitPolicy),
+// to pay for, and its forks and its growth are walked all the same. So are those near a memory limit (LimitPolicy),
 // which may be the last.
 class WalkBudget {
  public:
@@ -38,7 +38,7 @@ class WalkBudget {
   void observe(std::int64_t now_ns, bool moves, double busy_cores);
   // True when half of what the walk will probably cost is there.
   [[nodiscard]] bool allows(std::int64_t now_ns, std::int64_t expected_cpu_ns);
-  // For what must happen: false only when more than another burst is owed.
+  // For what must happen: false only when the bucket is overdrawn by a burst.
   [[nodiscard]] bool allows_overdraft(std::int64_t now_ns);
 
  private:
@@ -100,7 +100,7 @@ class ViewPolicy {
   std::uint64_t rss_pages_ = 0;        // at the last walk
 };
 
-// When PSS is read of a process that no look asks about any more: it has moved since the last reading, and rests. Else
+// When PSS is read of a process that no walk covers any more: it has moved since the last reading, and rests. Else
 // the last reading before a plateau would be one of the way up. The kernel holds the process's mmap lock meanwhile, for
 // 7 ms per GiB.
 class RollupPolicy {
@@ -113,8 +113,8 @@ class RollupPolicy {
   static constexpr std::uint64_t kMovePart = 50;
   static constexpr std::int64_t kPageCostNs = 27;  // until one was read
 
-  // `point` is the newest poll. `alone`: nobody else is followed who might share pages with it, so that walks tell its
-  // PSS as well, but for what it shares with strangers.
+  // `point` is the newest poll. `alone`: no process is followed that might share pages with it, so that walks tell its
+  // PSS as well, but for what it shares with processes that are not followed.
   [[nodiscard]] bool observe(const PollPoint& point, bool alone = false);
   // Others have moved, and may share pages with it.
   [[nodiscard]] bool is_old(std::int64_t now_ns) const;

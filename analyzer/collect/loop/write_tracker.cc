@@ -31,7 +31,7 @@ void append_run(std::vector<PageRun>& runs, const PageRun& run) {
     runs.push_back(run);
 }
 
-// Where a fork shares pages that somebody may write: private memory, of files as well.
+// Where a fork shares pages that may be written: private memory, of files as well.
 bool may_hold_copies(const trace::WalkVma& vma) {
   using trace::Backing;
   if ((vma.perms & trace::VmaPerms::shared) != 0 || (vma.perms & trace::VmaPerms::write) == 0) return false;

@@ -1,5 +1,5 @@
 // Which pages of a process are written, known from the kernel: pages are write-protected by its userfaultfd, from here,
-// and lose PagemapBit::write_protected when somebody writes to them. The process notices nothing: the kernel resolves
+// and lose PagemapBit::write_protected with the first write to them. The process notices nothing: the kernel resolves
 // such a write by itself (UFFD_FEATURE_WP_ASYNC, Linux 6.7). Closing the descriptor takes all protection back.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace whyrss {
 
 class WriteTracker {
  public:
-  // Takes a userfaultfd nobody has used yet; nothing when it is none, or the kernel is too old.
+  // Takes a userfaultfd that is not in use yet; nothing when it is none, or the kernel is too old.
   static std::optional<WriteTracker> adopt(Fd userfaultfd);
 
   // Pages mapped by a PMD: a write to one that is marked splits it, also after the others that shared it have gone.

@@ -12,7 +12,7 @@ constexpr std::int32_t kOwnsData = 4;  // NPY_ARRAY_OWNDATA
 
 void add_if_retained(const Arrays& arrays, const Array& owner, std::vector<trace::RetainingView>& found) {
   const auto views = arrays.views_of(owner.address);
-  if (views.empty() || views.size() != owner.object.references) return;  // somebody else holds it too
+  if (views.empty() || views.size() != owner.object.references) return;  // other objects hold it too
   const auto layout = arrays.layout_of(owner);
   if (!layout || layout->extent_bytes < kLeastBufferBytes) return;
   if (!arrays.sum_of_views(owner.address, layout->extent_bytes / kRetainedRatio, layout->item_bytes)) return;

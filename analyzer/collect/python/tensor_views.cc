@@ -108,7 +108,7 @@ class Sharers {
   }
 
  private:
-  // Nobody else holds the storage. Each view keeps the tensor that it was taken from, which Python may have dropped.
+  // Nothing else holds the storage. Each view keeps the tensor that it was taken from, which Python may have dropped.
   [[nodiscard]] bool are_all() const {
     if (count_of(storage_.references) != held_.size() + dropped_.size() || dropped_.size() > 1) return false;
     return dropped_.empty() || count_of(dropped_.front()->impl.references) == held_.size();

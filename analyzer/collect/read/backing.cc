@@ -49,7 +49,7 @@ bool BackingResolver::is_character_device(const MapsEntry& entry, pid_t pid) {
   if (known != character_devices_.end()) return known->second;
   struct stat status {};
   const std::string path = fmt::format("/proc/{}/root{}", pid, entry.path);
-  // A node that is gone again (unlinked, other root) can only have been a device: nobody keeps files there.
+  // A node that is gone again (unlinked, other root) can only have been a device: files are not kept there.
   const bool result = stat(path.c_str(), &status) != 0 || S_ISCHR(status.st_mode);
   return character_devices_[entry.path] = result;
 }

@@ -7,7 +7,7 @@
 // happens. It leaves pages that are mapped more than once, and whole mappings that are locked. A dirty page of a shared
 // mapping leaves the process and stays in the page cache until it is written: nothing is lost. Of a large folio with
 // pages that are not mapped (copied ones have left gaps) it only takes the others out of the process, as splitting the
-// folio does; posix_fadvise(POSIX_FADV_DONTNEED) then drops them, as far as nobody maps them.
+// folio does; posix_fadvise(POSIX_FADV_DONTNEED) then drops them, as far as no process maps them.
 #pragma once
 
 #include <sys/types.h>

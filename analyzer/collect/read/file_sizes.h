@@ -19,7 +19,7 @@ namespace whyrss {
 class MappedFileSizes {
  public:
   // The payload of a `file_sizes` frame for that walk of the process: the files with 1 MiB of pages in it or more, of
-  // which the size, or what of it is mapped, is not as told before. Nothing when there is none. Asks the kernel for
+  // which the size, or what of it is mapped, is not as reported before. Nothing when there is none. Asks the kernel for
   // each file anew where `anew`, else only for those that it has not asked for yet. Only of local file systems.
   // `resolver`: that of the walk.
   [[nodiscard]] std::optional<nlohmann::json> changes(const PageWalk& walk, const BackingResolver& resolver, pid_t pid,
@@ -32,7 +32,7 @@ class MappedFileSizes {
     friend bool operator==(const Reported&, const Reported&) = default;
   };
 
-  std::map<std::pair<std::string, std::uint64_t>, Reported> reported_;  // by path and inode; size -1: nobody says it
+  std::map<std::pair<std::string, std::uint64_t>, Reported> reported_;  // by path and inode; size -1: not known
 };
 
 }  // namespace whyrss

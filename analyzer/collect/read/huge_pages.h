@@ -9,7 +9,7 @@
 
 namespace whyrss {
 
-// So many are inspected at once, 0.3 ms each, while somebody may wait for the walk: of more, every n-th one.
+// So many are inspected at once, 0.3 ms each, while a process may wait for the walk: of more, every n-th one.
 inline constexpr std::size_t kMostInspected = 16;
 
 // True when the walk found any.

@@ -185,7 +185,7 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
     liveness.header.pymalloc_live_bytes = pools.live_bytes;
     liveness.pools = std::move(pools.used);
   }
-  // Of a process that was killed meanwhile some part was read, nobody knows which.
+  // Of a process that was killed meanwhile an unknown part was read.
   if (!memory.read<trace::LivenessTable>(table_address)) return nothing_of(walk, LivenessFlags::not_readable);
   return liveness;
 }

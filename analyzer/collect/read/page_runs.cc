@@ -23,7 +23,7 @@ constexpr std::size_t kRegionsPerCall = 512;
 // Reading entries of absent pages costs less than another call up to about this many.
 constexpr std::uint64_t kBridgedPages = 64;
 constexpr std::uint64_t kHugePages = 512;                                         // 4 KiB pages of a PMD
-constexpr std::uint64_t kOwnEntry = PagemapBit::present | PagemapBit::exclusive;  // private memory nobody else maps
+constexpr std::uint64_t kOwnEntry = PagemapBit::present | PagemapBit::exclusive;  // private memory, mapped once
 
 std::uint32_t bits_of(std::uint64_t entry, std::uint64_t categories, Backing backing) {
   if ((categories & ScanCategory::guard) != 0 || (entry & PagemapBit::guard) != 0) return PageBits::guard;
@@ -112,8 +112,8 @@ bool read_entries(int fd, std::uint64_t start, std::span<std::uint64_t> entries)
   return true;
 }
 
-// Entries that a visitor has seen and may have changed. A page is told as protected only if it was so before: what was
-// written to until now shows no protection once, however soon it is protected again.
+// Entries that a visitor has seen and may have changed. A page is reported as protected only if it was so before: what
+// was written to until now shows no protection once, however soon it is protected again.
 bool read_again(int fd, std::uint64_t start, std::span<std::uint64_t> entries) {
   const std::vector<std::uint64_t> before(entries.begin(), entries.end());
   if (!read_entries(fd, start, entries)) return false;
@@ -128,7 +128,7 @@ bool is_whole_huge(const ScanRegion& region) {
          pages_of(region) % kHugePages == 0;
 }
 
-// What a walk reads from, and who looks on.
+// What a walk reads from, and its visitor.
 struct Source {
   int fd;
   PageVisitor* visitor;
@@ -184,8 +184,8 @@ bool put_regions(const Source& source, std::span<const ScanRegion> regions, VmaC
   return true;
 }
 
-// Populated pages whose entries are known already, in address order: those that an earlier walk has told of, and where
-// nobody else maps the process's own pages all of these.
+// Populated pages whose entries are known already, in address order: those that an earlier walk has reported, and all
+// of the process's own pages where no other process maps them.
 class KnownEntries {
  public:
   struct Range {
@@ -282,8 +282,8 @@ class KnownEntries {
   std::size_t next_ = 0, asked_ = 0;
 };
 
-// One page of those that nobody else is to map, wherever: false if somebody does. A fork makes all of them shared at
-// once, so one page of each call tells of one that is not known yet.
+// Checks one page, at any place, of those that no other process is to map: false if one does. A fork makes all of them
+// shared at once, so one page of each call tells of a fork that is not known yet.
 class OwnershipCheck {
  public:
   explicit OwnershipCheck(int pagemap_fd) : pagemap_fd_(pagemap_fd) {}

@@ -25,7 +25,7 @@ class RunBuilder {
   std::uint64_t left_;
 };
 
-// Pages of these mappings are there for nobody else, but for what a fork shares.
+// Pages of these mappings belong to their process alone, but for what a fork shares.
 bool is_own(const trace::WalkVma& vma);
 
 struct ScanPlan {

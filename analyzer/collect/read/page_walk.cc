@@ -116,7 +116,7 @@ std::uint64_t count_pages(const std::vector<WalkedVma>& vmas) {
   return pages;
 }
 
-// By how many pages a walk counts more, or less, than statm told before and after it.
+// By how many pages a walk counts more, or less, than statm reported before and after it.
 std::int64_t beyond_statm(std::uint64_t counted, std::uint64_t before, std::uint64_t after) {
   const auto [low, high] = std::minmax(before, after);
   return static_cast<std::int64_t>(counted) - static_cast<std::int64_t>(std::clamp(counted, low, high));
@@ -271,7 +271,7 @@ Result<PageWalk> walk_pages(pid_t pid, trace::WalkTrigger trigger, const WalkMet
 
 namespace {
 
-// Others may map it, or what is written to it is tracked. Of what is swapped out nobody can tell.
+// Others may map it, or what is written to it is tracked. Who shares a swapped page is not known.
 bool may_be_shared(std::uint32_t bits) {
   if ((bits & PageBits::swapped) != 0) return true;
   if (!is_counted(bits)) return false;

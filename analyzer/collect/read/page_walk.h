@@ -43,13 +43,13 @@ struct PageWalk {
   std::vector<WalkedVma> vmas;
   std::uint64_t counted_pages = 0;                                 // in RSS
   std::uint64_t minor_faults_before = 0, major_faults_before = 0;  // of the process at begin_ns
-  bool is_lone = false;                                            // nobody else maps its private anonymous pages
+  bool is_lone = false;                                            // no other process maps its private anonymous pages
 };
 
 // True for a run that RSS counts.
 bool is_counted(std::uint32_t bits);
 
-// What an earlier walk said about pages of mapped files that nobody can have a private copy of. Such a
+// What an earlier walk said about pages of mapped files that no process can have a private copy of. Such a
 // page stays what it is as long as it is mapped, but for whether others map it too: pages found there
 // again are not looked up again, which is three quarters of what a walk costs.
 struct KnownPages {
@@ -64,8 +64,8 @@ struct PageSpan {
 };
 
 // All that the next walk may take from this one, if the process has not forked since. Of private anonymous memory:
-// - long runs of plain pages that nobody else maps. Nothing but RSS tells when some of them go away; a walk that finds
-//   too little in RSS walks all of them.
+// - long runs of plain pages that no other process maps. Nothing but RSS tells when some of them go away; a walk that
+//   finds too little in RSS walks all of them.
 // - where pages are that others may map. All else is, and will be, the process's own.
 struct KnownMemory {
   std::vector<KnownPages> files;
@@ -73,7 +73,7 @@ struct KnownMemory {
   bool knows_shared = false;
   std::vector<PageSpan> shared;
   std::uint64_t shared_pages = 0;  // in these
-  std::int64_t beyond_statm = 0;   // pages that the walk counted beyond what statm told
+  std::int64_t beyond_statm = 0;   // pages that the walk counted beyond what statm reported
 };
 KnownMemory known_memory(const PageWalk& walk);
 
@@ -84,7 +84,7 @@ class PageVisitor {
   // The mappings of the walk, which stay where they are.
   virtual void begin(const std::vector<WalkedVma>& vmas) = 0;
   // `entries` of pagemap: one for each page of the region, or one for all of a huge page. True: it has done something
-  // that may have changed them, and they are read again; but what was not write-protected is told so.
+  // that may have changed them, and they are read again; but what was not write-protected is reported so.
   virtual bool visit(const ScanRegion& region, std::span<const std::uint64_t> entries) = 0;
 };
 

@@ -27,7 +27,7 @@ struct ForkCount {
 
 class TargetMemory {
  public:
-  // `lone`: nobody else maps its private pages (PageWalk) until it forks, so that many places can be read at once.
+  // `lone`: no other process maps its private pages (PageWalk) until it forks, so that many places can be read at once.
   explicit TargetMemory(pid_t pid, std::optional<ForkCount> lone = std::nullopt);
 
   // All of it, or an error.

@@ -74,7 +74,7 @@ std::vector<char*> pointers(std::vector<std::string>& words) {
 int run_alone(const std::function<int()>& collect) {
   try {
     return collect();
-  } catch (const std::exception&) {  // out of memory and the like; nobody is there to be told
+  } catch (const std::exception&) {  // out of memory and the like; there is nowhere to report it
     return 1;
   }
 }
@@ -163,7 +163,7 @@ Result<CollectorLink> start_collector(const std::function<int(int ready_fd, int 
   if (middle < 0) return system_error("cannot start", "the collector");
   if (middle == 0) {
     setsid();
-    if (fork() != 0) _exit(0);  // the collector is nobody's child: no wait() of anybody meets it
+    if (fork() != 0) _exit(0);  // the collector is an orphan: no wait() of another process finds it
     _exit(run_alone([&] { return collect(ready->second.get(), theirs.get()); }));
   }
   wait_for(middle);

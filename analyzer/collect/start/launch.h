@@ -1,5 +1,5 @@
 // Starting the two processes of `record`: the target, which waits at a gate until all is set up, and the
-// collector, which is nobody's child.
+// collector, which is an orphan.
 #pragma once
 
 #include <sys/types.h>
@@ -40,7 +40,7 @@ struct CollectorLink {
   std::string session;  // "<32 hex>:<pool path>"
 };
 
-// Runs `collect` in a process of its own, which is nobody's child and ends with what it returns; waits until it is
+// Runs `collect` in an orphan process of its own, which ends with what it returns; waits until it is
 // ready. It is a fork: to load the program once more would take longer than all that the collector does for a short
 // one.
 Result<CollectorLink> start_collector(const std::function<int(int ready_fd, int control_fd)>& collect);

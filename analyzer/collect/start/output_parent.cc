@@ -99,7 +99,7 @@ class Walk {
   const std::string& path_;
   std::string rest_;
   Folder here_;
-  bool only_roots_ = true;  // up to here, nobody but root can have made or changed anything
+  bool only_roots_ = true;  // up to here, root alone can have made or changed anything
   bool shared_ = false;     // others may put something here
   int links_ = 0;
 };

@@ -141,13 +141,13 @@ PoolFile& PoolFile::operator=(PoolFile&& other) noexcept {
 void PoolFile::become_reader() const {
   trace::PoolHeader& header = *view_.header;
   mark_at_death(header.reader_life);
-  // Whoever starts before our first round must not take us for dead.
+  // A process that starts before our first round must not take us for dead.
   header.reader_beat_ns.store(static_cast<std::uint64_t>(monotonic_ns()));
   header.reader_pid.store(static_cast<std::uint32_t>(getpid()));
 }
 
-// A lease for writing is given only to who alone has a file open: fcntl(2). Whoever opens it in that moment waits for
-// the end of it, and has a signal sent to us, which is ignored (collect/loop/detach).
+// The kernel gives a write lease only to a process that alone has the file open: fcntl(2). Another one that opens it in
+// that moment waits for the end of the lease, and the kernel signals us, which is ignored (collect/loop/detach).
 bool PoolFile::is_in_use() const {
   if (!fd_) return false;
   if (fcntl(fd_.get(), F_SETLEASE, F_WRLCK) != 0) return errno == EAGAIN;

@@ -29,8 +29,8 @@ class PoolFile {
   PoolFile& operator=(const PoolFile&) = delete;
   ~PoolFile();
 
-  // The calling thread, which lives as long as this process, reads the pool from now on; whoever waits for it sees at
-  // once when it dies. Once in a process.
+  // The calling thread, which lives as long as this process, reads the pool from now on; processes that wait for it
+  // notice at once when it dies. Once in a process.
   void become_reader() const;
   [[nodiscard]] trace::PoolView view() const { return view_; }
   [[nodiscard]] const std::string& path() const { return path_; }

@@ -43,7 +43,7 @@ std::string host_name() {
   return name.data();
 }
 
-// Nothing when somebody else holds it.
+// Nothing when another process holds it.
 std::optional<Fd> lock_directory(const std::string& path) {
   Fd lock(open((path + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!lock) return std::nullopt;
@@ -77,7 +77,7 @@ Status make_or_check(const Folder& parent, const std::string& path) {
   return Done{};
 }
 
-// What it held was made by this user's leave; what comes is for nobody else.
+// What it held was made by this user's leave; what comes is for this user alone.
 void close_to_others(const Folder& parent, const std::string& path) {
   const auto folder = parent.open_folder(fs::path(path).filename().string());
   if (folder) static_cast<void>(folder->set_mode(kMode));  // refused by file systems without modes

@@ -28,7 +28,7 @@ struct RecordingDirectory {
 };
 
 // Makes and locks the directory `path`. When it holds something already: an error, or a new recording
-// in its place (only of what is a recording that nobody writes), or DIR.1, DIR.2 ...
+// in its place (only of what is a recording that no process writes), or DIR.1, DIR.2 ...
 Result<RecordingDirectory> make_recording_directory(const std::string& path, WhenTaken when_taken);
 
 }  // namespace whyrss

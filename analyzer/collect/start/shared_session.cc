@@ -126,7 +126,7 @@ bool SessionGate::expects_more() const {
 }
 
 bool SessionGate::close(const PoolFile& pool) {
-  if (!file_ || flock(file_.get(), LOCK_EX) != 0) return true;  // no locks here: nobody could join
+  if (!file_ || flock(file_.get(), LOCK_EX) != 0) return true;  // no locks here: no command could join
   const bool is_joined = pool.is_in_use();
   if (!is_joined) write_fully(file_.get(), "closed\n");
   flock(file_.get(), LOCK_UN);

@@ -2,8 +2,8 @@
 //
 //   command A   no such recording: its collector makes one, with a file `join` in it
 //   command B   takes the lock of `join`, finds it empty: opens the pool, lets go of the lock, and gives A's session
-//   collector   all processes have ended, and so has the shell that they were started from: takes the lock; if nobody
-//               has the pool open, writes into `join`, and ends
+//   collector   all processes have ended, and so has the shell that they were started from: takes the lock; if no
+//               other process has the pool open, writes into `join`, and ends
 //   command C   finds `join` closed: its collector makes DIR.1
 #pragma once
 
@@ -33,7 +33,7 @@ std::optional<JoinedSession> join_session(const std::string& path, const std::st
 // Until `pid` has mapped the pool, or has ended, or long enough.
 void wait_until_attached(const JoinedSession& joined, pid_t pid);
 
-// The collector's side. A default one is of a recording that nobody may join.
+// The collector's side. A default one is of a recording that no command may join.
 class SessionGate {
  public:
   SessionGate() = default;
@@ -42,7 +42,7 @@ class SessionGate {
 
   // Whether the shell may start more commands.
   [[nodiscard]] bool expects_more() const;
-  // False when somebody is joining; else nobody can any more.
+  // False when a command is joining; else none can any more.
   bool close(const PoolFile& pool);
 
  private:

@@ -1,4 +1,4 @@
-// What `compare-allocators` measured, and what it makes of it. Pure: the runs are somebody else's.
+// What `compare-allocators` measured, and what it makes of it. Pure: other code makes the runs.
 // Sizes are bytes, times seconds. Each allocator ran several times bare, for CPU, wall time, page faults and peak
 // RSS, and as often recorded, for what its heap is made of.
 #pragma once
@@ -43,7 +43,7 @@ struct RecordedRun {
 struct PinningLine {
   Cause cause = Cause::heap_slack;
   std::int64_t bytes = 0;
-  std::string line;  // "" where nobody was seen
+  std::string line;  // "" where no stack was recorded
 };
 
 // malloc_trim(0) at the end of the main process.

@@ -47,7 +47,7 @@ const Entry& least(const std::vector<Entry>& entries, Which which) {
   });
 }
 
-// Null: nobody is below the first by more than the runs differ.
+// Null: no other is below the first by more than the runs differ.
 const Entry* winner(const std::vector<Entry>& entries, Which which) {
   const Entry& best = least(entries, which);
   const Spread& base = entries.front().figures.*which;

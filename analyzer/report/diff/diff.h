@@ -42,7 +42,7 @@ struct DiffCause {
 
 struct DiffLine {
   Cause cause = Cause::unknown;
-  std::string line;  // as code_line, of B where it is there, else of A; a mapping's name where nobody was seen
+  std::string line;  // as code_line, of B where it is there, else of A; a mapping's name where no stack is known
   std::string function, file;  // of B, else of A
   int line_a = 0, line_b = 0;  // 0: not there, or not known
   DiffFigure figure{};

@@ -21,8 +21,8 @@ struct Named {
   int number = 0;
 };
 
-// Of native code without a name the address is all that there is; where nobody was seen, the mapping. Our own has
-// another name in each recording.
+// Native code without a name is named by its address, a site without a recorded stack by its mapping. Our own mapping
+// has another name in each recording.
 Named name_of(const StackTable& stacks, Cause cause, const SiteView& site) {
   if (cause == Cause::whyrss) return {};
   const Frame* frame = blamed_frame(stacks, site.stack);

@@ -12,7 +12,7 @@ namespace whyrss {
 
 // A frame of A, of B or of both; found again as lines are (report/diff/diff.h).
 struct DiffFrame {
-  enum class Kind : std::uint8_t { python, native, mapping };  // mapping: nobody was seen
+  enum class Kind : std::uint8_t { python, native, mapping };  // mapping: no stack
   Kind kind = Kind::native;
   std::string label;           // as code_line, of B where it is there
   std::string file;            // or the library, or the mapping

@@ -36,7 +36,7 @@ std::vector<std::size_t> counts_of(const RecordingAccount& recording, Series ser
   return counts;
 }
 
-// The report without what is told of each process, which the page works out itself.
+// The report without its part about each process, which the page works out itself.
 Json report_json(View view, const std::vector<Verdict>& verdicts) {
   view.processes.clear();
   std::string text;

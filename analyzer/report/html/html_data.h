@@ -25,7 +25,7 @@ struct HtmlBounds {
   std::size_t copies = 60'000;
   std::size_t polls = 150'000;
   std::size_t picture_entries = 600'000;  // PageMap::entries()
-  std::size_t family_moments = 2'000;     // at which PSS of all processes together is told
+  std::size_t family_moments = 2'000;     // at which PSS of all processes together is given
 
   [[nodiscard]] HtmlBounds halved() const;
 };

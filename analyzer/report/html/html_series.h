@@ -11,7 +11,7 @@ class HtmlSeries {
   struct Change {
     std::uint32_t at = 0;  // which snapshot of the process
     std::int64_t bytes = 0;
-    double variance = 0;  // of what it is from then on, as it was told first
+    double variance = 0;  // of the value from then on, as first set
   };
 
   void set(std::uint32_t at, std::int64_t bytes, double variance = 0);

@@ -14,7 +14,7 @@ namespace whyrss {
 namespace {
 
 constexpr double kAlike = 0.02;
-// Heaps below this are nobody's trouble, but for the main process's.
+// Heaps below this are not worth showing, but for the main process's.
 constexpr std::int64_t kShownArenaBytes = std::int64_t{1} << 20;
 constexpr std::size_t kMostLines = 5;
 // Nothing of a program's own is there yet.

@@ -58,9 +58,9 @@ void add_cause_rows(const ProcessView& process, Table& table) {
   add("= RSS", process.rss, process.rss.peak, process.uss.growth());
 }
 
-// Shells and helpers that never had 1 MiB of their own, or were gone before anybody could look: one row
-// for all of them, not pages of tables. The main process always has its own rows, and so has each that the answer
-// speaks of: that others share all of it, as the file that several read, does not make it small.
+// Shells and helpers that never had 1 MiB of their own, or were gone before the first walk: one row for all of them,
+// not pages of tables. The main process always has its own rows, and so has each that the answer speaks of: that others
+// share all of it, as the file that several read, does not make it small.
 bool is_minor(const View& view, const std::set<const ProcessView*>& named, const ProcessView& process) {
   if (&process == &view.processes.front() || named.contains(&process)) return false;
   constexpr double kShortLifeS = 1.0;
@@ -135,7 +135,7 @@ std::size_t cause_row_count(const ProcessView& process) {
 
 std::string optional_mib(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
 
-// A parent outside of the recording (whyrss itself, a shell) is nobody's business here.
+// A parent outside of the recording (whyrss itself, a shell) is not named.
 std::string born_text(const View& view, const ProcessAccount& process) {
   for (const ProcessView& other : view.processes)
     if (process.parent && other.account->pid == *process.parent)

@@ -22,12 +22,12 @@ struct TextStyle {
 // The answer: one block per process that matters, its verdicts below. What `record` prints at the end.
 std::string render_short(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style);
 
-// What to look at while the program runs: the answer so far, causes, lines, memory over time. At most `rows` lines, of
+// What to show while the program runs: the answer so far, causes, lines, memory over time. At most `rows` lines, of
 // which each part has its share; 0: as many as there are.
 std::string render_live(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style,
                         std::size_t rows = 0);
 
-// The answer, then the evidence: causes, lines, processes, what was lost, what could not be told.
+// The answer, then the evidence: causes, lines, processes, what was lost, what is not known.
 std::string render_text(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style);
 
 }  // namespace whyrss

@@ -24,7 +24,7 @@ using Values = std::vector<std::optional<std::int64_t>>;
 constexpr std::size_t kColumns = 48;
 constexpr std::size_t kMostProcesses = 3;
 constexpr std::size_t kMostCauses = 5;
-// A cause with less at its peak moves nobody's RSS.
+// A cause with less at its peak does not move RSS visibly.
 constexpr std::int64_t kNamedBytes = 1024 * 1024;
 constexpr double kNamedShare = 0.02;
 constexpr std::size_t kMostPhaseCauses = 4;

@@ -8,7 +8,7 @@
 
 namespace whyrss {
 
-// Told for reports that begin with the process: its descriptors and mappings are counted at its first and last walk.
+// Only in reports that begin with the process: its descriptors and mappings are counted at its first and last walk.
 void descriptor_growth(const View& view, std::vector<Verdict>& verdicts);
 
 }  // namespace whyrss

@@ -24,7 +24,7 @@ constexpr double kAlikeRatio = 1.1;
 constexpr double kAlmostAll = 0.9;
 
 // Memory that holds CPython objects: small ones lie in pymalloc's arenas, which Python code made grow; those over 512
-// bytes in malloc's [heap], where nobody is known to have made small blocks. Behind the head of a large block there is
+// bytes in malloc's [heap], where small blocks have no known allocation site. Behind the head of a large block there is
 // data alone: the bytes of a bytearray, what an array or a list refers to.
 bool holds_objects(const View& view, const ProcessView& process, StackId made, bool in_heap, bool in_large_block) {
   if (!process.account->python || in_large_block) return false;
@@ -300,7 +300,7 @@ bool is_object_copy(const View& view, const ProcessView& process) {
   return process.account->born_by_fork && is_worth_naming(held_copies(view, process, true), process);
 }
 
-// Pages that somebody else maps too: the last one who has such a page needs no copy, so it is at most so much.
+// Pages that another process maps too: the last process that has such a page needs no copy, so it is at most so much.
 std::int64_t left_to_copy(const std::vector<const SiteView*>& sites) {
   std::int64_t left = 0;
   for (const SiteView* site : sites) left += std::max<std::int64_t>(site->resident - site->exclusive, 0);
@@ -402,7 +402,7 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
   verdict.advice =
       "If the processes need no copies of their own, put the data into shared memory, or write to it "
       "before the fork.";
-  // What was free when the fork came: nobody made it, or who made it anew.
+  // What was free when the fork came: no allocation site is known, or the line that wrote to it has allocated it anew.
   if (2 * (nobodys + reused) > verdict.bytes)
     verdict.advice +=
         " Free blocks of the allocator are copied too when they are used again: call malloc_trim(0) before the fork.";
@@ -465,7 +465,7 @@ void fork_left_alone(const View& view, std::vector<Verdict>& verdicts) {
     const CauseView* inherited = process.find(Cause::fork_shared);
     if (inherited == nullptr || !is_worth_naming(inherited->sole_owner.value_or(0), process)) continue;
     const std::int64_t alone = *inherited->sole_owner;
-    if (2 * process.left_by_relatives < alone) continue;  // others copied theirs, and that is told
+    if (2 * process.left_by_relatives < alone) continue;  // others copied theirs, which another verdict reports
     std::vector<SiteView> sites = inherited->sites;
     for (SiteView& site : sites) site.growth = site.exclusive;
     const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));

@@ -125,7 +125,7 @@ std::string_view what_keeps(bool python, bool objects, bool native) {
   return "a list or cache that only grows, or memory that nothing frees";
 }
 
-// Whether it is a leak nobody but the program's author knows; what the recording says for and against it.
+// Only the program's author knows whether it is a leak; what the recording says for and against it.
 std::string growth_advice(const Trend& trend, bool by_arena, std::string_view holders) {
   if (trend.filling) return filling_text(trend);
   const LineGrowth* line = growing_line(trend);

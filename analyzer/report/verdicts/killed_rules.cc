@@ -50,7 +50,7 @@ Death death_of(const RecordingAccount& recording) {
   return death;
 }
 
-// Whether the report is about a time before. A killed collector has told nothing of the last moments.
+// Whether the report is about a time before. A killed collector has recorded nothing of the last moments.
 bool is_about_before(const View& view, double end_s) {
   return view.interval.to_s < view.recording->info.duration_s && end_s > view.interval.to_s + 1;
 }
@@ -61,7 +61,7 @@ std::string place_text(const Death& death) {
                            : std::string("at the memory limit of its group");
 }
 
-// ", held most by 59 MiB live heap (a.py:4 in f)", as far as it was seen. More than the limit cannot have been held:
+// ", held most by 59 MiB live heap (a.py:4 in f)", as far as is known. More than the limit cannot have been held:
 // those were processes that came and went.
 // Less of the limit, or of what all held, is no answer.
 constexpr std::int64_t kLeastHeldPart = 10;
@@ -78,8 +78,8 @@ bool log_was_readable(const RecordingInfo& info) {
   return log != info.capabilities.end() && log->second == "yes";
 }
 
-// No library of ours was loaded and nothing was seen: the program had hardly begun. Unless the kernel says that it held
-// more than a start takes.
+// The shim was not loaded, and the process did not live for long: the program had hardly begun. Unless the kernel says
+// that it held more than a start takes.
 bool never_began(const View& view, const Death& death) {
   constexpr double kBeginS = 1;
   const ProcessAccount* victim = find_process(*view.recording, death.pid);
@@ -180,7 +180,7 @@ void report_sender(const RecordingInfo& info, Verdict& verdict) {
   verdict.why += ", a batch system whose own account went over its limit, or the kernel, for lack of memory.";
 }
 
-// The collector would have told how it ended.
+// The collector would have recorded how it ended.
 void report_unseen_end(const RecordingInfo& info, Verdict& verdict) {
   verdict.headline = "ended unseen, and so did whyrss's collector: as when a whole job or container is killed";
   verdict.why = fmt::format(

@@ -1,4 +1,4 @@
-// Verdicts on jobs that were killed: by the kernel for lack of memory, or by somebody else.
+// Verdicts on jobs that were killed: by the kernel for lack of memory, or by another process.
 #pragma once
 
 #include <vector>

@@ -21,8 +21,8 @@ struct LastMinute {
   std::int64_t lazy_free_bytes = 0;       // of its anonymous memory: given up with MADV_FREE
 };
 
-// The minute before `end_s`, or all of a shorter run. `seen_s`: when the end was noticed, up to which processes are
-// told. `at_kill`: what the kernel's log says of the group at that moment; null: nothing.
+// The minute before `end_s`, or all of a shorter run. `seen_s`: when the collector noticed the end; processes count up
+// to then. `at_kill`: what the kernel's log says of the group at that moment; null: nothing.
 LastMinute last_minute(const View& view, double end_s, double seen_s, const CgroupReading* at_kill = nullptr);
 
 // Sentences, each with a blank before it; "" where nothing is known.

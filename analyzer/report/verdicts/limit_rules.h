@@ -14,7 +14,7 @@ void limit_rereading(const View& view, std::vector<Verdict>& verdicts);
 // Nearly all of the limit was held by what cannot be taken back.
 void near_limit(const View& view, std::vector<Verdict>& verdicts);
 
-// Whether the kernel killed a process of the recording for lack of memory, as far as anybody told.
+// Whether the kernel killed a process of the recording for lack of memory, as far as is known.
 bool has_oom_kill(const RecordingInfo& recording);
 
 }  // namespace whyrss

@@ -86,7 +86,7 @@ bool is_older(Snapshot snapshot, const ProcessView& process) {
   return process.at_last && !snapshot.empty() && snapshot.front().time_s < process.at_last->walked_s;
 }
 
-// `at_s`: when it was so, where it is no longer, or nobody has searched since.
+// `at_s`: when it was so, where it is no longer, or no later search was made.
 Verdict verdict_of(const View& view, const Retained& sum, int pid, std::optional<double> at_s) {
   Verdict verdict{.id = "retained-view", .severity = Severity::warning, .pid = pid, .bytes = sum.buffer_bytes};
   const std::string made = top_line(sum.made_at), viewed = top_line(sum.viewed_at);

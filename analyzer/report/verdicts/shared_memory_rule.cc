@@ -38,7 +38,7 @@ struct Segment {
     }
     return std::max(most, exclusive);
   }
-  // Where nobody maps what another does, each has a part that only its own sites tell of.
+  // Where no process maps what another does, each has a part that only its own sites show.
   [[nodiscard]] std::vector<const SiteView*> sites() const {
     if (once() == creator().resident) return creator().sites;
     std::vector<const SiteView*> all;

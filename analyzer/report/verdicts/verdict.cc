@@ -66,7 +66,7 @@ Verdict slack_growth(const ProcessView& process, const CauseView& slack) {
   return verdict;
 }
 
-// Nothing grew, or nothing was seen: said about the process that grew most, or the first.
+// Nothing grew, or no memory was read: said about the process that grew most, or the first.
 Verdict quiet_verdict(const View& view) {
   Verdict verdict;
   verdict.severity = Severity::ok;
@@ -122,7 +122,7 @@ Verdict quiet_verdict(const View& view) {
   verdict.id = "steady";
   verdict.pid = largest->account->pid;
   verdict.bytes = growth;
-  // Of an incomplete recording nobody knows what came after; of a part of it that is known.
+  // What came after an incomplete recording is not known; what came after a part of it is.
   const bool complete = recording.complete || view.interval.to_s < recording.duration_s;
   if (!complete) verdict.severity = Severity::info;
   const bool all_fell = growth < 0 && view.processes.size() == 1;

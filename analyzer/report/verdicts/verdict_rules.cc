@@ -36,7 +36,7 @@
 namespace whyrss {
 namespace {
 
-// Told by other rules, or nobody's trouble.
+// Other rules report it, or it is no trouble.
 bool has_own_verdict(Cause cause) {
   constexpr std::array kReported{Cause::file_cache,  Cause::shared_memory, Cause::heap_live,
                                  Cause::heap_slack,  Cause::heap_retained, Cause::heap_unsplit,
@@ -52,7 +52,7 @@ std::int64_t own_growth(const ProcessView& process, const CauseView& own) {
   return inherited ? std::min(own.rss.growth(), own.uss_growth) : own.rss.growth();
 }
 
-// Arrays that images declare: nobody mapped them, but who wrote them is known.
+// Arrays that images declare: no call mapped them, but what wrote to them is known.
 struct StaticData {
   std::int64_t bytes = 0;
   std::string text;  // "static data of grid (touched at grid.c:9 in fill)"
@@ -218,8 +218,8 @@ std::span<const Cause> turns_into(Cause cause) {
   return heap ? std::span<const Cause>(kHeapCauses) : std::span<const Cause>();
 }
 
-// Of what nobody looked at: not what other causes have more of at the end, which it may have been, as the pages of a
-// file that was just being read.
+// What has gone of memory that no walk covered: less what other causes have more of at the end, which it may have been,
+// as the pages of a file that was just being read.
 std::int64_t unseen_gone_bytes(const ProcessView& process, const CauseView& unseen) {
   std::int64_t gone = unseen.at_peak - std::max(unseen.rss.first, unseen.rss.last), heap_rise = 0;
   for (const CauseView& cause : process.causes) {
@@ -347,7 +347,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const std::int64_t gone = gone_of_cause - (gone_from_rss - left);
       const bool large = left >= kNamedGrowthBytes &&
                          static_cast<double>(left) >= kNamedGrowthShare * static_cast<double>(process.rss.peak);
-      // Of lazy_free nobody held any, and under a limit it would not have been there.
+      // The program did not hold what is lazy_free, and under a limit it would not have been there.
       const bool reported =
           cause.cause == Cause::fork_shared || cause.cause == Cause::whyrss || cause.cause == Cause::lazy_free;
       if (!large || reported || (is_held && cause.cause == Cause::heap_live)) continue;

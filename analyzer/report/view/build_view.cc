@@ -21,7 +21,7 @@ namespace {
 // walks, and a family's walk takes a moment.
 constexpr double kReadingNearSeconds = 2;
 
-// Of shells and helpers that nobody read the walk is good enough.
+// Where PSS of a process up to this size (a shell, a helper) was never read, an estimate by its walk is good enough.
 constexpr std::int64_t kUnreadBytes = 8LL * 1024 * 1024;
 
 using PerCause = std::array<std::int64_t, kCauseCount>;
@@ -52,9 +52,9 @@ std::vector<const Account*> walks_in(const ProcessAccount& process, Interval int
   return walks;
 }
 
-// The reading of the state that a walk told and that was in force at a time: one that was taken by then, else the first
-// after the walk and before the next one, as a reading comes a moment later. Later ones tell what came after: others
-// have mapped the same pages, or have ended. None after `latest_s`.
+// The reading of the state that a walk shows and that was in force at a time: one that was taken by then, else the
+// first after the walk and before the next one, as a reading comes a moment later. Later ones show what came after:
+// others have mapped the same pages, or have ended. None after `latest_s`.
 const KernelTotals* reading_of(const ProcessAccount& process, const Account& walk, double time_s, double latest_s) {
   const auto first = std::ranges::lower_bound(process.totals, walk.time_s, {}, &KernelTotals::time_s);
   const auto next = std::ranges::upper_bound(process.accounts, walk.time_s, {}, &Account::time_s);
@@ -244,8 +244,8 @@ std::optional<std::int64_t> least_pss(const ProcessAccount& process, const PssAt
   return next == process.totals.end() ? pss.bytes : std::min(*pss.bytes, *next->pss_bytes);
 }
 
-// Of who is there until later no reading counts that came after that. Whoever had left when others were read is counted
-// no more: as soon as it is gone, what it shared with them counts in theirs. `cautious`: nor is anything counted twice
+// Readings count up to the time at which the next process leaves. A process that had left when others were read is not
+// counted: as soon as it is gone, what it shared with them counts in theirs. `cautious`: nor is anything counted twice
 // that others came to share.
 PssAt family_pss(const ProcessTimes& times, double time_s, bool cautious = false) {
   std::vector<std::pair<const ProcessAccount*, PssAt>> counted;
@@ -311,7 +311,7 @@ FamilyView family_view(const ProcessTimes& times, Interval interval) {
   larger(family.pss, first);
   larger(family.pss, last);
   if (const auto& peak = family.accounting.peak) larger(family.pss, {peak->pss, peak->time_s, peak->estimate});
-  if (family.pss.peak == 0) family.pss.peak.reset();  // nobody was read: living processes have some
+  if (family.pss.peak == 0) family.pss.peak.reset();  // no process was read: living processes have some
   return family;
 }
 

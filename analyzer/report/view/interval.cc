@@ -78,7 +78,7 @@ std::vector<const Named*> all_named(const std::vector<Named>& all, const std::st
   return {found[number - 1]};
 }
 
-// Whether the program asks for looks itself: whyrss_snapshot() also has the allocator's counters read.
+// Whether the program asks for walks itself: whyrss_snapshot() also has the allocator's counters read.
 bool takes_snapshots(const ProcessAccount& process, double edge_s) {
   return std::ranges::any_of(process.allocator_stats, [&](const AllocatorStats& read) {
     return read.moment == "snapshot" && read.time_s <= edge_s && read.time_s > edge_s - kSnapshotBeforeS;

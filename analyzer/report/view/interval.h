@@ -23,7 +23,7 @@ struct Interval {
 // Shown as one: times have three digits.
 bool is_moment(const Interval& interval);
 
-// From the beginning to the last moment that any process was seen, but not into teardowns.
+// From the beginning to the last moment that is known of any process, but not into teardowns.
 Interval whole_life(const RecordingAccount& recording);
 
 // Of its life, without its teardown.

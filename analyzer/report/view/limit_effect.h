@@ -10,11 +10,11 @@
 
 namespace whyrss {
 
-// Counted during the recording; nothing: not told.
+// Counted during the recording; nothing: not reported.
 struct LimitEffect {
   std::optional<std::int64_t> limit_hits, refaulted_bytes, oom_kills;
   std::optional<std::int64_t> reclaimed_bytes;  // v2
-  std::int64_t reclaimed_at_least = 0;          // of files: what came back, or was seen to go; v1 tells no more
+  std::int64_t reclaimed_at_least = 0;          // of files: what came back, or walks found gone; v1 reports no more
   bool was_reached = false;
   bool is_v1 = false;
   // When most was held that the kernel cannot take back: anonymous and shared memory. Null: it was not read.

@@ -22,11 +22,11 @@ const char* most_or_largest(std::int64_t part, std::int64_t whole);
 
 std::vector<const SiteView*> pointers(const std::vector<SiteView>& sites);
 
-// The first entry that names somebody and is more than sampling noise; nullptr for none. Growth that nobody was seen
-// to cause stands under "".
+// The first entry that names a line and is more than sampling noise; nullptr for none. Growth without a recorded line
+// stands under "".
 const LineGrowth* top_named(const std::vector<LineGrowth>& lines);
 
-// Whether nobody was seen for more than half of `whole`: then no line should be named alone.
+// Whether more than half of `whole` has no recorded line: then no line should be named alone.
 bool mostly_unseen(const std::vector<LineGrowth>& lines, std::int64_t whole);
 
 // Where memory of a line was made: "at a.py:3 in f", "in f (libx.so)", "by a thread that a.py:3 in f started", "while

@@ -23,12 +23,12 @@ struct Change {
 // Shells and helpers below this are not read one by one.
 constexpr std::int64_t kLeftOutBytes = 8LL * 1024 * 1024;
 
-// Adds what one process may not have told.
+// Adds a figure that may be missing for one process: then the sum is not known.
 void add(std::optional<std::int64_t>& sum, const std::optional<std::int64_t>& value) {
   sum = sum && value ? std::optional(*sum + *value) : std::nullopt;
 }
 
-// Whoever has had its last walk is counted no more: soon what it shares counts in its relatives' PSS.
+// A process that has had its last walk is not counted: soon what it shares counts in its relatives' PSS.
 bool counts_at(const ProcessAccount& process, double time_s) {
   return !process.accounts.empty() && process.born_s <= time_s && process.ended_s.value_or(time_s) >= time_s &&
          process.left_s.value_or(time_s) >= time_s;

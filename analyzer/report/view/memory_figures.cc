@@ -34,7 +34,7 @@ std::int64_t own_bytes(const Account& walk) {
          walk.slices.sum_of(Cause::shared_memory).exclusive_bytes;
 }
 
-// Looks in between saw it as it was read, also what of it is shared.
+// Whether walks from the reading to `time_s` show the same RSS as the reading, and the same part of it as shared.
 bool rested(const ProcessAccount& process, const KernelTotals& read, double time_s) {
   const Account* now = last_at(process.accounts, time_s);
   if (now == nullptr) return false;
@@ -142,7 +142,7 @@ void put_in_order(KernelTotals& totals) {
   if (totals.uss_bytes) totals.uss_bytes = std::clamp<std::int64_t>(*totals.uss_bytes, 0, *totals.pss_bytes);
 }
 
-// A child that was born since this state was seen shares with it: the child's first walk says how much.
+// A child that was born since this state was read shares with it: the child's first walk says how much.
 void share_with_children(const ProcessTimes& times, const ProcessAccount& process, double time_s, double state_s,
                          MemoryFigures& figures) {
   KernelTotals& totals = figures.totals;

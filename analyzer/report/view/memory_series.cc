@@ -13,7 +13,7 @@
 namespace whyrss {
 namespace {
 
-// A leak that is not among so many lines is in no report either; each costs a figure per look.
+// A leak that is not among so many lines is in no report either; each costs a figure per walk.
 constexpr std::size_t kFollowedLines = 64;
 
 // Whether two changes are about the same one.

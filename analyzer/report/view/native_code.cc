@@ -46,7 +46,7 @@ bool is_of_rust_library(std::string_view function) {
 }
 
 // Code that a compiler brings along and puts into everybody's programs: the containers and allocators of C++ and Rust,
-// often inlined. Nobody can change it, and its lines say nothing about who asked for the memory.
+// often inlined. A user cannot change it, and its lines say nothing about who asked for the memory.
 bool is_language_code(const Frame& frame) {
   if (!frame.file.empty())
     return contains_one(frame.file, {"/include/c++/", "/rustc/", "/rustlib/src/", "/rust/deps/"}) ||

@@ -1,4 +1,4 @@
-// Which processes are there at a time, without asking each: a job may have 10,000 short ones, and is looked at at
+// Which processes are there at a time, without asking each: a job may have 10,000 short ones, and is evaluated at
 // several moments of each of them.
 #pragma once
 

@@ -43,7 +43,7 @@ struct Trend {
 // In the process's own interval.
 Trend trend_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause);
 
-// ", flat since 3.2 s", for the end of a headline about `told` lines; "" for unknown.
+// ", flat since 3.2 s", for the end of a headline about `named` lines; "" for unknown.
 std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& named);
 // Where growth ends by itself, as advice; "" where it does not.
 std::string filling_text(const Trend& trend);

@@ -10,7 +10,7 @@ namespace whyrss {
 
 // Starting an interpreter with a few modules stays below this.
 inline constexpr std::int64_t kNamedGrowthBytes = 8LL * 1024 * 1024;
-// Of the process's own RSS growth: nobody who looks for a gigabyte wants to read about its twentieth.
+// Of the process's own RSS growth: a reader who looks for a gigabyte does not want its twentieth.
 inline constexpr double kNamedGrowthShare = 0.05;
 
 // Slack, of live and slack bytes together: a heap from which nothing was freed has under 3 %, one from which a third
@@ -21,7 +21,7 @@ inline constexpr double kFragmentedShare = 0.2;
 inline constexpr std::int64_t kNamedDescriptorGrowth = 64;
 
 // RSS of all processes against their PSS. Libraries and what an interpreter shares with its forks make up 10 to 30 MiB
-// a process: a handful of them is nobody's surprise, and stays below the first; a process with small helpers below the
+// a process: a handful of them is no surprise, and stays below the first; a process with small helpers below the
 // second.
 inline constexpr std::int64_t kDoubleCountedBytes = 128LL * 1024 * 1024;
 inline constexpr double kDoubleCountedRatio = 1.5;
@@ -42,7 +42,7 @@ inline constexpr double kTrendSpanS = 10;
 inline constexpr double kShortTrendSpanS = 4;
 // Of the growth, in the last third of the time: even growth has 0.33 there.
 inline constexpr double kStillGrowingShare = 0.2;
-// What is told of how something grew beside much that did not: the collector looks after 1 MiB or 1 % of growth, and
+// Least growth that is reported beside much that did not grow: the collector walks after 1 MiB or 1 % of growth, and
 // caches breathe by as much.
 inline constexpr std::int64_t kSlowGrowthBytes = 1024 * 1024;
 inline constexpr double kSlowGrowthShare = 0.01;

@@ -50,7 +50,7 @@ struct AdviceView {
 
 // Who touched a site, and who gave it up.
 struct SiteShares {
-  // Largest growth first; it sums to the site's, and what nobody was seen to touch has the empty stack and is not
+  // Largest growth first; it sums to the site's, and what no recorded touch explains has the empty stack and is not
   // by_kernel. Empty: of nothing here it is known who touched it.
   std::vector<TouchView> touched{};
   std::vector<AdviceView> advised{};  // lazy_free only: largest growth first, sums to the site's
@@ -79,7 +79,7 @@ struct CauseView {
   Figure rss;
   std::int64_t at_peak = 0;                // in the walk where the process's RSS was largest
   std::int64_t uss_growth = 0;             // from exclusive bits
-  std::optional<std::int64_t> sole_owner;  // fork_shared only: bytes that nobody else maps any more
+  std::optional<std::int64_t> sole_owner;  // fork_shared only: bytes that no other process maps any more
   bool estimate = false;
   double variance = 0;          // of the growth, where an end of the interval is an estimate from events
   std::vector<SiteView> sites;  // largest growth first; their growth sums to rss.growth()
@@ -169,7 +169,7 @@ struct AccountingMoment {
 struct AccountingView {
   std::int64_t rss_sum = 0;              // at most; shared pages count in every process: Slurm's default
   std::int64_t rss_less_shared = 0;      // at most; without files and shmem, what a fork shares still counts in each
-  std::optional<AccountingMoment> peak;  // when they had most; nothing where no process was seen
+  std::optional<AccountingMoment> peak;  // when they had most; nothing where no process was read
 };
 
 struct FamilyView {

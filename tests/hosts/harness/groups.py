@@ -1,5 +1,5 @@
-"""Cgroups for one run. One counts the CPU time of all that was in it, also of orphans and of children that nobody waited
-for; one bounds its memory, so that a host that takes all it can get harms itself only.
+"""Cgroups for one run. One counts the CPU time of all that was in it, also of orphans and of children that were never
+waited for; one bounds its memory, so that a host that takes all it can get harms itself only.
 
 Version 2 or version 1, whichever may be made here. Without any, the CPU time is that of the children that were waited
 for, and memory has no bound.

@@ -108,7 +108,7 @@ class Tree:
         while self.reap():
             now = time.monotonic()
             if now - before > STOPPED_S:
-                deadline += now - before  # somebody stopped us all
+                deadline += now - before  # all of us were stopped meanwhile
             before = now
             if self.process.returncode is not None:
                 deadline = min(deadline, now + LINGER_S)

@@ -1,6 +1,6 @@
 """Runs a host in all ways, and says of each whether it was harmed.
 
-A host is not always the same as itself: where a way differs from what was seen bare, both are run again, and what any
+A host is not always the same as itself: where a way differs from the bare run, both are run again, and what any
 bare run has shown is no harm.
 """
 import dataclasses

@@ -1,6 +1,6 @@
 """Grows evenly from one line and ends at some size in the middle of it: ends.py HOW END_MIB RATE_MIB [LOADED_MIB].
 
-HOW: kill, term (both sent to itself), exit (os._exit), raise (an exception that nobody catches), limit (goes on until it
+HOW: kill, term (both sent to itself), exit (os._exit), raise (an exception that is not caught), limit (goes on until it
 is killed). LOADED_MIB were there before, from another line.
 """
 import os

@@ -20,7 +20,7 @@ def write(blocks):
             pace(begun, number, len(blocks) / WRITES_S)
 
 
-base = [b"x" * MIB for _ in range(BASE // MIB)]  # nobody writes to it
+base = [b"x" * MIB for _ in range(BASE // MIB)]  # no process writes to it
 held = [bytearray(b"x") * SMALL for _ in range(HELD // 4096)]  # holds
 gc.disable()
 time.sleep(0.3)

@@ -13,7 +13,7 @@ from truth import MIB, high_water, own, rollup, say
 WORKERS, BASE, SHARE, HOLD_S = 2, 200 * MIB, 100 * MIB, 1.0
 SMALL = 4096 - 64  # a block of about a page
 kept = []
-base = [b"x" * MIB for _ in range(BASE // MIB)]  # nobody writes to it
+base = [b"x" * MIB for _ in range(BASE // MIB)]  # no process writes to it
 everyone = None
 
 

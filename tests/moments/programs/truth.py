@@ -44,7 +44,7 @@ def own(figures):
 
 def copied(anonymous_before_fork):
     """Of what this process inherited, what it has copied: what it has for itself, less what it has made anew. Right while
-    somebody else maps all that it inherited."""
+    another process maps all that it inherited."""
     now = rollup()
     return now["Private_Dirty"] - (now["Anonymous"] - anonymous_before_fork)
 

@@ -1,4 +1,4 @@
-"""What a report tells of a moment, beside what the job knows of it, and whether the two agree."""
+"""What a report says of a moment, beside what the job knows of it, and whether the two agree."""
 import dataclasses
 import math
 
@@ -8,14 +8,14 @@ STANDARD_ERRORS = 3           # of a line known from samples
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class Reported:
     """A figure of a report."""
     bytes: int | None   # None: the report says that it does not know it
     doubt: float = 0    # by how much it may be off by the report's own words; infinite for an estimate without an error
     absent: bool = False  # the report has no place for it: no such process
 
 
-ABSENT = Told(None, absent=True)
+ABSENT = Reported(None, absent=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,23 +23,23 @@ class Size:
     """Bytes that the job counted."""
     name: str
     truth: int
-    told: Told
+    reported: Reported
 
     @property
     def beyond(self):
         """By how much it lies outside of what is right."""
-        return abs(self.told.bytes - self.truth) - max(SHARE * self.truth, LEAST)
+        return abs(self.reported.bytes - self.truth) - max(SHARE * self.truth, LEAST)
 
     @property
     def off(self):
-        return self.told.bytes is None or self.beyond > 0
+        return self.reported.bytes is None or self.beyond > 0
 
     @property
     def marked(self):
         """It is off, and the report says that it may be."""
-        if not self.off or self.told.absent:
+        if not self.off or self.reported.absent:
             return False
-        return self.told.bytes is None or self.beyond <= self.told.doubt
+        return self.reported.bytes is None or self.beyond <= self.reported.doubt
 
     @property
     def wrong(self):
@@ -51,12 +51,12 @@ class Line:
     """The line that must be named first."""
     name: str
     truth: str
-    told: str
+    reported: str
     marked: bool = False
 
     @property
     def wrong(self):
-        return self.told != self.truth
+        return self.reported != self.truth
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,17 +64,17 @@ class Words:
     """What the text must not say (truth "never") or must say (truth "always")."""
     name: str
     truth: str
-    told: str  # what was found, "" for nothing
+    reported: str  # what was found, "" for nothing
     marked: bool = False
 
     @property
     def wrong(self):
-        return bool(self.told) == (self.truth == "never")
+        return bool(self.reported) == (self.truth == "never")
 
 
 def doubt_of(*entries):
     """By how much a figure may be off by the report's own words, from the JSON objects that it stands in: a process, a
-    cause, a sum of the family, sites. The only place that knows how a report marks what it has not looked at.
+    cause, a sum of the family, sites. The only place that knows how a report marks memory of which it has no walk.
     """
     doubt = 0
     for entry in entries:

@@ -4,9 +4,9 @@ import pathlib
 import subprocess
 from collections.abc import Callable
 
-from .figures import MIB, Line, Size, Told, doubt_of
+from .figures import MIB, Line, Reported, Size, doubt_of
 from .recorded import (KEPT, OffDesign, called_complete, causes_of, copied_by, family_of, figure_of, growth_at_line,
-                       headline_growth, line_with_most, marked_line, never_says, sites_by_line, verdict_told)
+                       headline_growth, line_with_most, marked_line, never_says, sites_by_line, verdict_reported)
 
 ALL = []
 SETTLED = r"(flat since|comes and goes|no leak|not a leak)[^.;:,]*"  # false of what was growing when it ended
@@ -24,7 +24,7 @@ class Job:
     status: int = 0          # that it ends with; -9: by SIGKILL
     stopped_after_s: float | None = None  # SIGTERM so long after it has said something
     needs_limit: bool = False             # a memory cgroup; cannot run alone
-    refused: tuple = ()                   # system calls that nobody may make, the collector included
+    refused: tuple = ()                   # system calls that no process may make, the collector included
 
 
 def job(name, what, *command, design, **more):
@@ -68,7 +68,7 @@ def design_of_phases(run):
 def phases(run):
     for phase in run.all_said("phase"):
         process = run.main(run.report("--from", phase["name"], "--to", phase["name"]))
-        grown = Told(process["rss"]["last"] - process["rss"]["first"], doubt_of(process))
+        grown = Reported(process["rss"]["last"] - process["rss"]["first"], doubt_of(process))
         yield Size(f"growth in {phase['name']}", phase["grown"], grown)
         yield Size(f"at the line in {phase['name']}", phase["kept"], growth_at_line(run, process, "keeps"))
 
@@ -85,7 +85,7 @@ def global_container(run):
     yield Size("retained at the end", 0, causes_of(process, ("heap_retained",), "last"))
     yield Size("at the line", held, growth_at_line(run, process, "caches"))
     yield line_with_most(run, "line with most", process, "caches")
-    yield verdict_told(run, "heap-growth", expected=True)
+    yield verdict_reported(run, "heap-growth", expected=True)
     yield never_says(run, "freed", r"freed[^.;:,]*, but kept|not a leak")
 
 
@@ -168,7 +168,7 @@ def figures_of_pool(run):
     if run.job.command[1] != "argument":  # which needs more while arguments are on their way
         yield Size("family's PSS at its peak", held["pss"], family_of(whole, "pss", "peak"))
         accounting = whole["family"]["accounting"]["at_peak"]
-        yield Size("PSS that other tools show", held["pss"], Told(accounting["pss_sum"], doubt_of(accounting)))
+        yield Size("PSS that other tools show", held["pss"], Reported(accounting["pss_sum"], doubt_of(accounting)))
     for worker in run.all_said("worker"):
         yield Size("worker's RSS at its peak", worker["high_water"], figure_of(run.process(worker["pid"]), "rss", "peak"))
         there, truth = run.process(worker["pid"], moment), held["workers"][str(worker["pid"])]
@@ -194,7 +194,7 @@ def workers_freed(run):
         process = run.process(worker["pid"])
         yield Size("worker's RSS at its peak", worker["high_water"], figure_of(process, "rss", "peak"))
         yield Size("worker's live heap at its end", 0, causes_of(process, ("heap_live",), "growth"))
-        yield verdict_told(run, "heap-growth", expected=False, pid=worker["pid"])
+        yield verdict_reported(run, "heap-growth", expected=False, pid=worker["pid"])
 
 
 def design_of_readers(run):
@@ -210,8 +210,8 @@ def shared_readers(run):
         yield Size(f"PSS {name}", held["pss"], family_of(report, "pss", moment))
         yield Size(f"RSS {name}", held["rss"], family_of(report, "rss_sum", moment))
     accounting = whole["family"]["accounting"]["at_peak"]
-    yield Size("PSS that other tools show", held["pss"], Told(accounting["pss_sum"], doubt_of(accounting)))
-    yield verdict_told(run, "rss-double-counted", expected=True)
+    yield Size("PSS that other tools show", held["pss"], Reported(accounting["pss_sum"], doubt_of(accounting)))
+    yield verdict_reported(run, "rss-double-counted", expected=True)
 
 
 def design_of_tree(run):

@@ -9,7 +9,7 @@ import subprocess
 import time
 from datetime import datetime
 
-from .figures import ABSENT, MIB, Line, Size, Told, Words, doubt_of
+from .figures import ABSENT, MIB, Line, Reported, Size, Words, doubt_of
 
 PROGRAMS = pathlib.Path(__file__).resolve().parents[1] / "programs"
 FORBID = PROGRAMS.parents[1] / "programs" / "forbid_calls.c"
@@ -159,13 +159,13 @@ class Run:
 
 def figure_of(process, name, moment):
     """rss, pss or uss of a process."""
-    return ABSENT if process is None else Told(process[name][moment], doubt_of(process))
+    return ABSENT if process is None else Reported(process[name][moment], doubt_of(process))
 
 
 def family_of(report, name, moment):
     """pss or rss_sum of all processes."""
     sums = report["family"][name]
-    return Told(sums[moment], doubt_of(sums, *report["processes"]))
+    return Reported(sums[moment], doubt_of(sums, *report["processes"]))
 
 
 def causes_of(process, slugs, figure):
@@ -174,11 +174,11 @@ def causes_of(process, slugs, figure):
         return ABSENT
     chosen = [entry for entry in process["causes"] if entry["cause"] in slugs]
     total = sum(entry["growth"]["rss"] if figure == "growth" else entry["rss"][figure] for entry in chosen)
-    return Told(total, doubt_of(process, *chosen))
+    return Reported(total, doubt_of(process, *chosen))
 
 
 def copied_by(process):
-    return ABSENT if process is None else Told(process["cow"]["copied"], doubt_of(process, process["cow"]))
+    return ABSENT if process is None else Reported(process["cow"]["copied"], doubt_of(process, process["cow"]))
 
 
 def line_in_job(run, stack):
@@ -210,11 +210,11 @@ def growth_at_line(run, process, marker):
         return ABSENT
     sites = [site for entry in process["causes"] if entry["cause"] in KEPT for site in entry["sites"]]
     named = sites_by_line(run, sites).get(marked_line(run, marker), [])
-    return Told(sum(site["growth"] for site in named), doubt_of(process, *named))
+    return Reported(sum(site["growth"] for site in named), doubt_of(process, *named))
 
 
 def line_with_most(run, name, process, marker):
-    """The first line among those of what the process keeps, or that nobody explains."""
+    """The line with most growth of what the process keeps, or of what no recorded call explains."""
     sites = [site for entry in process["causes"] if entry["cause"] in (*KEPT, "unknown", "heap_retained", "heap_metadata")
              for site in entry["sites"]] if process else []
     sums = {line: sum(site["growth"] for site in found) for line, found in sites_by_line(run, sites).items()}
@@ -228,7 +228,7 @@ def never_says(run, name, pattern):
     return Words(name, "never", found.group(0) if found else "")
 
 
-def verdict_told(run, name, *, expected, pid=None):
+def verdict_reported(run, name, *, expected, pid=None):
     """Whether a verdict with that id is there; of that process, if one is named."""
     found = [verdict for verdict in run.report()["verdicts"] if verdict["id"] == name and pid in (None, verdict["pid"])]
     return Words(f"verdict {name}", "always" if expected else "never", name if found else "")
@@ -244,5 +244,5 @@ def headline_growth(run, truth):
     """The RSS of the first line of the text."""
     found = re.search(r"RSS ([+-]?[\d.]+) ([KMG]?i?B) in", run.head)
     units = {"B": 1, "KiB": 1 << 10, "MiB": MIB, "GiB": 1 << 30}
-    told = Told(round(float(found.group(1)) * units[found.group(2)]), 0) if found else ABSENT
-    return Size("headline RSS", truth, told)
+    reported = Reported(round(float(found.group(1)) * units[found.group(2)]), 0) if found else ABSENT
+    return Size("headline RSS", truth, reported)

@@ -29,21 +29,22 @@ class Row:
     def cells(self):
         counts = {kind: "-" for kind in KINDS.values()}
         counts[self.kind] = str(self.wrong)
-        return (self.job, self.figure, span([one.truth for one in self.found]), span([told_of(one) for one in self.found]),
-                str(len(self.found)), counts["wrong"], str(self.marked), counts["wrong line"], counts["false word"])
+        return (self.job, self.figure, span([one.truth for one in self.found]),
+                span([reported_of(one) for one in self.found]), str(len(self.found)), counts["wrong"], str(self.marked),
+                counts["wrong line"], counts["false word"])
 
     def as_json(self):
-        told = [one.told.bytes if isinstance(one, Size) else one.told for one in self.found]
+        reported = [one.reported.bytes if isinstance(one, Size) else one.reported for one in self.found]
         return {"job": self.job, "figure": self.figure, "kind": self.kind, "truth": [one.truth for one in self.found],
-                "told": told, "wrong": self.wrong, "marked": self.marked}
+                "told": reported, "wrong": self.wrong, "marked": self.marked}
 
 
-def told_of(one):
+def reported_of(one):
     if not isinstance(one, Size):
-        return one.told or "-"
-    if one.told.bytes is None:
-        return "absent" if one.told.absent else "not known"
-    return one.told.bytes
+        return one.reported or "-"
+    if one.reported.bytes is None:
+        return "absent" if one.reported.absent else "not known"
+    return one.reported.bytes
 
 
 def span(values):
