@@ -30,7 +30,7 @@ constexpr const char* kHelp =
   whyrss record [options] -- CMD  the same with options
   whyrss report DIR               the whole report of a recording
   whyrss top PID|DIR|-- CMD       memory by cause and line while programs run
-  whyrss html DIR                 the same as a page to look at, in one file
+  whyrss html DIR                 the same as a page with charts, in one file
   whyrss diff DIR DIR             what changed between two recordings, phases, processes or jobs
   whyrss export DIR --format F    the same figures for pprof, flame graphs, SQL, Prometheus and others
   whyrss reduce DIR... -o PART    what recordings of one node say, in a small file

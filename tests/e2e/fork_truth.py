@@ -11,10 +11,10 @@ import whyrss  # noqa: F401  moments goes on without it; a test must not
 
 sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../demos/scenarios"))
 
-from moments import take_snapshot, take_snapshot as look  # noqa: E402  programs in tests import look
+from moments import take_snapshot  # noqa: E402
 from workers import finish, start  # noqa: E402
 
-__all__ = ["PAGE", "finish", "look", "minor_faults", "remember_frames", "say", "settle", "start", "take_snapshot",
+__all__ = ["PAGE", "finish", "minor_faults", "remember_frames", "say", "settle", "start", "take_snapshot",
            "tracked_pages"]
 
 PAGE = mmap.PAGESIZE

@@ -15,8 +15,8 @@ LEGAL = {
     "items": {"each", "<listcomp>"}, "each": {"drive"},
     "by_key": {"sort"}, "sort": {"work"}, "compare": {"qsort"}, "qsort": {"work"},
     "__init__": {"make", "work", "__init__"}, "__new__": {"make", "work"}, "make": {"work"}, "__del__": {"make", "collect", "work"},
-    "collect": {"work"}, "attribute": {"look"}, "__getattr__": {"look"}, "__eq__": {"look"}, "__hash__": {"look"},
-    "look": {"work"}, "raising": {"catch"}, "catch": {"work"}, "__enter__": {"manage"}, "__exit__": {"manage"},
+    "collect": {"work"}, "attribute": {"visit"}, "__getattr__": {"visit"}, "__eq__": {"visit"}, "__hash__": {"visit"},
+    "visit": {"work"}, "raising": {"catch"}, "catch": {"work"}, "__enter__": {"manage"}, "__exit__": {"manage"},
     "manage": {"work"}, "deep": {"deep", "work"}, "executed": {"work"}, "defined": {"<module>"},
     "<lambda>": {"lambdas"}, "lambdas": {"work"},
     "<listcomp>": {"comprehend", "each"}, "<dictcomp>": {"comprehend"}, "<genexpr>": {"comprehend"}, "comprehend": {"work"},
@@ -154,7 +154,7 @@ def collect(thing):
 THINGS = Thing(1), Thing(2)
 
 
-def look():
+def visit():
     return THINGS[0].attribute, THINGS[0].missing, {THINGS[0]: 1}[THINGS[1]]
 
 
@@ -213,7 +213,7 @@ def work():
     qsort()
     make()
     collect(Thing(3))
-    look()
+    visit()
     catch()
     manage()
     executed()

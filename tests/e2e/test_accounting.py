@@ -17,7 +17,7 @@ import sys
 import time
 
 import whyrss
-from fork_truth import look
+from fork_truth import take_snapshot
 
 MIB = 1 << 20
 ready, go = sys.argv[1:]
@@ -49,7 +49,7 @@ for number in range(2):
         own = bytearray(b"y") * (8 + 8 * number) * MIB
         make(f"{ready}.{number}")
         wait_for(go + ".look")
-        look()
+        take_snapshot()
         make(f"{ready}.{number}.looked")
         wait_for(go)
         os._exit(0)
@@ -59,10 +59,10 @@ for number in range(2):
     wait_for(f"{ready}.{number}")
 with whyrss.phase("still"):
     make(go + ".look")
-    look()
+    take_snapshot()
     for number in range(2):
         wait_for(f"{ready}.{number}.looked")
-    look()
+    take_snapshot()
     print(os.getpid(), *workers, flush=True)
     wait_for(go + ".read")
 make(go)

@@ -463,8 +463,8 @@ def test_descriptors_of_a_killed_process_as_they_were_counted_last(whyrss, recor
     """Nothing requests a walk when a process is killed, and no memory moves while descriptors leak."""
     script = tmp_path / "leaks.py"
     script.write_text("import os, signal, time\n"
-                      "from fork_truth import look\n"
-                      "look()\n"
+                      "from fork_truth import take_snapshot\n"
+                      "take_snapshot()\n"
                       "kept = [os.open('/dev/null', os.O_RDONLY) for _ in range(300)]\n"
                       "time.sleep(4)\n"  # they are counted once a second
                       "os.kill(os.getpid(), signal.SIGKILL)\n")

@@ -144,7 +144,7 @@ def test_functions_get_what_they_touched(whyrss, recording, recorded):
 
 SEGMENTS = """
 import mmap, os
-from fork_truth import look
+from fork_truth import take_snapshot
 
 SIZE = 64 << 10
 
@@ -161,7 +161,7 @@ def fill(segment):
 kept = [make(number) for number in range(400)]
 for segment in kept:
     fill(segment)
-look()
+take_snapshot()
 os._exit(0)
 """
 

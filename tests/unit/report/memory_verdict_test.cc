@@ -249,6 +249,9 @@ TEST(SharedMemoryUnmapped, ItsPeakIsSaidWhereItIsGoneAtTheEnd) {
   EXPECT_EQ(view.family.unmapped.peak, 120 * kMiB);
   EXPECT_EQ(view.processes[0].unmapped.last, 10 * kMiB);
   EXPECT_EQ(view.processes[1].unmapped.last, 0);
+  RecordingAccount leaving = recording;  // the child unmaps 80 MiB on its way out
+  leaving.processes[1].teardown_s = 2.9;
+  EXPECT_EQ(build_view(leaving, {.from_s = 0, .to_s = 10}).family.unmapped.peak, 40 * kMiB);
   const auto verdicts = verdicts_of(recording, "shared-memory-unmapped");
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(
