@@ -33,8 +33,8 @@ def finished(whyrss, folder, script):
 
 
 def sizes(report):
-    """RSS of its processes in units of 10 MiB: what each was started to hold, with the interpreter's own."""
-    return sorted(process["rss"]["peak"] // (10 << 20) for process in report["processes"])
+    """RSS of its processes in units of 10 MiB: what each was started to hold; the interpreter has 10 ± 3 MiB of its own."""
+    return sorted(round(process["rss"]["peak"] / (10 << 20)) - 1 for process in report["processes"])
 
 
 def test_one_after_the_other(whyrss, tmp_path):
@@ -42,7 +42,7 @@ def test_one_after_the_other(whyrss, tmp_path):
     reports, pid = finished(whyrss, tmp_path, f"{command} 20 0.2; {command} 50 0.2; sleep 0.3; {command} 80 0.2; true")
     assert [path.name.startswith(f"job-{pid}-") for path in tmp_path.iterdir()] == [True]
     [report] = reports
-    assert sizes(report) == [3, 6, 9] or sizes(report) == [2, 5, 8]
+    assert sizes(report) == [2, 5, 8]
     assert report["recording"]["lost"]["events"] == 0
     for process in report["processes"]:
         assert process["traced"] == "full"
@@ -56,8 +56,7 @@ def test_many_at_once(whyrss, tmp_path):
     [report], _ = finished(whyrss, tmp_path, script)
     assert len(report["processes"]) == 12
     assert [path.name.startswith("job-77-") for path in tmp_path.iterdir()] == [True]
-    biggest = sizes(report)
-    assert biggest == list(range(biggest[0], biggest[0] + 12))
+    assert sizes(report) == list(range(1, 13))
 
 
 def test_two_jobs_are_two_recordings(whyrss, tmp_path):
