@@ -4,6 +4,12 @@
 // alone with the old page because the others copied, and for the one whose relatives ended. So for each address the
 // family's model keeps who still *holds* the page as it was at the fork. Between two walks some holders write, some
 // leave (they end, run exec, unmap), some remain:
+//
+//     held by A, B, C ──▶ held by A, B ──▶ held by A alone ──▶ not held any more
+//               C wrote: copied     B wrote: copied, and A          A wrote: reused
+//               or C left           has it copied_by_relatives
+//                                   or B left: A has it left_by_relatives
+//
 //   a holder remains        every writer copied
 //   none, and none left     all writers copied but the last, whose write reused the page
 //   one remains alone       the page is its own now: its relatives copied, or they left

@@ -29,9 +29,6 @@
 namespace whyrss {
 namespace {
 
-constexpr const char* kCannotProve =
-    "recorded by an older whyrss (format 2): frames or processes that were taken out as a whole could not be noticed";
-
 // glibc would keep what large tables leave behind when they grow, of which a report has many for a moment.
 void give_back_large_blocks() {
   constexpr int kLargeBytes = 2 * 1024 * 1024;
@@ -119,7 +116,6 @@ Result<RecordingAccount> load_account(const Folder& folder, const LoadSettings& 
   RecordingInfo& info = recording.info;
   info.path = folder.path();
   add_damage(processes->damage, info);
-  if (closed && manifest->format < trace::kFirstNumberedVersion) info.notes.emplace_back(kCannotProve);
   if (!leftovers.why_not.empty()) info.notes.push_back(leftovers.why_not);
   if (leftover_bytes > 0)
     info.notes.push_back(fmt::format("{} bytes of events that the collector had not stored", leftover_bytes));

@@ -60,8 +60,7 @@ std::vector<std::string> RecordingCheck::check_file(FrameFile& file, const FileI
                                                     const std::string& directory) const {
   const FileIdentity& is = file.identity;
   const bool is_ours = is.kind == expected.kind && is.pid == expected.pid && is.start_ticks == expected.start_ticks &&
-                       hex32(is.session.high, is.session.low) == manifest_->session &&
-                       (file.is_numbered || manifest_->format < trace::kFirstNumberedVersion);
+                       hex32(is.session.high, is.session.low) == manifest_->session;
   if (!is_ours) {
     file = {};
     return {in_directory(directory, expected.kind) + "is of another recording or process, and was left out"};
@@ -81,7 +80,7 @@ std::vector<std::string> RecordingCheck::check_directories(const std::set<std::s
                                   : ": its files could not be made, nothing was recorded of this process"));
   for (const std::string& name : found)
     if (!is_own(name)) lines.push_back(name + ": is none of the processes of this recording, and was left out");
-  if (is_closed(*manifest_) && !manifest_->processes && manifest_->format >= trace::kFirstNumberedVersion)
+  if (is_closed(*manifest_) && !manifest_->processes)
     lines.emplace_back("manifest.json: it does not say which processes were recorded");
   return lines;
 }

@@ -49,10 +49,6 @@ std::uint64_t frame_checksum(const FrameHeader& header, std::span<const std::byt
   return XXH3_64bits_withSeed(stored.data(), stored.size(), of_header);
 }
 
-std::uint64_t frame_checksum_of_format_2(const FrameHeader& header, std::span<const std::byte> stored) {
-  return XXH3_64bits_withSeed(stored.data(), stored.size(), XXH3_64bits(&header, offsetof(FrameHeader, number)));
-}
-
 bool write_at(int fd, std::span<const std::byte> bytes, std::uint64_t offset) {
   return write_fully_at(fd, {reinterpret_cast<const char*>(bytes.data()), bytes.size()}, offset);
 }
@@ -234,7 +230,6 @@ class FrameParser {
  public:
   FrameParser(FrameSource& source, const FileHeader& file, bool leave_large)
       : source_(&source),
-        is_numbered_(file.version >= trace::kFirstNumberedVersion),
         seed_(file.checksum),
         leave_large_(leave_large),
         resync_bytes_left_(kHashedPerByte * std::min<std::uint64_t>(source.size_bytes(), kMaxFrameBytes)) {}
@@ -263,35 +258,26 @@ class FrameParser {
   }
 
  private:
-  [[nodiscard]] std::size_t header_bytes() const {
-    return is_numbered_ ? sizeof(FrameHeader) : trace::kFrameHeaderBytesOfFormat2;
-  }
-
   [[nodiscard]] bool read_header(std::uint64_t at, FrameHeader& header) {
-    const auto bytes = source_->view(at, header_bytes());
-    if (bytes.size() < header_bytes()) return false;
-    std::memcpy(&header, bytes.data(), header_bytes());
-    if (!is_numbered_) header.checksum = std::exchange(header.number, 0);
+    const auto bytes = source_->view(at, sizeof header);
+    if (bytes.size() < sizeof header) return false;
+    std::memcpy(&header, bytes.data(), sizeof header);
     return header.magic == kFrameMagic;
-  }
-
-  [[nodiscard]] std::uint64_t checksum(const FrameHeader& header, std::span<const std::byte> stored) const {
-    return is_numbered_ ? frame_checksum(header, stored, seed_) : frame_checksum_of_format_2(header, stored);
   }
 
   [[nodiscard]] bool claims_to_fit(std::uint64_t at) {
     FrameHeader header{};
     const std::uint64_t left = source_->size_bytes() - at;
-    return left >= header_bytes() && (!read_header(at, header) || header.stored_bytes <= left - header_bytes());
+    return left >= sizeof(FrameHeader) && (!read_header(at, header) || header.stored_bytes <= left - sizeof(FrameHeader));
   }
 
   // The stored payload of the frame at `at`; nothing when there is none.
   [[nodiscard]] std::optional<std::span<const std::byte>> whole_frame(std::uint64_t at, FrameHeader& header) {
     if (!read_header(at, header)) return std::nullopt;
-    const std::uint64_t left = source_->size_bytes() - at - header_bytes();
+    const std::uint64_t left = source_->size_bytes() - at - sizeof(FrameHeader);
     if (header.raw_bytes > kMaxFrameBytes || header.stored_bytes > left) return std::nullopt;
-    const auto stored = source_->view(at + header_bytes(), header.stored_bytes);
-    if (stored.size() != header.stored_bytes || header.checksum != checksum(header, stored)) return std::nullopt;
+    const auto stored = source_->view(at + sizeof(FrameHeader), header.stored_bytes);
+    if (stored.size() != header.stored_bytes || header.checksum != frame_checksum(header, stored, seed_)) return std::nullopt;
     return stored;
   }
 
@@ -307,11 +293,11 @@ class FrameParser {
     file.frames.push_back({.kind = header.kind,
                            .time_ns = header.time_ns,
                            .payload = std::move(*payload),
-                           .stored_at = leave ? at + header_bytes() : 0,
+                           .stored_at = leave ? at + sizeof(FrameHeader) : 0,
                            .stored_bytes = header.stored_bytes,
                            .raw_bytes = header.raw_bytes,
-                           .number = is_numbered_ ? header.number : file.frames.size()});
-    return header_bytes() + header.stored_bytes;
+                           .number = header.number});
+    return sizeof(FrameHeader) + header.stored_bytes;
   }
 
   [[nodiscard]] std::uint64_t next_whole_frame(std::uint64_t from) {
@@ -341,7 +327,6 @@ class FrameParser {
   }
 
   FrameSource* source_;
-  bool is_numbered_;
   std::uint64_t seed_;
   bool leave_large_;
   static constexpr std::uint64_t kHashedPerByte = 16;
@@ -361,9 +346,9 @@ Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave
     return Error{fmt::format("{} is no whyrss recording file: it has only {} bytes", name, bytes.size())};
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != trace::kMagic) return Error{fmt::format("{} is no whyrss recording file", name)};
-  if (header.version < trace::kOldestReadableVersion || header.version > trace::kFormatVersion)
-    return Error{fmt::format("{} has format version {}; this whyrss reads {} to {}", name, header.version,
-                             trace::kOldestReadableVersion, trace::kFormatVersion)};
+  if (header.version != trace::kFormatVersion)
+    return Error{fmt::format("{} has format version {}; this whyrss reads {}", name, header.version,
+                             trace::kFormatVersion)};
   if (header.checksum != file_checksum(header)) return Error{fmt::format("the header of {} is damaged", name)};
   FrameFile file;
   file.identity = {.kind = header.kind,
@@ -371,7 +356,6 @@ Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave
                    .pid = header.pid,
                    .start_ticks = header.start_ticks,
                    .frame_count = header.frame_count};
-  file.is_numbered = header.version >= trace::kFirstNumberedVersion;
   FrameParser(source, header, leave_large).parse_into(file);
   put_in_order(file);
   return file;

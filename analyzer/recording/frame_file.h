@@ -65,7 +65,6 @@ struct RawFrame {
 
 struct FrameFile {
   FileIdentity identity;
-  bool is_numbered = false;                      // from format 3 on
   std::vector<RawFrame> frames;                  // by number, each once
   std::uint64_t repeated_frames = 0;             // were there more than once
   std::optional<std::uint64_t> first_misplaced;  // number of a frame that stood behind a later one

@@ -64,7 +64,6 @@ std::size_t take_out_beyond(FrameFile& file, std::uint64_t frame_count) {
 }  // namespace
 
 void put_in_order(FrameFile& file) {
-  if (!file.is_numbered) return;
   // The largest number has no successor.
   std::erase_if(file.frames,
                 [](const RawFrame& frame) { return frame.number == std::numeric_limits<std::uint64_t>::max(); });
@@ -84,7 +83,6 @@ std::vector<std::string> check_frames(FrameFile& file, std::optional<std::uint64
   std::vector<std::string> found;
   if (file.damaged_bytes > 0) found.push_back(fmt::format("{} bytes are damaged and were skipped", file.damaged_bytes));
   if (file.cut_short) found.emplace_back("the end is missing");
-  if (!file.is_numbered) return found;
   if (file.repeated_frames > 0)
     found.push_back(fmt::format("{} of its frames stood there twice and {} used once", file.repeated_frames,
                                 file.repeated_frames == 1 ? "was" : "were"));

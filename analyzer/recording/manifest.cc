@@ -15,7 +15,6 @@ namespace {
 
 constexpr const char* kSchema = "whyrss.recording/1";
 constexpr const char* kChecksum = "checksum";
-constexpr std::int64_t kFormatWithoutKey = 2;
 
 // Keeps `value` when the key is absent or of another type.
 template <typename T>
@@ -164,12 +163,11 @@ Result<Manifest> parse_manifest(const std::string& text, const std::string& name
   take(json, "schema", schema);
   if (schema != kSchema) return Error{fmt::format("{} is of schema '{}'; this whyrss reads {}", name, schema, kSchema)};
   Manifest manifest;
-  manifest.format = kFormatWithoutKey;
+  manifest.format = 0;
   take(json, "version", manifest.version);
   take(json, "format", manifest.format);
   manifest.processes = parse_processes(json);
-  const bool is_old = manifest.format == kFormatWithoutKey && !json.contains(kChecksum) && !manifest.processes;
-  manifest.is_sound = is_old || has_right_checksum(text);
+  manifest.is_sound = has_right_checksum(text);
   take(json, "state", manifest.state);
   take(json, "session", manifest.session);
   take(json, "host", manifest.host);

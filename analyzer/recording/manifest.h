@@ -81,7 +81,7 @@ struct Manifest {
 std::string render_manifest(const Manifest& manifest);
 
 // Fails when it is no manifest of a readable version; unknown keys are skipped, missing ones keep
-// their defaults. One of format 2 has no checksum, and is sound without.
+// their defaults.
 Result<Manifest> parse_manifest(const std::string& text, const std::string& name);
 
 // Whether it was written since this machine was booted; the second: by a host of this name too, as no other container

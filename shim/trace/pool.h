@@ -3,9 +3,10 @@
 //
 //   [PoolHeader 4 KiB][ProcessSlot x slot_count][ChunkHeader x chunk_count][chunk x chunk_count]
 //
-// Life of a chunk   free (on a LIFO list, so that a drained chunk is still in cache) -> leased by one
-//                   thread, which appends records and publishes each by a release store of
-//                   `committed` -> sealed (full, or its thread left) -> drained -> free.
+// Life of a chunk
+//     bare ──reserve──▶ free ──a thread takes it──▶ leased ──full, or its thread left──▶ sealed ──drained──▶ free
+//                   A leased chunk is appended to; each record is published by a release store of `committed`. The list
+//                   of free chunks is LIFO, so that a drained chunk is still in cache.
 // After SIGKILL     whatever was published stays readable: of the writer, of the reader, of both. The
 //                   reader advances `drained` only after the bytes are in the recording; segments
 //                   carry (lease, offset), so what was written twice is recognised.

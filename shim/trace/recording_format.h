@@ -17,8 +17,7 @@
 //
 // What is missing is known: frames are numbered from 0 in each file, and a closed recording says how many each file
 // has. What could not be written stands in the manifest: the number of such a frame goes to the next one. The checksum
-// covers the number, and is seeded with that of the file's header: a frame of another file is damage. Files of format 2
-// have neither.
+// covers the number, and is seeded with that of the file's header: a frame of another file is damage.
 #pragma once
 
 #include <array>
@@ -79,10 +78,9 @@ struct FrameHeader {
   std::uint32_t stored_bytes;  // of the compressed payload that follows
   std::uint32_t raw_bytes;     // of the payload
   std::uint64_t time_ns;       // CLOCK_MONOTONIC when written
-  std::uint64_t number;        // in its file, from 0; not in format 2
+  std::uint64_t number;        // in its file, from 0
   std::uint64_t checksum;  // XXH3-64 of the 32 bytes before (seeded: FileHeader), then of the stored payload (seeded)
 };
-inline constexpr std::size_t kFrameHeaderBytesOfFormat2 = 32;  // hashed without a seed
 
 // A stretch of one thread's records as they stood in a chunk. The same (lease, offset) may come twice
 // after a kill of the collector: the reader keeps the first.

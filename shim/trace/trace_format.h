@@ -3,12 +3,9 @@
 //
 // Changing it:  new record kind          no bump (readers skip what they do not know by size_bytes)
 //               field in `reserved`      no bump if 0 means "not known"
-//               any other field          bump kFormatVersion, add a History line and a golden recording
-// History:      1  first format
-//               2  BlockRecord with usable sizes and small sampled blocks, compact blocks, AttachRecord with the
-//                  mode; format 1 was in no release and is not read any more
-//               3  frames of recordings are numbered, their checksums belong to their file, the manifest counts them
-//                  (recording_format.h); records are as in 2, which is still read
+//               any other field          bump kFormatVersion, add a History line and, once there was a release, a
+//                                        golden recording
+// History:      3  the first that is read; 1 and 2 were in no release
 //
 // Little-endian, records 8-aligned, units in the names. Strings are raw bytes without a terminator.
 // Every record is written by one thread into its own chunk; order inside a chunk is program order,
@@ -26,8 +23,6 @@ namespace whyrss::trace {
 
 inline constexpr std::array<char, 8> kMagic{'w', 'h', 'y', 'r', 's', 's', '\r', '\n'};
 inline constexpr std::uint32_t kFormatVersion = 3;
-inline constexpr std::uint32_t kOldestReadableVersion = 2;
-inline constexpr std::uint32_t kFirstNumberedVersion = 3;  // of frames in recordings
 
 // Blocks of at least this many usable bytes are always logged; smaller ones are sampled and counted, or in exact
 // mode logged as CompactAllocate.

@@ -51,7 +51,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!parsed && parsed.error().empty()) __builtin_trap();
   if (parsed) {
     check_frames(*parsed, 2);
-    if (parsed->frames.size() > 2 && parsed->is_numbered) __builtin_trap();
+    if (parsed->frames.size() > 2) __builtin_trap();
   }
   Manifest manifest;
   manifest.target_pid = 100;

@@ -6,13 +6,10 @@
 #include <cstdint>
 
 #include "model/recording_state.h"
-#include "report/render/accounting_text.h"
-#include "report/render/allocator_figures.h"
-#include "report/render/cow_text.h"
+#include "report/render/evidence.h"
 #include "report/render/process_text.h"
 #include "report/render/sections.h"
 #include "report/render/timeline.h"
-#include "report/view/call_chains.h"
 #include "report/wording/format.h"
 #include "report/wording/plural.h"
 #include "support/helper_command.h"
@@ -125,33 +122,26 @@ std::string incomplete_line(const View& view, const TextStyle& style) {
   return wrapped("incomplete: " + why, "", "  ", prose_columns(style));
 }
 
-// The parts of the evidence.
-class Evidence {
+class EvidenceText {
  public:
-  explicit Evidence(const TextStyle& style) : style_(style) {}
+  explicit EvidenceText(const TextStyle& style) : style_(style) {}
 
-  void table(const std::string& title, const Table& table) {
-    heading(title);
-    text_ += table.text(style_.columns);
-  }
-  // What goes on in the next line stands deeper than where it began.
-  void list(const std::string& title, const std::vector<std::string>& lines) {
-    if (lines.empty()) return;
-    heading(title);
-    for (const std::string& line : lines)
+  void add(const EvidencePart& part) {
+    blank();
+    line(part.title);
+    for (const Table& table : part.tables) {
+      if (&table != &part.tables.front()) blank();
+      text_ += table.text(style_.columns);
+    }
+    // What goes on in the next line stands deeper than where it began.
+    for (const std::string& line : part.lines)
       text_ += wrapped(line, "  ", std::string(4 + line.find_first_not_of(' '), ' '), prose_columns(style_));
   }
   void line(const std::string& line) { text_ += wrapped(line, "", "  ", prose_columns(style_)); }
   void blank() { text_ += "\n"; }
-  void more(const Table& table) { text_ += table.text(style_.columns); }
   std::string take() { return std::move(text_); }
 
  private:
-  void heading(const std::string& title) {
-    blank();
-    line(title);
-  }
-
   const TextStyle& style_;
   std::string text_;
 };
@@ -201,41 +191,22 @@ std::string render_short(const View& view, const std::vector<Verdict>& verdicts,
 std::string render_live(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style,
                         std::size_t rows) {
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
-  const auto part = [&](const std::string& title, const Table& table) {
-    Evidence evidence(style);
-    evidence.table(title, table);
+  const auto part = [&](std::string title, Table table) {
+    EvidenceText evidence(style);
+    evidence.add({.title = std::move(title), .tables = {std::move(table)}});
     return evidence.take();
   };
   std::vector<std::string> parts{render_short(view, verdicts, style),
                                  part(cause_title(view), cause_table(view, sections, style.top)),
                                  part("Lines with the most growth, MiB", line_table(view, style.top))};
-  if (const auto table = timeline_table(view, sections)) parts.push_back(part(timeline_title(view), *table));
+  if (auto table = timeline_table(view, sections)) parts.push_back(part(timeline_title(view), std::move(*table)));
   return join(rows == 0 ? parts : fitted(parts, rows), "");
 }
 
 std::string render_text(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
-  Evidence evidence(style);
-  evidence.table(cause_title(view), cause_table(view, sections, style.top));
-  if (const auto table = timeline_table(view, sections)) evidence.table(timeline_title(view), *table);
-  if (const auto table = phase_table(view, style.top)) evidence.table(phase_title(view, style.top), *table);
-  evidence.list("Marks", mark_lines(view, style.top));
-  if (style.by_touch)
-    evidence.table("Lines that made the most memory resident, MiB", touch_table(view, style.top));
-  else
-    evidence.table("Lines with the most growth, MiB", line_table(view, style.top));
-  if (style.stacks) evidence.list("Callers of the lines with the most growth", call_chain_lines(view, style.top));
-  evidence.table("Processes, MiB", process_table(view, sections, style.top));
-  evidence.list("Memory shared by forks", cow_lines(view, style.top));
-  evidence.list("All processes together", family_lines(view));
-  if (const std::string title = accounting_title(view); !title.empty()) {
-    evidence.table(title, accounting_table(view));
-    evidence.blank();
-    evidence.more(accounting_process_table(view, style.top));
-  }
-  evidence.list("What the allocators say themselves", allocator_lines(view));
-  evidence.list("What was lost", loss_lines(view, style.top));
-  evidence.list("What this recording cannot tell", limit_lines(view, style.top));
+  EvidenceText evidence(style);
+  for (const EvidencePart& part : evidence_parts(view, sections, style)) evidence.add(part);
   evidence.blank();
   evidence.line(recording_line(view));
   if (const std::string cost = cost_line(view); !cost.empty()) evidence.line(cost);

@@ -288,30 +288,5 @@ TEST_F(RecordingCheckTest, ManyMissingProcessesAreCounted) {
   EXPECT_EQ(notes.back(), "and 802 more files");  // with the two that are not listed
 }
 
-// Written by the code of format 2.
-TEST(OldRecording, SaysThatItCannotProveToBeComplete) {
-  const FileTree copy;
-  const fs::path golden = fs::path(__FILE__).parent_path().parent_path() / "data/recording_of_format_2";
-  fs::copy(golden, copy.path(), fs::copy_options::recursive);
-  const auto account = load_account(copy.path());
-  ASSERT_TRUE(account.ok()) << account.error();
-  EXPECT_TRUE(account->info.complete);
-  ASSERT_EQ(account->info.notes.size(), 1U);
-  EXPECT_NE(account->info.notes[0].find("could not be noticed"), std::string::npos);
-  ASSERT_EQ(account->processes.size(), 2U);
-  ASSERT_EQ(account->processes[0].accounts.size(), 2U);
-  EXPECT_EQ(account->processes[0].accounts[1].rss_bytes, 30 * 4096);
-  EXPECT_EQ(account->processes[1].parent, 100);
-
-  const std::string pages = copy.path() + "/node.a.100.7/pages.zst";
-  std::string bytes = *read_file(pages);
-  bytes[100] = static_cast<char>(bytes[100] ^ 1);
-  std::ofstream(pages, std::ios::binary) << bytes;
-  const auto damaged = load_account(copy.path());
-  ASSERT_TRUE(damaged.ok());
-  EXPECT_FALSE(damaged->info.complete);
-  EXPECT_TRUE(damaged->info.notes[0].starts_with("node.a.100.7/pages.zst: ")) << damaged->info.notes[0];
-}
-
 }  // namespace
 }  // namespace whyrss::recording_check_test

@@ -3,11 +3,13 @@
 #include "recording/frame_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -188,11 +190,17 @@ TEST_F(FrameFileTest, LeavesEventsInTheFileButForTheFrontOfBlocks) {
   EXPECT_TRUE(all.ok());
 }
 
+TEST_F(FrameFileTest, OfAnotherVersionIsRefusedInOneLine) {
+  auto bytes = write_twelve();
+  bytes[offsetof(trace::FileHeader, version)] = std::byte{2};
+  EXPECT_EQ(parse_frame_file(bytes, "f").error(),
+            fmt::format("f has format version 2; this whyrss reads {}", trace::kFormatVersion));
+}
+
 TEST_F(FrameFileTest, NumbersItsFrames) {
   const auto bytes = write_twelve();
   auto file = parse_frame_file(bytes, "f");
   ASSERT_TRUE(file.ok());
-  EXPECT_TRUE(file->is_numbered);
   for (std::size_t i = 0; i < file->frames.size(); ++i) EXPECT_EQ(file->frames[i].number, i);
   EXPECT_TRUE(check_frames(*file, 12).empty());
   EXPECT_TRUE(check_frames(*file, std::nullopt).empty());
@@ -216,7 +224,6 @@ TEST_F(FrameFileTest, FramesThatWereTakenOutAreMissing) {
 
 TEST_F(FrameFileTest, NumbersThatNobodyGaveDoNoHarm) {
   FrameFile file;
-  file.is_numbered = true;
   for (const std::uint64_t number : {UINT64_MAX, UINT64_MAX - 1, std::uint64_t{0}})
     file.frames.push_back({.payload = {}, .number = number});
   put_in_order(file);
