@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "report/render/process_text.h"
-#include "report/render/text.h"
+#include "report/render/text_style.h"
 #include "report/view/view.h"
 #include "report/wording/table.h"
 
