@@ -14,12 +14,14 @@ namespace whyrss {
 namespace {
 
 std::string part_text(const EvidencePart& part) {
-  std::string out = "\n## " + part.title + "\n";
-  for (const Table& table : part.tables) out += "\n" + table.markdown();
+  std::string out = fmt::format("\n## {}\n", part.title);
+  for (const Table& table : part.tables) out += fmt::format("\n{}", table.markdown());
   if (part.lines.empty()) return out;
   out += part.is_tree ? "\n```\n" : "\n";
-  for (const std::string& line : part.lines) out += part.is_tree ? line + "\n" : "- " + markdown_escaped(line) + "\n";
-  return part.is_tree ? out + "```\n" : out;
+  for (const std::string& line : part.lines)
+    out += part.is_tree ? fmt::format("{}\n", line) : fmt::format("- {}\n", markdown_escaped(line));
+  if (part.is_tree) out += "```\n";
+  return out;
 }
 
 // What GitHub takes of a step, 1 MiB, less than which one of its own must leave; and all that people read.
@@ -36,12 +38,12 @@ std::string bounded(std::string text) {
 }  // namespace
 
 std::string render_markdown(const View& view, const std::vector<Verdict>& verdicts, const TextStyle& style) {
-  std::string out = "# Why RSS grew\n\n" + markdown_escaped(recording_line(view)) + "\n\n";
+  std::string out = fmt::format("# Why RSS grew\n\n{}\n\n", markdown_escaped(recording_line(view)));
   const std::vector<ProcessSection> sections = process_sections(view, verdicts);
   std::size_t shown = 0;
   for (const Verdict& verdict : verdicts) {
     if (is_passed_over(sections, verdict) || shown++ >= kMostVerdicts) continue;
-    const std::string who = verdict.pid ? fmt::format("pid {}: ", *verdict.pid) : "";
+    const std::string who = verdict.pid ? fmt::format("pid {}: ", *verdict.pid) : std::string();
     out += fmt::format("- **{}** {}{}  \n  {}  \n  {}\n", slug(verdict.severity), who,
                        markdown_escaped(printable(verdict.headline)), markdown_escaped(printable(verdict.why)),
                        markdown_escaped(printable(verdict.advice)));
@@ -52,7 +54,7 @@ std::string render_markdown(const View& view, const std::vector<Verdict>& verdic
   for (const ProcessSection& one : sections)
     if (!one.alike.empty()) out += fmt::format("- pid {}: {}\n", one.process->account->pid, alike_text(view, one));
   for (const EvidencePart& part : evidence_parts(view, sections, style)) out += part_text(part);
-  if (const std::string cost = cost_line(view); !cost.empty()) out += "\n" + markdown_escaped(cost) + "\n";
+  if (const std::string cost = cost_line(view); !cost.empty()) out += fmt::format("\n{}\n", markdown_escaped(cost));
   return bounded(std::move(out));
 }
 
