@@ -268,7 +268,8 @@ class FrameParser {
   [[nodiscard]] bool claims_to_fit(std::uint64_t at) {
     FrameHeader header{};
     const std::uint64_t left = source_->size_bytes() - at;
-    return left >= sizeof(FrameHeader) && (!read_header(at, header) || header.stored_bytes <= left - sizeof(FrameHeader));
+    return left >= sizeof(FrameHeader) &&
+           (!read_header(at, header) || header.stored_bytes <= left - sizeof(FrameHeader));
   }
 
   // The stored payload of the frame at `at`; nothing when there is none.
@@ -277,7 +278,8 @@ class FrameParser {
     const std::uint64_t left = source_->size_bytes() - at - sizeof(FrameHeader);
     if (header.raw_bytes > kMaxFrameBytes || header.stored_bytes > left) return std::nullopt;
     const auto stored = source_->view(at + sizeof(FrameHeader), header.stored_bytes);
-    if (stored.size() != header.stored_bytes || header.checksum != frame_checksum(header, stored, seed_)) return std::nullopt;
+    if (stored.size() != header.stored_bytes || header.checksum != frame_checksum(header, stored, seed_))
+      return std::nullopt;
     return stored;
   }
 
@@ -347,8 +349,8 @@ Result<FrameFile> parse(FrameSource& source, const std::string& name, bool leave
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != trace::kMagic) return Error{fmt::format("{} is no whyrss recording file", name)};
   if (header.version != trace::kFormatVersion)
-    return Error{fmt::format("{} has format version {}; this whyrss reads {}", name, header.version,
-                             trace::kFormatVersion)};
+    return Error{
+        fmt::format("{} has format version {}; this whyrss reads {}", name, header.version, trace::kFormatVersion)};
   if (header.checksum != file_checksum(header)) return Error{fmt::format("the header of {} is damaged", name)};
   FrameFile file;
   file.identity = {.kind = header.kind,
