@@ -26,9 +26,10 @@ std::size_t columns_variable() {
   return error == std::errc{} && stop == end ? columns : 0;
 }
 
-std::size_t terminal_columns(int fd) {
+// Zeroes: it is no terminal, or does not say.
+winsize terminal_size(int fd) {
   winsize size{};
-  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size : winsize{};
 }
 
 }  // namespace
@@ -46,14 +47,11 @@ bool wants_colour(int fd) {
 std::size_t text_columns(int fd) {
   constexpr std::size_t kLeast = 60;  // narrower, tables are no tables any more
   const std::size_t named = columns_variable();
-  const std::size_t known = named > 0 ? named : terminal_columns(fd);
+  const std::size_t known = named > 0 ? named : terminal_size(fd).ws_col;
   return known > 0 ? std::max(known, kLeast) : kTextColumns;
 }
 
-std::size_t terminal_rows(int fd) {
-  winsize size{};
-  return isatty(fd) == 1 && ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
-}
+std::size_t terminal_rows(int fd) { return terminal_size(fd).ws_row; }
 
 std::size_t output_columns(const std::string& output) {
   return output.empty() || output == "-" ? text_columns(STDOUT_FILENO) : kTextColumns;

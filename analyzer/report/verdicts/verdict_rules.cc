@@ -98,8 +98,7 @@ bool are_thread_locals(const StackTable& stacks, const CauseView& cause) {
 }
 
 // "anonymous mappings", "of a program that was not traced (...)".
-std::string what_grew(const StackTable& stacks, const CauseView& cause, const ProcessAccount& account) {
-  if (are_thread_locals(stacks, cause)) return "thread-local variables";
+std::string what_grew(const CauseView& cause, const ProcessAccount& account) {
   if (cause.cause != Cause::unknown) return std::string(info(cause.cause).title);
   return account.traced ? "that no recorded call explains"
                         : "of a program that was not traced" + untraced_reason(account);
@@ -134,7 +133,10 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       constexpr std::int64_t kGoodPart = 5;  // one in so many
       const StaticData arrays = static_data(view.recording->stacks, cause);
       const bool is_static = dominates(arrays.bytes, growth);
-      verdict.headline += is_static ? arrays.text : what_grew(view.recording->stacks, cause, *process.account);
+      const bool has_thread_locals = are_thread_locals(view.recording->stacks, cause);
+      verdict.headline += is_static           ? arrays.text
+                          : has_thread_locals ? "thread-local variables"
+                                              : what_grew(cause, *process.account);
       if (!is_static)
         verdict.headline +=
             kept_where(lines, growth, cause.cause == Cause::fork_cow ? "allocated" : "mapped", touch_verb(cause.cause));
@@ -146,7 +148,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       verdict.why = unknown ? "The memory was mapped by a process or in a way that the recording did not see."
                             : fmt::format("It comes back when: {}.", info(cause.cause).comes_back);
       verdict.advice =
-          are_thread_locals(view.recording->stacks, cause)
+          has_thread_locals
               ? "Each thread has a copy of them, which the loader zeroes: make them smaller, allocate them "
                 "where a thread needs them, or start fewer threads."
               : "The lines behind it are listed with this cause.";
