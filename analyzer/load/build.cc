@@ -105,16 +105,21 @@ std::uint64_t stored_bytes(const std::vector<std::unique_ptr<ProcessInput>>& inp
   return sum;
 }
 
-std::string untraced_why(const SeenProgram& program) {
-  if (!program.unfit.empty()) return "it " + program.unfit;
+struct UntracedReason {
+  std::string reason, advice;
+  [[nodiscard]] std::string note() const { return advice.empty() ? reason : reason + ": " + advice; }
+};
+
+UntracedReason untraced_reason(const SeenProgram& program) {
+  if (!program.unfit.empty()) return {"it " + program.unfit, ""};
   if (program.preload == "none")
-    return "its environment has no LD_PRELOAD: have what clears it keep LD_PRELOAD and WHYRSS_SESSION, or set what "
-           "`whyrss env` prints";
+    return {"its environment has no LD_PRELOAD",
+            "have what clears it keep LD_PRELOAD and WHYRSS_SESSION, or set what `whyrss env` prints"};
   if (program.preload == "other")
-    return "LD_PRELOAD of its environment lacks libwhyrss.so: have what sets it keep what stood there "
-           "(LD_PRELOAD=$LD_PRELOAD:...)";
-  return program.preload.empty() ? "why is not known"
-                                 : "libwhyrss.so stands in LD_PRELOAD of its environment, but nothing came from it";
+    return {"LD_PRELOAD of its environment lacks libwhyrss.so",
+            "have what sets it keep what stood there (LD_PRELOAD=$LD_PRELOAD:...)"};
+  if (program.preload.empty()) return {"why is not known", ""};
+  return {"libwhyrss.so stands in LD_PRELOAD of its environment, but nothing came from it", ""};
 }
 
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
@@ -123,8 +128,12 @@ std::string_view file_name(std::string_view path) { return path.substr(path.rfin
 void name_untraced(const SeenProgram& seen, const std::optional<Replay::Untraced>& exec, std::uint64_t origin_ns,
                    ProcessAccount& account) {
   if (!exec) {
-    if (!account.traced && !seen.preload.empty()) account.notes.push_back("not traced: " + untraced_why(seen));
-    if (!account.traced) account.unfit = seen.unfit;
+    if (account.traced) return;
+    account.unfit = seen.unfit;
+    if (seen.preload.empty()) return;
+    const UntracedReason why = untraced_reason(seen);
+    account.untraced_reason = why.reason;
+    account.notes.push_back("not traced: " + why.note());
     return;
   }
   // Else it was short. The call is stamped before the kernel makes it: what is read meanwhile may be of the one before.
@@ -134,9 +143,10 @@ void name_untraced(const SeenProgram& seen, const std::optional<Replay::Untraced
   std::string before = fmt::format("{}", fmt::join(account.command, " "));
   constexpr std::size_t kShownBytes = 60;
   if (before.size() > kShownBytes) before = before.substr(0, kShownBytes - 3) + "...";
+  const UntracedReason why = untraced_reason(is_seen ? seen : SeenProgram{});
+  account.untraced_reason = why.reason;
   account.notes.push_back(fmt::format("not traced since {:.3f} s, when it was still \"{}\": {}",
-                                      seconds_since(origin_ns, exec->since_ns), before,
-                                      untraced_why(is_seen ? seen : SeenProgram{})));
+                                      seconds_since(origin_ns, exec->since_ns), before, why.note()));
   account.traced = false;
   account.command = is_seen                 ? seen.command
                     : exec->program.empty() ? std::vector<std::string>{}

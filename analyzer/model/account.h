@@ -208,6 +208,7 @@ struct ProcessAccount {
   bool has_left = false;   // it said itself that it ends
   bool traced = false;     // the shim was in it; else causes come from the kernel alone
   std::string unfit;  // "is statically linked": why it could not be traced; "" where it could, or that is not known
+  std::string untraced_reason;  // "its environment has no LD_PRELOAD", as a note says it with advice; "" without one
   std::vector<std::string> command;
   std::string exe;
   // What its launcher said of its place in a job: RANK, SLURM_JOB_ID ... (recording/job_variables.h).

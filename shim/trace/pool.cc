@@ -171,6 +171,19 @@ void count_drop(const Writer& writer, Lease& lease, std::size_t size_bytes) noex
     writer.pool.slots[writer.slot].dropped_records.fetch_add(1, std::memory_order_relaxed);
 }
 
+std::uint32_t find_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_ticks) noexcept {
+  const std::uint32_t count = pool.header->slot_count;
+  const std::uint32_t farthest = pool.header->farthest_slot.load(std::memory_order_acquire);
+  for (std::uint32_t step = 0; step <= farthest && step < count; ++step) {
+    const std::uint32_t index = (pid + step) % count;
+    const ProcessSlot& slot = pool.slots[index];
+    if (slot.state.load(std::memory_order_acquire) == SlotState::live && slot.pid == pid &&
+        slot.start_ticks == start_ticks)
+      return index;
+  }
+  return kNoSlot;
+}
+
 }  // namespace
 
 std::uint64_t pool_bytes(std::uint32_t chunk_count, std::uint32_t slot_count) noexcept {
@@ -257,16 +270,14 @@ PoolView open_pool(void* mapping, std::uint64_t size_bytes) noexcept {
 
 std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_ticks) noexcept {
   if (!pool) return kNoSlot;
+  // An exec keeps the process and so its slot, though one before that may have been freed since.
+  if (const std::uint32_t own = find_slot(pool, pid, start_ticks); own != kNoSlot) return own;
   const std::uint32_t count = pool.header->slot_count;
   for (std::uint32_t step = 0; step < count; ++step) {
     const std::uint32_t index = (pid + step) % count;
     ProcessSlot& slot = pool.slots[index];
     SlotState expected = SlotState::free;
-    if (!slot.state.compare_exchange_strong(expected, SlotState::claimed, std::memory_order_acquire)) {
-      const bool mine = expected == SlotState::live && slot.pid == pid && slot.start_ticks == start_ticks;
-      if (mine) return index;  // an exec keeps the process and so its slot
-      continue;
-    }
+    if (!slot.state.compare_exchange_strong(expected, SlotState::claimed, std::memory_order_acquire)) continue;
     slot.pid = pid;
     slot.start_ticks = start_ticks;
     for (auto* counter :
@@ -282,6 +293,9 @@ std::uint32_t claim_slot(PoolView pool, std::uint32_t pid, std::uint64_t start_t
     slot.walked_ms.store(0, std::memory_order_relaxed);
     slot.live_bytes.store(0, std::memory_order_relaxed);
     slot.walk_done.store(0, std::memory_order_relaxed);
+    std::uint32_t farthest = pool.header->farthest_slot.load(std::memory_order_relaxed);
+    while (farthest < step && !pool.header->farthest_slot.compare_exchange_weak(farthest, step)) {
+    }
     slot.state.store(SlotState::live, std::memory_order_release);
     return index;
   }

@@ -88,6 +88,8 @@ struct alignas(4096) PoolHeader {
   std::atomic<std::uint32_t> stored_request;
   std::atomic<std::uint64_t> stored_ns;
   WallDistances readers_wall;  // when the pool was made
+  // By so many places the farthest slot lies behind the one that its pid names: an exec searches so far for its own.
+  std::atomic<std::uint32_t> farthest_slot;
 };
 
 enum class SlotState : std::uint32_t { free = 0, claimed = 1, live = 2 };

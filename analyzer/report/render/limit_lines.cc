@@ -73,9 +73,7 @@ std::vector<std::string> loss_lines(const View& view, std::size_t top) {
     const ProcessAccount& account = *process.account;
     const std::string who = fmt::format("pid {} ({}): ", account.pid, shortened(command_text(account.command), 30));
     if (account.lost_events > 0) of_processes.push_back(who + counted(account.lost_events, "event") + " lost");
-    const bool says_why =
-        std::ranges::any_of(account.notes, [](const std::string& note) { return note.starts_with("not traced"); });
-    if (!account.traced && !says_why)
+    if (!account.traced && account.untraced_reason.empty())
       of_processes.push_back(who + "not traced, causes from the kernel alone, no lines");
     for (const std::string& note : account.notes) of_processes.push_back(who + printable(note));
     for (const Account& walk : account.accounts) skewed += walk.skewed ? 1 : 0;

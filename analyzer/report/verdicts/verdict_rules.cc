@@ -73,17 +73,10 @@ StaticData static_data(const StackTable& stacks, const CauseView& cause) {
   return {bytes, text + kept_where(lines, bytes, touch_verb(cause.cause))};
 }
 
-// " (its environment has no LD_PRELOAD)"; "" where it is not known. The note goes on with what to do about it.
+// " (its environment has no LD_PRELOAD)"; "" where it is not known. A note goes on with what to do about it.
 std::string untraced_reason(const ProcessAccount& account) {
   if (!account.unfit.empty()) return fmt::format(" (it {})", printable(account.unfit));
-  for (const std::string& note : account.notes) {
-    if (!note.starts_with("not traced")) continue;
-    const std::size_t command_end = note.rfind("\": ");  // of `not traced since 3 s, when it was still "sh": ...`
-    const std::size_t begin = command_end == std::string::npos ? note.find(": ") + 2 : command_end + 3;
-    const std::size_t end = note.find(": ", begin);
-    if (end != std::string::npos) return fmt::format(" ({})", printable(note.substr(begin, end - begin)));
-  }
-  return "";
+  return account.untraced_reason.empty() ? "" : fmt::format(" ({})", printable(account.untraced_reason));
 }
 
 // Whether most of it are variables of threads (`thread_local`), which the loader makes beside their stacks and zeroes.

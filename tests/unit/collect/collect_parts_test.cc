@@ -532,12 +532,11 @@ TEST(ManifestText, AnyOtherByteIsNoticed) {
   }
 }
 
-TEST(ManifestText, OfFormat2HasNoChecksum) {
+TEST(ManifestText, WithoutChecksumIsNotSound) {
   const auto read = parse_manifest(R"({"schema":"whyrss.recording/1","state":"complete"})", "m");
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(read->format, 2);
-  EXPECT_TRUE(read->is_sound);
-  EXPECT_FALSE(read->processes.has_value());
+  EXPECT_EQ(read->format, 0);  // of format 2 and before, which had none
+  EXPECT_FALSE(read->is_sound);
   EXPECT_FALSE(parse_manifest(R"({"schema":"whyrss.recording/1","format":3})", "m")->is_sound);
 }
 

@@ -410,5 +410,16 @@ TEST_F(Pool, GivesASlotBackToTheProcessThatExecs) {
   EXPECT_EQ(pool_.header->refused_slots.load(), 1U);
 }
 
+// Else it waits in vain for a walk, which is asked for in a slot that the reader does not follow.
+TEST_F(Pool, AnExecKeepsItsSlotWhenTheOneBeforeWasFreedSince) {
+  const std::uint32_t before = claim_slot(pool_, 100, 5);
+  const std::uint32_t slot = claim_slot(pool_, 104, 6);  // the same place of 4
+  ASSERT_NE(slot, before);
+  pool_.slots[before].state.store(SlotState::free);
+  EXPECT_EQ(claim_slot(pool_, 104, 6), slot);
+  EXPECT_EQ(claim_slot(pool_, 108, 7), before);
+  EXPECT_NE(claim_slot(pool_, 104, 8), slot);  // another process of that pid
+}
+
 }  // namespace
 }  // namespace whyrss::trace
