@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 
 #include "report/verdicts/accounting_rule.h"
@@ -387,15 +388,14 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "give it back is not known.";
         verdict.evidence["until_s"] = final_frees->until_s;
       }
-      const LineGrowth* const top = names_line(lines, gone) ? top_named(lines) : nullptr;
-      verdict.advice =
-          cause.cause == Cause::file_cache
-              ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
-          : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack
-              ? "It was free already: see what had been allocated there before."
-              : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
-                            top != nullptr && top->number > 0 && top->thread_bytes == 0 ? "make this line hold less"
-                                                                                        : "hold less");
+      const std::optional<LineGrowth> top = named_line(lines, gone);
+      const bool is_one_line = top && top->runtime.empty() && top->number > 0 && top->thread_bytes == 0;
+      verdict.advice = cause.cause == Cause::file_cache
+                           ? "Nothing to fix: under a memory limit the kernel takes file cache back first."
+                       : cause.cause == Cause::heap_retained || cause.cause == Cause::heap_slack
+                           ? "It was free already: see what had been allocated there before."
+                           : fmt::format("If the peak is the trouble (a memory limit), {} at a time.",
+                                         is_one_line ? "make this line hold less" : "hold less");
       if (received != nullptr) {
         verdict.why += received->why;
         verdict.advice = fmt::format("{}{}", kIfThePeak, received->advice);

@@ -92,12 +92,6 @@ std::string touched_where(const LineGrowth& line, const char* verb) {
   return fmt::format(", {}{} at {}", most, verb, line.other_line);
 }
 
-bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
-  constexpr std::int64_t kLeastPart = 10;
-  const LineGrowth* top = top_named(lines);
-  return top != nullptr && !mostly_unseen(lines, whole) && kLeastPart * top->bytes >= whole;
-}
-
 const char* done_by_text(const LineGrowth& line) {
   if (2 * line.process_bytes > line.bytes) return ", by a process that it started";
   if (2 * line.meanwhile_bytes > line.bytes) return kDoneMeanwhile;
@@ -175,7 +169,18 @@ std::vector<LineGrowth> by_runtime(const std::vector<LineGrowth>& lines) {
   return merged;
 }
 
+bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole) {
+  constexpr std::int64_t kLeastPart = 10;
+  const LineGrowth* top = top_named(lines);
+  return top != nullptr && !mostly_unseen(lines, whole) && kLeastPart * top->bytes >= whole;
+}
+
 }  // namespace
+
+std::optional<LineGrowth> named_line(const std::vector<LineGrowth>& all, std::int64_t whole) {
+  const std::vector<LineGrowth> lines = by_runtime(all);
+  return names_line(lines, whole) ? std::optional(*top_named(lines)) : std::nullopt;
+}
 
 bool names_native_line(const std::vector<LineGrowth>& lines) {
   const LineGrowth* top = top_named(lines);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,8 +42,8 @@ inline constexpr const char* kDoneMeanwhile = ", by other threads while it ran";
 // What the line has to do with it, as the end of a sentence: "; the line is where it was asked for".
 const char* asked_text(const LineGrowth& line);
 
-// Whether kept_where() names a line: one has enough of `whole` to be worth it.
-bool names_line(const std::vector<LineGrowth>& lines, std::int64_t whole);
+// What kept_where() names, the lines of a runtime as one; nothing where none has enough of `whole` to be worth it.
+std::optional<LineGrowth> named_line(const std::vector<LineGrowth>& lines, std::int64_t whole);
 
 // " (made at a.py:3 in f)", with its figure where that has an error: " (made at a.py:3 in f: 9.0 MiB ± 4 %)"; " (most
 // made at a.py:3 in f: 9.0 MiB)" where others have more than next to nothing of it, " (3.0 MiB of it made at a.py:3 in
