@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -19,6 +20,7 @@
 #include "cli/collect_command.h"
 #include "cli/exit_status.h"
 #include "cli/near_miss.h"
+#include "cli/progress.h"
 #include "cli/record_signals.h"
 #include "cli/shell_words.h"
 #include "cli/size_option.h"
@@ -144,8 +146,11 @@ void say_how_it_begins(LineReader& from_collector, bool quiet) {
   }
 }
 
-// The collector ends by itself once nothing is traced any more.
-Ending wait_for_collector(int control_fd, LineReader& reader) {
+// The collector ends by itself once nothing is traced any more. In exact mode it may have some seconds of events to
+// store.
+Ending wait_for_collector(int control_fd, LineReader& reader, bool quiet) {
+  constexpr int kProgressMs = 200;
+  Progress progress;
   Ending ending;
   const std::int64_t deadline_ns = monotonic_ns() + kCollectorEndsNs;
   while (true) {
@@ -158,8 +163,9 @@ Ending wait_for_collector(int control_fd, LineReader& reader) {
     ending.complete = reader.at_end();
     const std::int64_t left_ns = deadline_ns - monotonic_ns();
     if (ending.complete || ending.living || left_ns <= 0) return ending;
+    if (!quiet) progress.at("finishing the recording");
     pollfd entry{.fd = control_fd, .events = POLLIN, .revents = 0};
-    poll(&entry, 1, static_cast<int>(left_ns / 1'000'000) + 1);
+    poll(&entry, 1, std::min(static_cast<int>(left_ns / 1'000'000) + 1, kProgressMs));
   }
 }
 
@@ -260,7 +266,7 @@ int run_record(const RecordOptions& options) {
   if (const int reason = target->exec(options.command, environment); reason != 0) {
     stop_passing_signals();
     send_line(control_fd, "failed");
-    wait_for_collector(control_fd, from_collector);
+    wait_for_collector(control_fd, from_collector, options.quiet);
     return cannot_exec(options, reason);
   }
   send_line(control_fd, "started");
@@ -272,7 +278,7 @@ int run_record(const RecordOptions& options) {
                                : fmt::format("signal SIG{}", sigabbrev_np(end.si_status) != nullptr
                                                                  ? sigabbrev_np(end.si_status)
                                                                  : std::to_string(end.si_status)));
-  const Ending ending = wait_for_collector(control_fd, from_collector);
+  const Ending ending = wait_for_collector(control_fd, from_collector, options.quiet);
   // The collector has, unless it was killed. One that is still at its work reads what the group counted.
   if (group->is_ours && ending.complete) remove_group(group->path);
   conclude(options, directory, ending);
