@@ -47,7 +47,8 @@ bool is_credible(const std::vector<ResidentRun>& runs, std::uint64_t page_bytes)
 }
 
 bool is_private_memory(Cause cause) {
-  return cause >= Cause::lazy_free && cause <= Cause::unknown && cause != Cause::fork_shared;
+  return (cause >= Cause::lazy_free && cause <= Cause::unknown && cause != Cause::fork_shared) ||
+         cause == Cause::heap_unsplit;
 }
 bool is_file_memory(Cause cause) { return cause == Cause::shared_memory || cause == Cause::file_cache; }
 

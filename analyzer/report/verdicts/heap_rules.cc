@@ -125,11 +125,20 @@ std::string_view what_keeps(bool python, bool objects, bool native) {
   return "a list or cache that only grows, or memory that nothing frees";
 }
 
+// "that line", "a.py:7 in f and a.py:9 in g".
+std::string growing_lines_text(const Trend& trend) {
+  if (const LineGrowth* line = growing_line(trend); line != nullptr) return line->line;
+  if (trend.kind != Trend::Kind::growing || trend.lines.empty()) return "that line";
+  const std::vector<LineGrowth> lines = growing_lines(trend);
+  return lines.empty() ? "the lines that still grow"
+                       : enumerated(lines, [](const LineGrowth& one) { return one.line; });
+}
+
 // Only the program's author knows whether it is a leak; what the recording says for and against it.
 std::string growth_advice(const Trend& trend, bool by_arena, std::string_view holders) {
   if (trend.filling) return filling_text(trend);
   const LineGrowth* line = growing_line(trend);
-  const std::string from = by_arena ? "where it was made" : line == nullptr ? "that line" : line->line;
+  const std::string from = by_arena ? "where it was made" : growing_lines_text(trend);
   if (trend.kind == Trend::Kind::growing && trend.evenly)
     return (trend.since_s <= trend.from_s ? std::string("It grew evenly all the time")
                                           : fmt::format("From {} on it grew evenly to the end, by {}",

@@ -258,6 +258,39 @@ const LineGrowth* growing_line(const Trend& trend) {
   return stands_out ? top : nullptr;
 }
 
+std::string enumerated(const std::vector<LineGrowth>& lines, std::string (*text_of)(const LineGrowth&)) {
+  std::string text;
+  for (std::size_t i = 0; i < lines.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == lines.size() ? " and " : ", ") + text_of(lines[i]);
+  return text;
+}
+
+std::vector<LineGrowth> growing_lines(const Trend& trend) {
+  constexpr std::size_t kMostLines = 3;
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < std::min(trend.lines.size(), kMostLines); ++i) {
+    bytes += trend.lines[i].bytes;
+    if (2 * bytes > trend.bytes) return {trend.lines.begin(), trend.lines.begin() + static_cast<std::ptrdiff_t>(i) + 1};
+  }
+  return {};
+}
+
+namespace {
+
+bool is_same_line(const LineGrowth& one, const LineGrowth& other) {
+  return one.runtime.empty() ? one.line == other.line && one.file == other.file : one.runtime == other.runtime;
+}
+
+// ", mostly at a.py:7 in f and at a.py:9 in g" of what grows at other lines than the `reported` one.
+std::string spread_text(const Trend& trend, const LineGrowth& reported) {
+  if (trend.kind != Trend::Kind::growing || trend.lines.empty() || is_same_line(trend.lines.front(), reported))
+    return "";
+  const std::vector<LineGrowth> lines = growing_lines(trend);
+  return lines.empty() ? ", at many lines" : ", mostly " + enumerated(lines, placed_text);
+}
+
+}  // namespace
+
 std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& named) {
   std::string text;
   if (trend.kind == Trend::Kind::flat) text = ", flat since " + seconds_text(trend.since_s);
@@ -270,9 +303,8 @@ std::string trend_text(const Trend& trend, const std::vector<LineGrowth>& named)
                     : "";
   const LineGrowth* line = growing_line(trend);
   const LineGrowth* top = top_named(named);
-  if (line == nullptr) return text + end;
-  const bool is_reported = top != nullptr && (line->runtime.empty() ? top->line == line->line && top->file == line->file
-                                                                    : top->runtime == line->runtime);
+  if (line == nullptr) return text + (top == nullptr ? "" : spread_text(trend, *top)) + end;
+  const bool is_reported = top != nullptr && is_same_line(*line, *top);
   if (is_reported && trend.kind == Trend::Kind::growing) return text + end;
   const bool most = trend.kind == Trend::Kind::growing && !dominates(line->bytes, trend.bytes);
   return text + fmt::format("{} {}{}", most ? ", mostly" : "", placed_text(*line), end);

@@ -51,5 +51,9 @@ nlohmann::ordered_json trend_evidence(const Trend& trend);
 
 // The line to blame for what still grows, where one stands out.
 const LineGrowth* growing_line(const Trend& trend);
+// Where none does: those that have half of it together, the largest first. Empty where it takes more than three.
+std::vector<LineGrowth> growing_lines(const Trend& trend);
+// "at a.py:7, at a.py:9 and at b.py:2".
+std::string enumerated(const std::vector<LineGrowth>& lines, std::string (*text_of)(const LineGrowth&));
 
 }  // namespace whyrss

@@ -1,8 +1,10 @@
 // What is said of memory that grows slowly beside much that does not, and of the innocent that look alike.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
+#include <vector>
 
 #include "literal_accounts.h"
 #include "report/verdicts/verdict.h"
@@ -17,6 +19,12 @@ struct Lines {
   StackTable stacks;
   StackId load = literal::python_stack(stacks, "/home/u/a.py", 2, "load");
   StackId leak = literal::python_stack(stacks, "/home/u/a.py", 5, "leak");
+  std::array<StackId, 6> more{};
+
+  Lines() {
+    for (std::size_t i = 0; i < more.size(); ++i)
+      more.at(i) = literal::python_stack(stacks, "/home/u/a.py", 11 + static_cast<int>(i), "f");
+  }
 };
 
 // MiB of a line at a time.
@@ -29,6 +37,7 @@ struct Program {
   double standard_error_mib = 0;  // of each line at each walk
   Course other = [](double) { return 0; };
   Course untouched = [](double) { return 0; };  // of the blocks of `leak`
+  std::vector<Course> more{};                   // of the lines a.py:11 and after it
 };
 
 RecordingAccount seen(const Lines& lines, const Program& program) {
@@ -50,6 +59,7 @@ RecordingAccount seen(const Lines& lines, const Program& program) {
     if (!account.slices.empty())
       account.slices.open().back().untouched_bytes =
           std::llround(program.untouched(time_s) * static_cast<double>(kMiB));
+    for (std::size_t i = 0; i < program.more.size(); ++i) add(Cause::heap_live, lines.more[i], program.more[i](time_s));
     add(Cause::anonymous, kEmptyStack, program.other(time_s));
     process.accounts.push_back(account);
   }
@@ -139,6 +149,24 @@ TEST(SlowGrowth, OfTheLineThatLoadedIsReportedWithoutASecondName) {
   // Samples that share out a known sum say nothing of how the sum moves.
   EXPECT_TRUE(contains(reported(lines, {.duration_s = 74, .load = both, .leak = nothing, .standard_error_mib = 20}),
                        "still growing at the end by 717 KiB/s"));
+}
+
+TEST(SlowGrowth, OfSeveralLinesIsNotBlamedOnTheOneThatLoaded) {
+  const Lines lines;
+  Program program{.duration_s = 16, .load = loads(284), .leak = grows(0.3), .more = {grows(0.25), grows(0.2)}};
+  const Verdict two = heap_verdict(seen(lines, program));
+  EXPECT_EQ(two.headline,
+            "294 MiB live Python objects (made at a.py:2 in load), still growing at the end by 768 KiB/s, mostly at "
+            "a.py:5 in leak and at a.py:11 in f");
+  EXPECT_TRUE(contains(two.advice, "look for what keeps it from a.py:5 in leak and a.py:11 in f on:")) << two.advice;
+  program.leak = grows(0.22);
+  program.more = {grows(0.21), grows(0.2), grows(0.19), grows(0.19)};
+  EXPECT_TRUE(contains(reported(lines, program), "mostly at a.py:5 in leak, at a.py:11 in f and at a.py:12 in f"));
+  program.leak = grows(0.1);
+  program.more.assign(6, grows(0.1));
+  const Verdict many = heap_verdict(seen(lines, program));
+  EXPECT_TRUE(contains(many.headline, "/s, at many lines")) << many.headline;
+  EXPECT_TRUE(contains(many.advice, "from the lines that still grow on:")) << many.advice;
 }
 
 TEST(SlowGrowth, InAShortProgramIsReportedWhereItIsEvenAndMuch) {
