@@ -9,18 +9,26 @@ from figure_off import assert_figure
 
 sys.path.append(str(ROOT / "tests/moments"))
 
-from trials import jobs, table, trial  # noqa: E402
+from trials import jobs  # noqa: E402
 from trials.figures import ABSENT, MIB, Line, Reported, Size, Words, doubt_of  # noqa: E402
-from trials.recorded import OffDesign  # noqa: E402
+from trials.recorded import Build, OffDesign, Run  # noqa: E402
 
 RUNS = 3  # until a job did what it is designed to do: a busy machine may not let it
+
+
+def figures_of(job, program, folder):
+    """The figures of one recorded run, made in that folder."""
+    folder.mkdir()
+    run = Run(Build(program, folder), job, folder)
+    jobs.check_design(run)
+    return list(job.figures(run))
 
 
 def figures_as_designed(job, program, folder):
     """The figures of a run in which the job did what it is designed to do."""
     for number in range(1, RUNS + 1):
         try:
-            return trial.figures_of(job, program, folder / f"{job.name}-{number}")
+            return figures_of(job, program, folder / f"{job.name}-{number}")
         except OffDesign as off:
             note(f"not as designed: {off}, run {number} of {RUNS}")
             reason = str(off)
@@ -33,10 +41,9 @@ def test_figures_are_of_their_moment(whyrss, tmp_path, job):
         pytest.skip(reason)
     found = figures_as_designed(job, whyrss.program, tmp_path)
     assert found
-    wrong = [row for row in table.rows_of(job.name, [found]) if row.wrong]
-    lines = "\n".join(table.lines_of(wrong))
-    assert all(row.kind == "wrong" for row in wrong), lines
-    assert_figure(not wrong, lines)
+    wrong = [one for one in found if one.wrong]
+    assert all(isinstance(one, Size) for one in wrong), wrong
+    assert_figure(not wrong, *wrong)
 
 
 # The comparison itself
@@ -73,9 +80,3 @@ def test_doubt_is_what_the_report_says_itself():
     assert doubt_of({"causes": [cause("heap_live"), cause("not_looked_at")]}) == 5 * MIB
     assert doubt_of(cause("heap_live"), {"standard_error": MIB}) == 3 * MIB
     assert doubt_of({"causes": []}, {"estimate": True}) == float("inf")
-
-
-def test_rows_join_the_figures_of_all_runs():
-    runs = [[Size("size", 10 * MIB, Reported(10 * MIB))], [Size("size", 11 * MIB, Reported(4 * MIB))]]
-    row, = table.rows_of("job", runs)
-    assert row.cells()[2:6] == ("10.0..11.0", "4.0..10.0", "2", "1")

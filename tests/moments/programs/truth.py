@@ -1,6 +1,6 @@
 """What a job knows of itself: its memory by the kernel's own counters, written down as JSON lines in $MOMENTS_LOG.
 
-Every job of this folder runs alone, too: what it says then is what it was designed to do.
+No job waits for whyrss: each does the same without it.
 """
 import json
 import os

@@ -52,7 +52,6 @@ class Line:
     name: str
     truth: str
     reported: str
-    marked: bool = False
 
     @property
     def wrong(self):
@@ -65,7 +64,6 @@ class Words:
     name: str
     truth: str
     reported: str  # what was found, "" for nothing
-    marked: bool = False
 
     @property
     def wrong(self):

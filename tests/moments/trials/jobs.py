@@ -18,12 +18,12 @@ class Job:
     name: str
     what: str
     command: tuple           # a program of programs/ and its arguments
-    design: Callable         # design(run) -> (name, found, designed) of what it says: holds alone and recorded
+    design: Callable         # design(run) -> (name, found, designed) of what it says
     figures: Callable        # figures(run) -> Size, Line and Words
     options: tuple = ()      # of whyrss record
     status: int = 0          # that it ends with; -9: by SIGKILL
     stopped_after_s: float | None = None  # SIGTERM so long after it has said something
-    needs_limit: bool = False             # a memory cgroup; cannot run alone
+    needs_limit: bool = False             # a memory cgroup
     refused: tuple = ()                   # system calls that no process may make, the collector included
 
 

@@ -1,4 +1,4 @@
-"""One run of a job: alone, or recorded, with what it said and what the report says."""
+"""One recorded run of a job: what it said, and what the report says."""
 import functools
 import json
 import os
@@ -8,6 +8,8 @@ import signal
 import subprocess
 import time
 from datetime import datetime
+
+from expected import report_reading
 
 from .figures import ABSENT, MIB, Line, Reported, Size, Words, doubt_of
 
@@ -59,23 +61,19 @@ class Build:
 class Run:
     """A job that has ended, and what it said."""
 
-    def __init__(self, build, job, folder, recorded=True):
+    def __init__(self, build, job, folder):
         self.build, self.job, self.folder = build, job, folder
         self.recording, self.log, self.parts = folder / "recording.whyrss", folder / "said.jsonl", {}
-        self.recorded = recorded
         self.status, self.output = self.run()
         if self.status != job.status:
             raise Failed(f"{job.name} ended with {self.status} instead of {job.status}: {self.output[-2000:]}")
-        if recorded:
-            self.wait_until_complete()
+        self.wait_until_complete()
 
     def run(self):
         environment = {**os.environ, "MOMENTS_LOG": str(self.log), "PYTHONPATH": str(self.build.library),
                        "PYTHONDONTWRITEBYTECODE": "1"}
-        command = self.build.command(self.job)
-        if self.recorded:
-            command = [*self.build.refusing(self.job.refused), self.build.whyrss, "record", "-q", "-o", self.recording,
-                       *self.job.options, "--", *command]
+        command = [*self.build.refusing(self.job.refused), self.build.whyrss, "record", "-q", "-o", self.recording,
+                   *self.job.options, "--", *self.build.command(self.job)]
         with subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, process_group=0) as process:
             try:
@@ -192,10 +190,7 @@ def line_in_job(run, stack):
 
 def marked_line(run, marker):
     """file:line of the only line of the job's program that ends in "# marker"."""
-    program = run.job.command[0]
-    lines = (PROGRAMS / program).read_text(encoding="utf-8").splitlines()
-    (number,) = [number for number, line in enumerate(lines, 1) if line.endswith((f"# {marker}", f"// {marker}"))]
-    return f"{program}:{number}"
+    return "%s:%d" % report_reading.marked_line(PROGRAMS / run.job.command[0], marker)
 
 
 def sites_by_line(run, sites, stack="stack"):
