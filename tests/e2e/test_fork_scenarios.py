@@ -180,6 +180,16 @@ def test_an_import_is_shared_where_it_was_preloaded(plain, python, method):
             assert_close(grown(worker, "heap_live"), TABLE_BYTES, ARENAS, LITTLE)
             assert_close(built, TABLE_BYTES, 2 * ARENAS, MOST_ERRORS * error)
             assert inherited == 0
+    found = verdicts(run.report, "per-process-import")
+    if method == "preload":
+        assert found == []
+        return
+    (verdict,) = found
+    assert WORKERS * ROWS * ITEM_BYTES * 0.9 <= verdict["bytes"] <= WORKERS * (ROWS * ITEM_BYTES + 12 * MIB)
+    assert len(verdict["evidence"]["workers"]) == WORKERS
+    assert "fork_scenarios_import" in verdict["headline"]
+    assert "%s:%d" % storage_of("reads import") in verdict["headline"]
+    assert ("before the workers are forked" in verdict["advice"]) == (method == "fork")
 
 
 @pytest.mark.parametrize("storage", ["numpy", "torch"])

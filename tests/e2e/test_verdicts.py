@@ -4,7 +4,6 @@ import pytest
 from expected.report_reading import assert_conserved, cause, lines_of, verdicts
 from fork_runs import HERE, MIB, Run, has_module, line_of
 from interpreters import DEBIAN
-from verdicts_table import ROWS
 from verdicts_work import (ARRAY_BYTES, CACHE_ROWS, FILE_BYTES, HUGE_BYTES, HUGE_PAGES, PAGE, SAW_ROWS, SHARED_BYTES,
                            WORKERS)
 
@@ -154,30 +153,6 @@ def test_huge_pages_that_are_used(runs, name):
 
 def test_small_pages_are_not_padded(runs):
     assert verdicts(runs("sparse_small").until("work"), "huge-page-padding") == []
-
-
-@pytest.fixture(scope="module")
-def importing(whyrss, tmp_path_factory):
-    """importing(METHOD) -> the run of workers that import a module each for itself, or after a forkserver did."""
-    def run(method):
-        folder = tmp_path_factory.mktemp(f"imports-{method}")
-        return Run(whyrss, folder, [DEBIAN, HERE / WORK, "LOG", folder, f"imports-{method}"])
-    return run
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_workers_that_import_the_same(importing, method):
-    report = importing(method).report
-    found = only(report, "per-process-import")
-    table = ROWS * ITEM_BYTES
-    assert WORKERS * table * 0.9 <= found["bytes"] <= WORKERS * (table + 12 * MIB)
-    assert len(found["evidence"]["workers"]) == WORKERS
-    assert "verdicts_table" in found["headline"] and at("imports table") in found["headline"]
-    assert ("before the workers are forked" in found["advice"]) == (method == "fork")
-
-
-def test_an_import_that_the_forkserver_made(importing):
-    assert verdicts(importing("preload").report, "per-process-import") == []
 
 
 def test_a_full_cache_is_flat(runs):

@@ -227,24 +227,6 @@ def shared_by_fork():
     inherited(read_pages)
 
 
-def use_module(barrier):
-    import verdicts_table  # imports table
-    barrier.wait()
-    take_snapshot()
-    barrier.wait()
-    return len(verdicts_table.TABLE)
-
-
-def imports(method):
-    context = multiprocessing.get_context("forkserver" if method == "preload" else method)
-    if method == "preload":
-        context.set_forkserver_preload(["verdicts_table"])
-    barrier = context.Barrier(WORKERS)
-    workers = [context.Process(target=use_module, args=(barrier,)) for _ in range(WORKERS)]
-    start(workers)
-    finish(workers)
-
-
 def full_cache():
     """A cache that grows to its bound, and then changes all it holds."""
     import time
@@ -293,7 +275,4 @@ SCENARIOS = {work.__name__: work for work in (
 if __name__ == "__main__":
     LOG, FOLDER, name = sys.argv[1:]
     say(LOG, main=os.getpid())
-    if name.startswith("imports-"):
-        imports(name.partition("-")[2])
-    else:
-        SCENARIOS[name]()
+    SCENARIOS[name]()
