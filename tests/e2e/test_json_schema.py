@@ -1,14 +1,13 @@
 """Real reports of several kinds of jobs against the published JSON Schema."""
 import json
-import os
 import signal
 import subprocess
 
 import jsonschema
 import pytest
 
-from conftest import PATIENCE_S, ROOT, unwrapped
-from expected.report_reading import assert_conserved, read_report
+from conftest import PATIENCE_S, ROOT
+from expected.report_reading import read_report
 
 SCHEMA = json.loads((ROOT / "analyzer" / "report" / "report.2.schema.json").read_text())
 PLAIN_SCHEMA = json.loads((ROOT / "analyzer" / "report" / "report.schema.json").read_text())
@@ -60,45 +59,6 @@ def test_report_of_a_running_job_follows_the_schema(whyrss, recording):
     assert not report["recording"]["complete"]
     whyrss.wait_until_complete(recording)
     jsonschema.validate(json.loads(whyrss.report_text(recording, "--schema", "2")), SCHEMA)
-
-
-def test_part_of_a_recording(whyrss, recording):
-    """--from and --to choose what first and last mean; sums hold there too."""
-    whyrss.record(recording, JOBS["python"])
-    whole = whyrss.finished_report(recording)
-    duration = whole["recording"]["duration_s"]
-    for start, end in ((0, duration), (0, duration / 2), (duration / 2, duration), (duration / 3, duration / 3)):
-        result = whyrss.run("report", recording, "--format", "json", "--from", start, "--to", end)
-        assert result.returncode == 0, result.stderr
-        part = json.loads(result.stdout)
-        jsonschema.validate(part, PLAIN_SCHEMA)
-        assert_conserved(part)
-        assert part["interval"]["from_s"] == pytest.approx(start, abs=1e-3)
-    assert whyrss.run("report", recording, "--from", 5, "--to", 4).returncode == 2
-
-
-def test_text_and_json_agree(whyrss, recording, tmp_path):
-    whyrss.record(recording, JOBS["python"])
-    report = whyrss.finished_report(recording)
-    text = whyrss.run("report", recording)
-    assert text.returncode == 0 and text.stderr == ""
-    assert "\x1b" not in text.stdout  # no colours into a pipe
-    for process in report["processes"]:
-        assert str(process["pid"]) in text.stdout
-    for verdict in report["verdicts"]:
-        assert verdict["headline"] in unwrapped(text.stdout)
-    to_file = whyrss.run("report", recording, "--format", "json", "-o", tmp_path / "report.json")
-    assert to_file.returncode == 0 and to_file.stdout == ""
-    assert read_report((tmp_path / "report.json").read_text()) == report
-
-
-def test_fail_if(whyrss, recording):
-    whyrss.record(recording, JOBS["python"])
-    whyrss.finished_report(recording)
-    assert whyrss.run("report", recording, "--fail-if", "heap_live>100GiB").returncode == 0
-    assert whyrss.run("report", recording, "--fail-if", "heap_live>1MiB").returncode == 3
-    assert whyrss.run("report", recording, "--fail-if", "no_such_cause>1").returncode == 2
-    assert os.path.isdir(recording)
 
 
 PAGES = """

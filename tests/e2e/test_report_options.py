@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from conftest import PATIENCE_S, ROOT, unwrapped
+from expected.report_reading import assert_conserved, read_report
 
 MIB = 1 << 20
 SCRIPT = """
@@ -62,24 +63,36 @@ def test_python_job(whyrss, job, schema):
 
 
 def test_parts_of_a_report(whyrss, job, schema):
+    """--from and --to choose what first and last mean; sums hold in each part."""
     whole = whyrss.report(job)
     pid = whole["processes"][1]["pid"]
-    middle = whole["interval"]["to_s"] / 2
-    for arguments in (["--from", middle], ["--to", middle], ["--pid", pid], ["--top", 1]):
+    middle, duration = whole["interval"]["to_s"] / 2, whole["recording"]["duration_s"]
+
+    def part(*arguments):
         result = whyrss.run("report", job, "--format", "json", *arguments)
         assert result.returncode == 0, result.stderr
         report = validated(json.loads(result.stdout), schema)
-        for process in report["processes"]:
-            for cause in process["causes"]:
-                assert sum(site["growth"] for site in cause["sites"]) == cause["growth"]["rss"]
-    assert [process["pid"] for process in json.loads(whyrss.run(
-        "report", job, "--format", "json", "--pid", pid).stdout)["processes"]] == [pid]
+        assert_conserved(report)
+        return report
+    for arguments in (["--from", middle], ["--to", middle], ["--top", 1]):
+        part(*arguments)
+    assert [process["pid"] for process in part("--pid", pid)["processes"]] == [pid]
+    for start, end in ((0, duration), (0, duration / 2), (duration / 2, duration), (duration / 3, duration / 3)):
+        assert part("--from", start, "--to", end)["interval"]["from_s"] == pytest.approx(start, abs=1e-3)
+    assert whyrss.run("report", job, "--from", 5, "--to", 4).returncode == 2
 
 
-def test_text_says_the_same_figures(whyrss, job):
+def test_text_says_the_same_figures(whyrss, job, tmp_path):
     report = whyrss.report(job)
-    text = whyrss.run("report", job).stdout
+    to_file = whyrss.run("report", job, "--format", "json", "-o", tmp_path / "report.json")
+    assert (to_file.returncode, to_file.stdout) == (0, "")
+    assert read_report((tmp_path / "report.json").read_text()) == report
+    result = whyrss.run("report", job)
+    assert (result.returncode, result.stderr) == (0, "")
+    text = result.stdout
     assert "\033" not in text  # no terminal, no colours
+    for process in report["processes"]:
+        assert str(process["pid"]) in text
     for verdict in report["verdicts"]:
         assert verdict["headline"] in unwrapped(text)
     totals = re.findall(r"= RSS +(-?[0-9.]+) +(-?[0-9.]+) +(-?[0-9.]+)", text)
@@ -104,6 +117,8 @@ def test_fail_if(whyrss, job):
     assert whyrss.run("report", job, "--fail-if", f"rss>{grown}").returncode == 0
     held = whyrss.run("report", job, "--fail-if", f"rss>={grown}")
     assert held.returncode == 3 and "rss" in held.stderr and held.stdout
+    assert whyrss.run("report", job, "--fail-if", "heap_live>100GiB").returncode == 0
+    assert whyrss.run("report", job, "--fail-if", "heap_live>1MiB").returncode == 3
     assert whyrss.run("report", job, "--fail-if", "bananas>1").returncode == 2
     assert whyrss.run("report", job, "--from", "no such phase").returncode == 2
     assert whyrss.run("report", job, "--pid", 1).returncode == 2
