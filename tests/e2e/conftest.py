@@ -59,6 +59,27 @@ def unwrapped(text):
     return " ".join(text.split())
 
 
+def line_of(text, ending):
+    """The number of the only line of a text that ends so; `ending` may be several, as a tuple."""
+    (number,) = [number for number, line in enumerate(text.splitlines(), 1) if line.endswith(ending)]
+    return number
+
+
+def run(*command, **options):
+    """The finished command, whatever its status; output captured as text."""
+    options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False, **options}
+    return subprocess.run([str(word) for word in command], **options)
+
+
+def manifest_of(recording):
+    """The manifest of a recording, None while there is none."""
+    try:
+        text = (pathlib.Path(recording) / "manifest.json").read_text()
+    except OSError:
+        return None
+    return json.loads(text)
+
+
 def is_running(pid):
     """Whether a process exists and is no zombie."""
     try:
@@ -66,6 +87,14 @@ def is_running(pid):
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def kill_and_wait(*pids):
+    """Kills without a pause in between, then waits until none of them is left."""
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for pid in pids:
+        wait_until(lambda pid=pid: not is_running(pid), f"{pid} is gone")
 
 
 def kill_users_of(folder):
@@ -128,9 +157,7 @@ class Whyrss:
 
     @staticmethod
     def wait_until_complete(recording):
-        manifest = pathlib.Path(recording) / "manifest.json"
-        wait_until(lambda: manifest.exists() and json.loads(manifest.read_text())["state"] == "complete",
-                   f"{recording} is complete")
+        wait_until(lambda: (manifest := manifest_of(recording)) and manifest["state"] == "complete", f"{recording} is complete")
 
     def record_whole(self, recording, command, *record_options, **options):
         """(the finished command, the JSON report) of a recording that missed no snapshot: a leaving process waits 0.5 to
@@ -216,13 +243,13 @@ def compile_c(tmp_path):
     return compile_program
 
 
-def compiled(folder, name):
+def compiled(folder, name, *flags):
     """A program of tests/programs, made in that folder."""
     if not shutil.which("gcc"):
         pytest.skip("gcc is not installed")
     program = folder / name
     source = ROOT / "tests/programs" / f"{name}.c"
-    subprocess.run(["gcc", "-O1", "-g", "-pthread", f"-I{ROOT}", "-o", program, source], check=True)
+    subprocess.run(["gcc", "-O1", "-g", "-w", "-pthread", f"-I{ROOT}", *flags, "-o", program, source], check=True)
     return program
 
 

@@ -1,23 +1,9 @@
 """Programs of tests/programs that the tests of page faults compile themselves, and whose functions they look for."""
 import re
-import shutil
 import subprocess
 
-import pytest
-
-from conftest import ROOT
-
-PROGRAMS = ROOT / "tests" / "programs"
 # Absolute addresses, so that nm's are those of the running program; and each function on the stack.
 FUNCTIONS_ON_STACKS = ("-no-pie", "-fno-inline", "-fno-optimize-sibling-calls")
-
-
-def compiled(folder, name, *flags):
-    if shutil.which("gcc") is None:
-        pytest.skip("gcc is not installed")
-    program = folder / name
-    subprocess.run(["gcc", "-O1", "-g", "-w", "-pthread", *flags, "-o", program, PROGRAMS / f"{name}.c"], check=True)
-    return program
 
 
 class Functions:

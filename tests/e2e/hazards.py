@@ -18,16 +18,10 @@ class Outcome:
 
     def blocks(self, size):
         """(process, event) of every block of that size, or with the few bytes more that an object's end takes."""
-        for process in self.images():
+        for process in pool_reader.images_of(self.pool):
             for event in process.events:
                 if event.kind == pool_reader.ALLOCATE and size <= event.size_bytes <= size + 4096 + 128:
                     yield process, event
-
-    def images(self):
-        for process in self.pool.values():
-            while process is not None:
-                yield process
-                process = process.earlier
 
     def stacks(self, size):
         """Names of the Python functions, innermost first, of every block of that size; no chain of frames is torn."""

@@ -208,14 +208,17 @@ def read_pool(path):
     return processes
 
 
-def inherit_tables(processes):
-    """What a fork child did not describe itself is what its ancestors described."""
-    images = {}
+def images_of(processes):
+    """Each image of the processes of a pool: of one that ran exec those before it, too."""
     for process in processes.values():
         while process is not None:
-            if process.tables is not None:
-                images[process.tables] = process
+            yield process
             process = process.earlier
+
+
+def inherit_tables(processes):
+    """What a fork child did not describe itself is what its ancestors described."""
+    images = {process.tables: process for process in images_of(processes) if process.tables is not None}
     for process in images.values():
         process.own_stacks, process.own_codes = set(process.stacks), set(process.codes)
     for process in images.values():

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, wait_until
+from conftest import PATIENCE_S, manifest_of, wait_until
 from expected.report_reading import assert_conserved
 
 WORK = r"""
@@ -45,7 +45,7 @@ def sound(whyrss, tmp_path_factory, work):
 
 def main_files(recording):
     """events.zst and pages.zst of the recorded program."""
-    pid = json.loads((recording / "manifest.json").read_text())["target_pid"]
+    pid = manifest_of(recording)["target_pid"]
     folder = next(path for path in recording.iterdir() if path.is_dir() and path.name.split(".")[-2] == str(pid))
     return [folder / "events.zst", folder / "pages.zst"]
 

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from conftest import line_of
 from figure_off import assert_near
 
 PYTHON = "/usr/bin/python3"
@@ -109,10 +110,6 @@ int main() {
   return kept.size() != 60;
 }
 """
-
-
-def line_of(source, mark="keeps"):
-    return next(number for number, line in enumerate(source.splitlines(), 1) if line.endswith(mark))
 
 
 def headline(whyrss, recording, verdict="heap-growth"):
@@ -281,7 +278,7 @@ def test_a_stripped_program_is_named_by_its_offset(whyrss, recording, compile_c,
     text = heap_headline(whyrss, recording, [stripped])
     found = re.search(r"in stripped\+(0x[0-9a-f]+)", text)
     assert found, text
-    assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(program, found[1])
+    assert f"{tmp_path}/program.cc:{line_of(STRIPPED, 'keeps')}" in lines_at(program, found[1])
 
 
 @pytest.mark.parametrize("build_id", ["sha1", "none"])
@@ -292,7 +289,7 @@ def test_a_program_that_is_gone(whyrss, recording, compile_c, tmp_path, build_id
     kept = tmp_path / "kept"
     shutil.copy2(program, kept)
     text = heap_headline(whyrss, recording, [program])
-    assert f"program.cc:{line_of(STRIPPED)} in grow" in text, text
+    assert f"program.cc:{line_of(STRIPPED, 'keeps')} in grow" in text, text
     # Names that were stored with the recording are those of the build that ran.
     (recording / "symbols.zst").unlink(missing_ok=True)
     if then == "removed":
@@ -306,7 +303,7 @@ def test_a_program_that_is_gone(whyrss, recording, compile_c, tmp_path, build_id
     text = headline(whyrss, recording)
     found = re.search(r"in program\+(0x[0-9a-f]+)", text)
     assert found, text
-    assert f"{tmp_path}/program.cc:{line_of(STRIPPED)}" in lines_at(kept, found[1])
+    assert f"{tmp_path}/program.cc:{line_of(STRIPPED, 'keeps')}" in lines_at(kept, found[1])
     said = {"removed": "not here", "sha1": "build id differs", "none": "newer than the recording"}
     assert said["removed" if then == "removed" else build_id] in whyrss.run("report", recording).stdout
 
@@ -318,7 +315,7 @@ def test_imports_do_not_hide_what_the_job_keeps(whyrss, recording, tmp_path):
     assert whyrss.record(recording, [PYTHON, script]).returncode == 0
     report = whyrss.finished_report(recording)
     first, *others = report["verdicts"]
-    assert f"job.py:{line_of(IMPORTS)} in" in first["headline"] and first["id"] == "heap-growth", first
+    assert f"job.py:{line_of(IMPORTS, 'keeps')} in" in first["headline"] and first["id"] == "heap-growth", first
     assert first["bytes"] == first["evidence"]["growth_bytes"] - first["evidence"]["import_bytes"]
     assert 80 << 20 <= first["bytes"] <= 110 << 20
     # What was there before the first line of the job stands last.
@@ -333,4 +330,4 @@ def test_imports_do_not_hide_what_the_job_keeps(whyrss, recording, tmp_path):
 
 def test_who_asks_a_pool_is_named(whyrss, recording, compile_c):
     sentence = heap_headline(whyrss, recording, [compile_c(POOL, compiler="g++")])
-    assert f"program.cc:{line_of(POOL)} in image(): 90 MiB" in sentence, sentence
+    assert f"program.cc:{line_of(POOL, 'keeps')} in image(): 90 MiB" in sentence, sentence

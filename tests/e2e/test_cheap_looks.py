@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 import frame_reader
-from conftest import unwrapped
+from conftest import manifest_of, unwrapped
 from figure_off import assert_figure, assert_near
 from expected.scenario import can_limit_memory
 
@@ -57,7 +57,7 @@ def test_cheap_and_full_walks_find_the_same(whyrss, recording, mode):
     result = whyrss.record(recording, ["/usr/bin/python3", "-c", STEPS], "--mode", mode, env=environment)
     assert result.returncode == 0, result.stderr
     report = whyrss.report(recording)
-    started_ns = json.loads((recording / "manifest.json").read_text())["started_ns"]
+    started_ns = manifest_of(recording)["started_ns"]
     walks = [one for one in frame_reader.snapshots(recording, report["processes"][0]["pid"])
              if isinstance(one, frame_reader.Walk)]
     pairs = [(before, after) for before, after in zip(walks, walks[1:])

@@ -1,5 +1,4 @@
 """Recording by LD_PRELOAD and WHYRSS_OUTPUT alone, for jobs whose command line cannot change."""
-import json
 import os
 import pathlib
 import shutil
@@ -9,7 +8,7 @@ import subprocess
 import pytest
 
 import frame_reader
-from conftest import PATIENCE_S, wait_until
+from conftest import PATIENCE_S, manifest_of, run, wait_until
 from expected.report_reading import assert_conserved
 
 JOB = r"""
@@ -42,12 +41,8 @@ def job(tmp_path):
     return ["/usr/bin/python3", str(script)]
 
 
-def run(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
-
-
 def test_children_join(whyrss, recording, job):
-    result = run(job, env=whyrss.env_only(recording))
+    result = run(*job, env=whyrss.env_only(recording))
     assert (result.returncode, result.stdout, result.stderr) == (4, EXPECTED, "")
     report = whyrss.finished_report(recording)
     assert len(report["processes"]) == 3
@@ -57,7 +52,7 @@ def test_children_join(whyrss, recording, job):
     assert main["rss"]["peak"] >= 48 << 20
     assert report["recording"]["lost"]["events"] == 0
     assert_conserved(report)
-    pool = pathlib.Path(json.loads((recording / "manifest.json").read_text())["pool_path"])
+    pool = pathlib.Path(manifest_of(recording)["pool_path"])
     wait_until(lambda: not pool.exists(), "the shared memory is given back")
 
 
@@ -65,7 +60,7 @@ def test_who_starts_the_collector_is_no_process(whyrss, recording, job):
     """As on a busy machine, where the child between has no turn to leave."""
     slow_exits = whyrss.build / "tests/programs/slow_exits"
     recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", *job]
-    result = run([slow_exits, *recorded])
+    result = run(slow_exits, *recorded)
     if result.returncode == 125:
         pytest.skip(f"this machine does not let us hold up processes: {result.stderr.strip()}")
     assert result.returncode == 4
@@ -80,7 +75,7 @@ def test_a_child_between_vfork_and_exec_is_no_process(whyrss, recording, forbid)
               "inject=execve:delay_enter=1500000"]
     program = "import subprocess; subprocess.run(['/bin/sleep', '0.3'])"
     recorded = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", "/usr/bin/python3", "-c", program]
-    assert run([*slowed, *recorded]).returncode == 0
+    assert run(*slowed, *recorded).returncode == 0
     report = whyrss.finished_report(recording)
     assert len(report["processes"]) == 2
     snapshots = frame_reader.snapshots(recording, report["processes"][1]["pid"])
@@ -89,13 +84,13 @@ def test_a_child_between_vfork_and_exec_is_no_process(whyrss, recording, forbid)
 
 def test_a_second_run_makes_another_recording(whyrss, recording, job):
     for _ in range(3):
-        assert run(job, env=whyrss.env_only(recording)).returncode == 4
+        assert run(*job, env=whyrss.env_only(recording)).returncode == 4
     for name in ("recording.whyrss", "recording.whyrss.1", "recording.whyrss.2"):
         assert len(whyrss.finished_report(recording.with_name(name))["processes"]) == 3
 
 
 def test_tokens_and_relative_directory(whyrss, tmp_path, job):
-    assert run(job, cwd=tmp_path, env=whyrss.env_only("of-%h-%p.whyrss")).returncode == 4
+    assert run(*job, cwd=tmp_path, env=whyrss.env_only("of-%h-%p.whyrss")).returncode == 4
     made = [path for path in tmp_path.iterdir() if path.name.startswith("of-")]
     assert len(made) == 1
     assert made[0].name.startswith(f"of-{os.uname().nodename}-") and "%" not in made[0].name
@@ -141,7 +136,7 @@ while True:
     seen.append(os.waitstatus_to_exitcode(status))
 print(sorted(seen))
 """)
-    result = run(["/usr/bin/python3", script, reaper], env=whyrss.env_only(recording))
+    result = run("/usr/bin/python3", script, reaper, env=whyrss.env_only(recording))
     assert (result.returncode, result.stdout, result.stderr) == (0, "[6, 7]\n", "")
     assert len(whyrss.finished_report(recording)["processes"]) == 3
 
@@ -149,10 +144,10 @@ print(sorted(seen))
 def test_pid_1(whyrss, recording, job):
     """As in a container whose entry point is the job."""
     namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if not shutil.which("unshare") or run([*namespace, "true"]).returncode != 0:
+    if not shutil.which("unshare") or run(*namespace, "true").returncode != 0:
         pytest.skip("this machine does not let us make a PID namespace")
     inside = ["env", f"LD_PRELOAD={whyrss.shim}", f"WHYRSS_OUTPUT={recording}", *job]
-    result = run([*namespace, *inside])
+    result = run(*namespace, *inside)
     assert (result.returncode, result.stdout, result.stderr) == (4, EXPECTED, "")
     report = whyrss.report(recording)  # the kernel kills the namespace with PID 1, the collector with it
     pids = [process["pid"] for process in report["processes"]]
@@ -162,9 +157,9 @@ def test_pid_1(whyrss, recording, job):
 
 def test_record_as_pid_1(whyrss, recording, job):
     namespace = ["unshare", "--pid", "--fork", "--mount-proc"]
-    if not shutil.which("unshare") or run([*namespace, "true"]).returncode != 0:
+    if not shutil.which("unshare") or run(*namespace, "true").returncode != 0:
         pytest.skip("this machine does not let us make a PID namespace")
-    result = run([*namespace, whyrss.program, "record", "-q", "-o", recording, "--", *job])
+    result = run(*namespace, whyrss.program, "record", "-q", "-o", recording, "--", *job)
     assert (result.returncode, result.stdout, result.stderr) == (4, EXPECTED, "")
     assert len(whyrss.report(recording)["processes"]) == 3
 
@@ -199,7 +194,7 @@ def test_wrong_settings_never_stop_the_job(whyrss, job, tmp_path):
     (tmp_path / "file").write_text("")
     for wrong in ({"WHYRSS_OUTPUT": str(tmp_path / "file" / "below")}, {"WHYRSS_OUTPUT": "/proc/no/such"},
                   {"WHYRSS_OPTS": "mode=wrong"}, {"WHYRSS_OPTS": "no_such_key=1"}, {"WHYRSS_OPTS": "===,,,"}):
-        result = run(job, env=whyrss.env_only(tmp_path / "recording", **wrong))
+        result = run(*job, env=whyrss.env_only(tmp_path / "recording", **wrong))
         assert (result.returncode, result.stdout) == (4, EXPECTED), wrong
         assert len(result.stderr.splitlines()) == 1 and "whyrss" in result.stderr, wrong
 
@@ -207,20 +202,20 @@ def test_wrong_settings_never_stop_the_job(whyrss, job, tmp_path):
 def test_without_output_nothing_happens(whyrss, job, tmp_path):
     environment = {**os.environ, "LD_PRELOAD": str(whyrss.shim)}
     environment.pop("WHYRSS_OUTPUT", None)
-    result = run(job, env=environment, cwd=tmp_path)
+    result = run(*job, env=environment, cwd=tmp_path)
     assert (result.returncode, result.stdout, result.stderr) == (4, EXPECTED, "")
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
 
 
 def test_exec_keeps_recording(whyrss, recording):
-    result = run(["sh", "-c", "exec sh -c 'exec sleep 0.3'"], env=whyrss.env_only(recording))
+    result = run("sh", "-c", "exec sh -c 'exec sleep 0.3'", env=whyrss.env_only(recording))
     assert result.returncode == 0
     report = whyrss.finished_report(recording)
     assert [process["command"] for process in report["processes"]] == [["sleep", "0.3"]]
 
 
 def test_signal_death_is_the_jobs_own(whyrss, recording):
-    result = run(["sh", "-c", "kill -TERM $$"], env=whyrss.env_only(recording))
+    result = run("sh", "-c", "kill -TERM $$", env=whyrss.env_only(recording))
     assert result.returncode == -signal.SIGTERM
     whyrss.finished_report(recording)
     assert pathlib.Path(recording).is_dir()
@@ -245,7 +240,7 @@ def test_a_library_that_sets_variables_before_us(whyrss, recording, compile_c, t
     """As tcmalloc does: its constructor runs before ours, and setenv frees the array that `environ` still names."""
     library = compile_c(EARLY_LIBRARY, "-shared", "-fPIC", name="libearly.so")
     program = compile_c("int early(void); int main(void) { return early() + 2; }", str(library), f"-Wl,-rpath,{tmp_path}")
-    result = run([program], env=whyrss.env_only(recording, **variables))
+    result = run(program, env=whyrss.env_only(recording, **variables))
     assert (result.returncode, result.stdout, result.stderr) == (3, "", "")
     assert len(whyrss.finished_report(recording)["processes"]) == 1
 
@@ -258,6 +253,6 @@ def test_tcmalloc(whyrss, recording, variables):
         pytest.skip("tcmalloc is not installed")
     environment = whyrss.env_only(recording, **variables)
     environment["LD_PRELOAD"] += f":{tcmalloc}"
-    result = run(["/bin/echo", "hi"], env=environment)
+    result = run("/bin/echo", "hi", env=environment)
     assert (result.returncode, result.stdout, result.stderr) == (0, "hi\n", "")
     assert whyrss.finished_report(recording)["processes"][0]["allocator"] == "tcmalloc"

@@ -11,7 +11,7 @@ import pytest
 
 import pool_reader
 import whyrss_live
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, line_of
 from expected.report_reading import cause
 from figure_off import assert_near
 from interpreters import EVERY_CASE
@@ -423,10 +423,6 @@ ctypes.CDLL(None).whyrss_snapshot()
 """
 
 
-def line_of(text):
-    return 1 + next(number for number, line in enumerate(WARM_POOL.splitlines()) if line.endswith(text))
-
-
 def test_the_report_names_the_line_that_waited(whyrss, recording, tmp_path, pool_library):
     script = tmp_path / "warm.py"
     script.write_text(WARM_POOL)
@@ -436,12 +432,12 @@ def test_the_report_names_the_line_that_waited(whyrss, recording, tmp_path, pool
     sites = {site["during"][0]["line"]: site for site in cause(report["processes"][0], "heap_live")["sites"]
              if "during" in site}
     for text, size in (("# most", 100 << 20), ("# some", 40 << 20)):
-        site = sites[line_of(text)]
+        site = sites[line_of(WARM_POOL, text)]
         assert_near(site["growth"], size, 1 << 20)
         assert {frame["kind"] for frame in site["stack"]} == {"native"}
         assert [frame["function"] for frame in site["during"]] == [f"keep_{text[2:]}", "<module>"]
     (grew,) = [verdict["headline"] for verdict in report["verdicts"] if verdict["id"] == "heap-growth"]
-    most, some = line_of("# most"), line_of("# some")
+    most, some = line_of(WARM_POOL, "# most"), line_of(WARM_POOL, "# some")
     assert re.search(rf"\(most allocated while warm\.py:{most} in keep_most ran, by \S+ in keep: 100 MiB, "
                      rf"40 MiB while warm\.py:{some} in keep_some ran\)", grew), grew
     grown = whyrss_live.lines_of(report["processes"], "heap_live")

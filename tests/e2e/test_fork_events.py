@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+import conftest
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
 from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, ITEM_BYTES, ITEMS, LARGE_BYTES, PART_BYTES,
                               PARTS, RECORDS, SMALL_BLOCKS, SMALL_BYTES, WRITTEN_BYTES)
@@ -323,7 +324,7 @@ def test_freed_heap_that_is_used_again_after_a_fork(whyrss, tmp_path, compile_c,
 # A worker that uses nothing of it, one that reads texts, one that does both; each says how many pages it copied.
 COLLECTOR = """
 import gc, json, os, resource, sys
-rows = [(i, [i]) for i in range(300_000)]
+rows = [(i, [i]) for i in range(300_000)]  # makes rows
 texts = ["a text of some length, number %d" % i for i in range(300_000)]
 def collect():
     gc.collect()  # collects
@@ -358,8 +359,7 @@ def collected(whyrss, tmp_path):
 
 
 def place_in_job(marker):
-    lines = COLLECTOR.splitlines()
-    return f"job.py:{next(number for number, line in enumerate(lines, 1) if marker in line)}"
+    return f"job.py:{conftest.line_of(COLLECTOR, marker)}"
 
 
 @pytest.mark.parametrize("python", CASES)
@@ -369,7 +369,7 @@ def test_the_collector_copies_and_freeze_helps(collected, python):
     (verdict,) = verdicts(report, "fork-cow-collector")
     assert_close(verdict["bytes"], copied, 0.1)
     assert f"fork COW by the garbage collector at {place_in_job('# collects')}; objects made at " \
-           f"{place_in_job('rows =')}" in verdict["headline"]
+           f"{place_in_job('# makes rows')}" in verdict["headline"]
     assert "gc.freeze()" in verdict["advice"] and verdicts(report, "fork-cow-refcount") == []
 
     (frozen,), report = collected(python, "collect", "freeze")

@@ -112,13 +112,6 @@ def python_lines(process, event):
     return found
 
 
-def images_of(processes):
-    for process in processes.values():
-        while process is not None:
-            yield process
-            process = process.earlier
-
-
 def usable(size):
     """What glibc gives for a bytes object of that size: its head, and the whole chunk but for 8 bytes."""
     return (size + 33 + 8 + 15) // 16 * 16 - 8
@@ -130,7 +123,7 @@ ALLOCATE_LINE = 1 + PROGRAM.splitlines().index("    return bytes(size)  # LINE")
 def check_known_sizes(processes):
     """Every block of the program's own sizes comes from allocate(), by way of as many recurse() as it says."""
     checked = 0
-    for process in images_of(processes):
+    for process in pool_reader.images_of(processes):
         for event in process.events:
             kind = event.size_bytes // 1000
             if event.kind != pool_reader.ALLOCATE or kind not in KINDS:

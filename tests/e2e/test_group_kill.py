@@ -12,7 +12,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, line_of, manifest_of, wait_until
 from expected.report_reading import cause, verdicts
 from memory_groups import enter, group_of, kill_all, members, remove
 
@@ -44,10 +44,6 @@ more = [bytearray(b"x") * (1 << 20) for _ in range(4096)]
 
 # Not recorded: takes memory until the kernel kills it.
 HOG = "held = [bytearray(b'x') * (1 << 20) for _ in range(4096)]"
-
-
-def line_of(marker):
-    return next(number for number, line in enumerate(JOB.splitlines(), 1) if line.endswith(f"# {marker}"))
 
 
 def command_of(whyrss, recording, *options):
@@ -98,7 +94,7 @@ def start(whyrss, recording):
         record.wait(PATIENCE_S)
         record.stdout.close()
     if recording.exists():
-        pool = pathlib.Path(json.loads((recording / "manifest.json").read_text())["pool_path"])
+        pool = pathlib.Path(manifest_of(recording)["pool_path"])
         for left in (pool, pool.with_name(pool.name + ".memory")):
             left.unlink(missing_ok=True)  # of a collector that was killed
 
@@ -120,7 +116,7 @@ def check_who_held_what(verdict):
     assert evidence["before"]["anon_bytes"] >= (MAIN_MIB + WORKER_MIB) * MIB
     most = evidence["held_by"][0]
     assert most["cause"] == "heap_live"
-    assert most["line"].startswith(f"<string>:{line_of('keeps')}")
+    assert most["line"].startswith(f"<string>:{line_of(JOB, '# keeps')}")
     assert 0.95 * (MAIN_MIB + WORKER_MIB) * MIB <= most["bytes"] <= 1.1 * (MAIN_MIB + WORKER_MIB) * MIB
     assert most["processes"] == 2
     # On a busy machine part of it may have been there a minute before the end.
@@ -138,7 +134,7 @@ def test_with_the_collector_beside(whyrss, recording, start, shared_group):
     """The collector has left the group: it sees the others die."""
     group = shared_group(LIMIT)
     record, target = start(group)
-    collector = json.loads((recording / "manifest.json").read_text())["collector"]["pid"]
+    collector = manifest_of(recording)["collector"]["pid"]
     (group.parent / "cgroup.procs").write_text(str(collector))
     kill_all(group)
     record.wait(PATIENCE_S)
@@ -155,10 +151,10 @@ def test_with_the_collector_beside(whyrss, recording, start, shared_group):
 def test_with_the_collector_among_them(whyrss, recording, start, shared_group):
     group = shared_group(LIMIT)
     record, target = start(group)
-    assert json.loads((recording / "manifest.json").read_text())["collector"]["pid"] in members(group)
+    assert manifest_of(recording)["collector"]["pid"] in members(group)
     before = whyrss.report(recording)
     assert not verdicts(before, "killed")  # it still runs
-    os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGSTOP)
+    os.kill(manifest_of(recording)["collector"]["pid"], signal.SIGSTOP)
     kill_all(group)
     record.wait(PATIENCE_S)
     report = whyrss.report(recording)
@@ -179,7 +175,7 @@ def test_the_collector_is_killed_after_it_saw_the_end(whyrss, recording, start, 
     os.kill(target, signal.SIGKILL)
     wait_until(lambda: whyrss.report(recording)["processes"][0]["ended_s"] is not None, "the collector saw it end")
     kill_all(group)
-    manifest = json.loads((recording / "manifest.json").read_text())
+    manifest = manifest_of(recording)
     (recording / "manifest.json").write_text(json.dumps({**manifest, "exit": {"code": None, "signal": None}}))
     report = whyrss.report(recording)
     assert report["recording"]["incomplete_why"] == "the collector was killed"
@@ -195,7 +191,7 @@ def test_the_kernel_killed_it_and_then_all_others(whyrss, recording, start, shar
     """As with memory.oom.group: the collector is gone before it could tell of it."""
     group = shared_group(LIMIT)
     record, target = start(group)
-    os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGSTOP)
+    os.kill(manifest_of(recording)["collector"]["pid"], signal.SIGSTOP)
     os.kill(target, signal.SIGUSR1)
     wait_until(lambda: not is_running(target), "the kernel has killed it")
     kill_all(group)
@@ -216,7 +212,7 @@ def test_the_kernel_killed_it_and_then_all_others(whyrss, recording, start, shar
 def test_the_collector_alone_is_killed(whyrss, recording, start, shared_group):
     """While the program goes on, no verdict says that it was killed; when it has ended later, how is not known."""
     _, target = start(shared_group(LIMIT))
-    os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGKILL)
+    os.kill(manifest_of(recording)["collector"]["pid"], signal.SIGKILL)
     wait_until(lambda: whyrss.report(recording)["recording"]["incomplete_why"] == "the collector was killed", "it is gone")
     assert not verdicts(whyrss.report(recording), "killed")
     os.kill(target, signal.SIGTERM)

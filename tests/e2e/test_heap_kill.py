@@ -1,12 +1,11 @@
 """SIGKILL in the middle of allocations, in exact mode: what was recorded reads, says what is missing, and adds up."""
-import json
 import os
 import signal
 import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, kill_and_wait, manifest_of
 from expected.report_reading import assert_conserved
 from test_heap_account import PROGRAMS, assert_lines_exact, process_at, read_truth
 
@@ -21,7 +20,7 @@ class Churning:
             [whyrss.program, "record", "-q", "-o", self.recording, "--mode", "exact", "--", *command],
             stdout=subprocess.PIPE, text=True)
         self.turns(3)
-        manifest = json.loads((self.recording / "manifest.json").read_text())
+        manifest = manifest_of(self.recording)
         self.target, self.pool = manifest["target_pid"], manifest["pool_path"]
         self.collector = manifest["collector"]["pid"]
 
@@ -29,12 +28,6 @@ class Churning:
         """Waits until the program has gone on for that long."""
         for _ in range(count):
             assert self.record.stdout.readline() == "turn\n"
-
-    def kill(self, *pids):
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            wait_until(lambda pid=pid: not is_running(pid), f"{pid} is gone")
 
     def end(self):
         if is_running(self.target):
@@ -63,7 +56,7 @@ def assert_kept_blocks(whyrss, churning):
 
 
 def test_target_killed(whyrss, churning):
-    churning.kill(churning.target)
+    kill_and_wait(churning.target)
     assert churning.record.wait(PATIENCE_S) == -signal.SIGKILL
     whyrss.finished_report(churning.recording)
     report = assert_kept_blocks(whyrss, churning)
@@ -72,9 +65,9 @@ def test_target_killed(whyrss, churning):
 
 def test_collector_killed(whyrss, churning):
     """The program goes on at once, and is not waited for; what it did since is missing, and that is said."""
-    churning.kill(churning.collector)
+    kill_and_wait(churning.collector)
     churning.turns(200)
-    churning.kill(churning.target)
+    kill_and_wait(churning.target)
     churning.record.wait(PATIENCE_S)
     report = assert_kept_blocks(whyrss, churning)
     assert not report["recording"]["complete"]
@@ -82,6 +75,6 @@ def test_collector_killed(whyrss, churning):
 
 
 def test_both_killed(whyrss, churning):
-    churning.kill(churning.collector, churning.target)
+    kill_and_wait(churning.collector, churning.target)
     churning.record.wait(PATIENCE_S)
     assert not assert_kept_blocks(whyrss, churning)["recording"]["complete"]

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, ROOT
+from conftest import ROOT, run
 from expected.report_reading import assert_conserved
 
 STATIC_ALLOCATORS = {"jemalloc": "libjemalloc.a", "tcmalloc": "libtcmalloc_minimal.a"}
@@ -117,23 +117,18 @@ void* realloc(void* block, size_t size) {
 """
 
 
-def run(command, **options):
-    options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False, **options}
-    return subprocess.run([str(word) for word in command], **options)
-
-
 def outcome(result):
     return result.returncode, result.stdout, result.stderr
 
 
 def assert_unchanged(whyrss, tmp_path, command, expected_status=7):
     """Five ways to run it; every one of them ends as without us, and each recording is whole."""
-    bare = run(command)
+    bare = run(*command)
     assert bare.returncode == expected_status, bare
-    assert outcome(run(command, env={**os.environ, "LD_PRELOAD": str(whyrss.shim)})) == outcome(bare)
+    assert outcome(run(*command, env={**os.environ, "LD_PRELOAD": str(whyrss.shim)})) == outcome(bare)
     for mode in ("sampled", "exact"):
         alone = tmp_path / f"env-{mode}.whyrss"
-        assert outcome(run(command, env=whyrss.env_only(alone, WHYRSS_OPTS=f"mode={mode}"))) == outcome(bare)
+        assert outcome(run(*command, env=whyrss.env_only(alone, WHYRSS_OPTS=f"mode={mode}"))) == outcome(bare)
         recording = tmp_path / f"record-{mode}.whyrss"
         assert outcome(whyrss.record(recording, command, "--mode", mode)) == outcome(bare)
         for each in (alone, recording):
@@ -151,7 +146,7 @@ def test_malloc_under_a_plain_lock(whyrss, tmp_path, compile_c):
 def test_names_of_libc(whyrss, tmp_path, compile_c):
     source = (ROOT / "tests/programs/libc_names.c").read_text()
     program = compile_c(source, "-pthread", "-fno-builtin", "-rdynamic", "-w")
-    names = run(["nm", "-D", "--defined-only", program]).stdout
+    names = run("nm", "-D", "--defined-only", program).stdout
     assert " T setenv\n" in names and " T memcpy\n" in names and " _r_debug\n" in names  # they come before libc's
     assert_unchanged(whyrss, tmp_path, [program])
 
@@ -171,16 +166,16 @@ def test_lookups_are_libcs(whyrss, tmp_path):
                         "-o", tmp_path / f"lib{name}.so", sources / "lookups_next.c"], check=True)
     subprocess.run(["gcc", "-O1", "-fno-builtin", "-o", program, sources / "lookups.c", f"-L{tmp_path}",
                     "-Wl,--no-as-needed", "-lfirst", "-lsecond", f"-Wl,-rpath,{tmp_path}"], check=True)
-    libc = run(["gcc", "-print-file-name=libc.so.6"]).stdout.strip()
-    defined = run(["nm", "-D", "--defined-only", libc]).stdout.split("\n")
+    libc = run("gcc", "-print-file-name=libc.so.6").stdout.strip()
+    defined = run("nm", "-D", "--defined-only", libc).stdout.split("\n")
     names = {line.split()[-1].partition("@")[0] for line in defined if line}
     assert "malloc" in names and len(names) > 1000
     (tmp_path / "names").write_text("\n".join(sorted(names | HEAP_NAMES)))
-    bare = run([program, tmp_path / "names"])
+    bare = run(program, tmp_path / "names")
     assert (bare.returncode, bare.stderr) == (0, "")
     assert "first, then second\none malloc: 1\n" in bare.stdout
     for environment in ({**os.environ, "LD_PRELOAD": str(whyrss.shim)}, whyrss.env_only(tmp_path / "recording.whyrss")):
-        ours = run([program, tmp_path / "names"], env=environment)
+        ours = run(program, tmp_path / "names", env=environment)
         assert (ours.returncode, ours.stderr) == (0, "")
         bare_lines, our_lines = bare.stdout.split("\n"), ours.stdout.split("\n")
         assert len(bare_lines) == len(our_lines)
@@ -191,18 +186,18 @@ def test_lookups_are_libcs(whyrss, tmp_path):
 
 def test_malloc_by_the_handle_of_libc(whyrss, tmp_path, compile_c):
     program = compile_c("#define _GNU_SOURCE\n" + WRAPPING + ALLOCATING, "-pthread", "-fno-builtin")
-    assert " T malloc\n" in run(["nm", "-D", "--defined-only", program]).stdout
+    assert " T malloc\n" in run("nm", "-D", "--defined-only", program).stdout
     assert_unchanged(whyrss, tmp_path, [program])
 
 
 @pytest.mark.parametrize("allocator", STATIC_ALLOCATORS)
 def test_static_allocator(whyrss, tmp_path, compile_c, allocator):
-    archive = run(["gcc", f"-print-file-name={STATIC_ALLOCATORS[allocator]}"]).stdout.strip()
+    archive = run("gcc", f"-print-file-name={STATIC_ALLOCATORS[allocator]}").stdout.strip()
     if not pathlib.Path(archive).is_absolute():
         pytest.skip(f"{STATIC_ALLOCATORS[allocator]} is not installed")
     program = compile_c(ALLOCATING, "-Wl,--whole-archive", archive, "-Wl,--no-whole-archive", "-pthread", "-lstdc++",
                         "-lm", "-ldl", "-fno-builtin")
-    assert " T malloc\n" in run(["nm", "-D", "--defined-only", program]).stdout
+    assert " T malloc\n" in run("nm", "-D", "--defined-only", program).stdout
     assert_unchanged(whyrss, tmp_path, [program])
 
 
@@ -214,7 +209,7 @@ def test_first_program_is_a_shell(whyrss, tmp_path, recording, shell):
     script = tmp_path / "script"
     script.write_text(f"#!{shutil.which(shell)}\necho \"hi $WORD\"\nWORD=two /usr/bin/printenv WORD\n(exit 4)\n")
     script.chmod(0o755)
-    result = run([script], env=whyrss.env_only(recording, WORD="one"))
+    result = run(script, env=whyrss.env_only(recording, WORD="one"))
     assert outcome(result) == (4, "hi one\ntwo\n", "")
     report = whyrss.finished_report(recording)
     assert_conserved(report)

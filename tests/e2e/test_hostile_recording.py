@@ -7,15 +7,13 @@ import json
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import stat
 import subprocess
-import time
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, kill_and_wait, manifest_of, wait_until
 
 NOBODY = 65534
 SHARED_MEMORY = pathlib.Path("/dev/shm")
@@ -52,26 +50,15 @@ def killed(whyrss, tmp_path_factory):
     recording = folder / "recording.whyrss"
     command = [whyrss.program, "record", "-q", "-o", recording, "--", "/usr/bin/python3", "-c", WAITS]
     with subprocess.Popen(command) as record:
-        manifest = wait_until(lambda: read_manifest(recording), "there is a manifest")
+        manifest = wait_until(lambda: manifest_of(recording), "there is a manifest")
         wait_until(lambda: list(recording.glob("*/events.zst")), "the program is followed")
-        pids = [record.pid, manifest["collector"]["pid"], manifest["target_pid"]]
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        for pid in pids[1:]:
-            wait_until(lambda pid=pid: not is_running(pid), f"{pid} is gone")
+        kill_and_wait(record.pid, manifest["collector"]["pid"], manifest["target_pid"])
     pool = pathlib.Path(manifest["pool_path"])
     assert pool.parent == SHARED_MEMORY
     shutil.copy(pool, folder / "pool")
     pool.unlink()
     pool.with_name(pool.name + ".memory").unlink(missing_ok=True)
     return recording, folder / "pool"
-
-
-def read_manifest(recording):
-    try:
-        return json.loads((recording / "manifest.json").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 class Attack:
@@ -86,10 +73,9 @@ class Attack:
         self.shared = SHARED_MEMORY / f"whyrss.{self.session}"
 
     def manifest(self, **changed):
-        path = self.recording / "manifest.json"
-        manifest = {**json.loads(path.read_text()), **changed}
+        manifest = {**manifest_of(self.recording), **changed}
         if changed:
-            path.write_text(json.dumps(manifest))
+            (self.recording / "manifest.json").write_text(json.dumps(manifest))
         return manifest
 
     def give_to(self, user):

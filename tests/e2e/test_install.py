@@ -3,11 +3,10 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, Whyrss
+from conftest import Whyrss, run
 
 VERSION = re.compile(r"project\(whyrss VERSION (\S+)")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -32,11 +31,6 @@ int main() {
   return std::puts(whyrss_mark != nullptr ? "recorded" : "bare") < 0;
 }
 """
-
-
-def run(*command, **options):
-    options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False, **options}
-    return subprocess.run([str(word) for word in command], **options)
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S
-from fault_programs import FUNCTIONS_ON_STACKS, Functions, compiled
+from conftest import PATIENCE_S, compiled
+from fault_programs import FUNCTIONS_ON_STACKS, Functions
 
 PAGE = 4096
 

@@ -16,7 +16,7 @@ import time
 import pytest
 
 import frame_reader
-from conftest import PATIENCE_S, is_running, wait_until, unwrapped
+from conftest import PATIENCE_S, is_running, kill_and_wait, manifest_of, unwrapped, wait_until
 from figure_off import assert_figure
 from expected.report_reading import cause
 
@@ -66,18 +66,8 @@ class Job:
         self.children.append(int(self.tell("fork")))
         return self.children[-1]
 
-    def manifest(self):
-        return json.loads((self.recording / "manifest.json").read_text())
-
     def collector(self):
-        return wait_until(lambda: self.manifest()["collector"]["pid"], "the manifest names the collector")
-
-    def kill(self, *pids):
-        """Kills without a pause in between, then waits until none of them is left."""
-        for pid in pids:
-            os.kill(pid, signal.SIGKILL)
-        for pid in pids:
-            wait_until(lambda pid=pid: not is_running(pid), f"{pid} is gone")
+        return wait_until(lambda: manifest_of(self.recording)["collector"]["pid"], "the manifest names the collector")
 
     def end(self):
         for pid in [self.target, *self.children]:
@@ -93,7 +83,7 @@ def job(whyrss, recording, tmp_path):
     started = Job(whyrss, recording, tmp_path)
     yield started
     started.end()
-    pool = pathlib.Path(started.manifest()["pool_path"])
+    pool = pathlib.Path(manifest_of(started.recording)["pool_path"])
     if pool.name and pool.parent == pathlib.Path("/dev/shm"):
         for left in (pool, pool.with_name(pool.name + ".memory")):
             left.unlink(missing_ok=True)  # the report's source after a kill of the collector; no longer needed
@@ -107,7 +97,7 @@ def test_target_killed(whyrss, job, events):
     job.tell("keep 32")
     job.tell(f"busy {events}")
     child = job.fork()
-    job.kill(job.target, child)
+    kill_and_wait(job.target, child)
     assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
     report = whyrss.finished_report(job.recording)
     assert report["recording"]["exit"] == {"code": None, "signal": "SIGKILL", "oom_killed": False}
@@ -126,7 +116,7 @@ def test_target_stopped_and_then_killed(whyrss, job):
     def held(report):
         return cause(report["processes"][0], "heap_live")["rss"]["last"]
     wait_until(lambda: held(whyrss.report(job.recording)) >= 32 << 20, "what it holds is known")
-    job.kill(job.target)
+    kill_and_wait(job.target)
     assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
     known = held(whyrss.finished_report(job.recording))
     assert_figure(known >= 32 << 20, known)
@@ -139,7 +129,7 @@ def test_memory_of_a_killed_target(whyrss, job):
     def is_seen():
         return any((process["rss"]["peak"] or 0) >= 32 << 20 for process in whyrss.report(job.recording)["processes"])
     wait_until(is_seen, "a walk counted the memory")
-    job.kill(job.target)
+    kill_and_wait(job.target)
     assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
     report = whyrss.finished_report(job.recording)
     assert_figure(is_seen(), report["processes"][0]["rss"])
@@ -154,7 +144,7 @@ def test_snapshot_that_came_too_late_is_none(whyrss, job):
     finally:
         os.kill(collector, signal.SIGCONT)
     time.sleep(0.5)
-    job.kill(job.target)  # no last walk, which may be stored as requested
+    kill_and_wait(job.target)  # no last walk, which may be stored as requested
     assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
     assert whyrss.finished_report(job.recording)["recording"]["lost"]["snapshots"] >= 1
     snapshots = frame_reader.snapshots(job.recording, job.target)
@@ -165,7 +155,7 @@ def test_how_it_ended_is_known_without_a_word_of_record(whyrss, job):
     os.kill(job.record.pid, signal.SIGSTOP)
     try:
         os.kill(job.target, signal.SIGTERM)
-        wait_until(lambda: job.manifest()["state"] == "complete", "the collector has ended")
+        wait_until(lambda: manifest_of(job.recording)["state"] == "complete", "the collector has ended")
     finally:
         os.kill(job.record.pid, signal.SIGCONT)
     assert job.record.wait(PATIENCE_S) == -signal.SIGTERM
@@ -194,7 +184,7 @@ def test_report_while_the_collector_closes_the_recording(whyrss, job):
     slowed = ["strace", "-qq", "-o", "/dev/null", "-e", "trace=flock", "-e", "inject=flock:delay_enter=3000000:when=1"]
     with subprocess.Popen([*slowed, whyrss.program, "report", job.recording], stdout=subprocess.PIPE, text=True) as report:
         time.sleep(1)
-        job.kill(job.target)
+        kill_and_wait(job.target)
         assert job.record.wait(PATIENCE_S) == -signal.SIGKILL
         text, _ = report.communicate(timeout=PATIENCE_S)
     assert report.returncode == 0 and "the collector was killed" not in text
@@ -223,7 +213,7 @@ def test_collector_killed(whyrss, job, events):
     job.tell("keep 32")
     before = job.fork()
     wait_until(lambda: whyrss.report(job.recording)["processes"], "something was drained")
-    job.kill(job.collector())
+    kill_and_wait(job.collector())
     job.tell(f"busy {events // 10}")
     after = job.fork()
 
@@ -246,7 +236,7 @@ def test_both_killed(whyrss, job, events):
     collector = job.collector()
     job.tell(f"busy {events}")
     child = job.fork()
-    job.kill(collector, job.target, child)
+    kill_and_wait(collector, job.target, child)
     report = whyrss.report(job.recording)
     assert not report["recording"]["complete"]
     assert child in [process["pid"] for process in report["processes"]]
@@ -254,18 +244,18 @@ def test_both_killed(whyrss, job, events):
 
 def test_pool_of_a_killed_collector_moves_into_the_recording(whyrss, job, tmp_path):
     """Nothing of ours stays in memory, and a copy of the recording has the last events on every machine."""
-    pool = pathlib.Path(job.manifest()["pool_path"])
+    pool = pathlib.Path(manifest_of(job.recording)["pool_path"])
     job.tell("keep 32")
-    job.kill(job.collector())
+    kill_and_wait(job.collector())
     child = job.fork()
     whyrss.report(job.recording)
     assert pool.is_file()  # the target may still write
-    job.kill(job.target, child)
+    kill_and_wait(job.target, child)
     before = whyrss.report(job.recording)
     assert not pool.exists() and not pool.with_name(pool.name + ".memory").exists()
     copy = tmp_path / "copy.whyrss"
     shutil.copytree(job.recording, copy)
-    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest = manifest_of(copy)
     (copy / "manifest.json").write_text(json.dumps({**manifest, "boot_id": "another machine"}))
     for recording in (job.recording, copy):
         after = whyrss.report(recording)
@@ -275,9 +265,9 @@ def test_pool_of_a_killed_collector_moves_into_the_recording(whyrss, job, tmp_pa
 
 def test_nothing_of_a_killed_collector_stays_after_record(whyrss, job):
     """Even without a report: record -q itself moves the pool into the recording at its end."""
-    pool = pathlib.Path(job.manifest()["pool_path"])
+    pool = pathlib.Path(manifest_of(job.recording)["pool_path"])
     job.fork()  # writes are tracked: there is a socket
-    job.kill(job.collector(), *job.children)
+    kill_and_wait(job.collector(), *job.children)
     job.record.stdin.close()
     assert job.record.wait(PATIENCE_S) == 0
     assert not pool.exists() and not pool.with_name(pool.name + ".memory").exists()
@@ -288,7 +278,7 @@ def test_everything_killed_at_once(whyrss, job):
     """As an OOM kill of the whole cgroup: record itself too."""
     collector = job.collector()
     child = job.fork()
-    job.kill(job.record.pid, collector, job.target, child)
+    kill_and_wait(job.record.pid, collector, job.target, child)
     text = whyrss.run("report", job.recording)
     assert text.returncode == 0, text.stderr
     assert "incomplete" in text.stdout
@@ -303,8 +293,8 @@ def test_drained_frames_survive_without_the_ring(whyrss, job):
         return any(path.name.split(".")[-2] == str(child) for path in job.recording.glob("*/events.zst")
                    for path in [path.parent] if (path / "events.zst").stat().st_size > 64)
     wait_until(is_written, "the child's events are in the recording")
-    pool = pathlib.Path(job.manifest()["pool_path"])
-    job.kill(job.collector(), job.target, child)
+    pool = pathlib.Path(manifest_of(job.recording)["pool_path"])
+    kill_and_wait(job.collector(), job.target, child)
     job.record.wait(PATIENCE_S)
     for path in (pool, job.recording / "pool"):  # record itself may have moved it
         path.unlink(missing_ok=True)
@@ -349,10 +339,7 @@ class Storm(Job):
 
     def kill_all(self, victims):
         pids = {"target": self.target, "collector": self.collector_pid, "record": self.record.pid}
-        for name in victims:
-            os.kill(pids[name], signal.SIGKILL)
-        for name in victims:
-            wait_until(lambda name=name: not is_running(pids[name]), f"{name} is gone")
+        kill_and_wait(*(pids[name] for name in victims))
 
 
 def reports_at_once(whyrss, recording, count=2):
@@ -388,7 +375,7 @@ def test_killed_at_a_random_moment(whyrss, recording, tmp_path, number):
     chance = random.Random(f"kill {number}")
     victims = VICTIMS[number % len(VICTIMS)]
     storm = Storm(whyrss, recording, tmp_path)
-    pool = pathlib.Path(storm.manifest()["pool_path"])
+    pool = pathlib.Path(manifest_of(storm.recording)["pool_path"])
     try:
         storm.follow(chance.randrange(40))
         time.sleep(chance.random() * 0.05)
@@ -451,7 +438,7 @@ def test_child_that_nobody_knows_of_at_the_end(whyrss, recording, tmp_path, comp
     child = int(output.read_text())
     try:
         assert result.returncode == -signal.SIGKILL
-        assert json.loads((recording / "manifest.json").read_text())["state"] == "incomplete: still running"
+        assert manifest_of(recording)["state"] == "incomplete: still running"
     finally:
         go.touch()
     report = whyrss.finished_report(recording)

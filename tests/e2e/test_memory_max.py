@@ -1,5 +1,4 @@
 """`record --memory-max`: what the limit takes back, what it kills, and that nothing is left behind, however it ends."""
-import json
 import os
 import pathlib
 import re
@@ -10,7 +9,7 @@ import tempfile
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, line_of, manifest_of, wait_until
 from expected.report_reading import verdicts
 from expected.scenario import can_limit_memory
 from memory_groups import kill_all, made_by_record, members
@@ -118,7 +117,7 @@ class Job:
     def check_that_nothing_is_left(self):
         wait_until(lambda: not made_by_record(self.process.pid), "the memory cgroup is removed")
         if self.recording.exists():
-            pool = pathlib.Path(json.loads((self.recording / "manifest.json").read_text())["pool_path"])
+            pool = pathlib.Path(manifest_of(self.recording)["pool_path"])
             wait_until(lambda: not pool.exists(), "the shared memory is removed")
 
     def stop(self):
@@ -141,10 +140,6 @@ def start(whyrss, recording, limits):
     for job in jobs:
         job.stop()
         job.check_that_nothing_is_left()
-
-
-def line_of(program, marker):
-    return next(number for number, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {marker}"))
 
 
 def kernel_log_is_readable(report):
@@ -178,7 +173,7 @@ def test_killed_at_the_limit(whyrss, recording, start, tmp_path):
     assert verdict["id"] == "oom-killed"
     assert verdict["severity"] == "problem"
     assert verdict["pid"] == report["processes"][0]["pid"]
-    assert f"live heap (<string>:{line_of(KEEP, 'keeps')}" in verdict["headline"]
+    assert f"live heap (<string>:{line_of(KEEP, '# keeps')}" in verdict["headline"]
     evidence = verdict["evidence"]
     assert evidence["limit_bytes"] == 96 * MIB
     assert evidence["certain"]
@@ -205,7 +200,7 @@ def test_killed_before_a_walk_was_possible(whyrss, recording, start):
     if not kernel_log_is_readable(report):
         pytest.skip("the kernel's log cannot be read here")
     verdict = report["verdicts"][0]
-    assert f"live heap (<string>:{line_of(FILL, 'fills')}" in verdict["headline"]
+    assert f"live heap (<string>:{line_of(FILL, '# fills')}" in verdict["headline"]
     assert verdict["evidence"]["held_by"][0]["bytes"] >= 80 * MIB
     assert report["processes"][0]["rss"]["last"] >= 88 * MIB
 

@@ -15,7 +15,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, manifest_of, wait_until
 from exports import needs, output_of
 
 PYTHON = "/usr/bin/python3"
@@ -68,12 +68,8 @@ class Job:
         return self
 
     @property
-    def manifest(self):
-        return json.loads((self.recording / "manifest.json").read_text())
-
-    @property
     def url(self):
-        return self.manifest["metrics"]["url"]
+        return manifest_of(self.recording)["metrics"]["url"]
 
     def release(self):
         self.until.touch()
@@ -132,7 +128,7 @@ def kilos(pid, file, *names):
 
 
 def target_of(job):
-    return job.manifest["target_pid"]
+    return manifest_of(job.recording)["target_pid"]
 
 
 def family_of(job):
@@ -285,7 +281,7 @@ def test_port_taken(jobs, whyrss):
     port = re.search(r":(\d+)/", first.url)[1]
     second = jobs(workers=1, name="second").record("-q", "--metrics", f":{port}").ready()
     line = f"no live figures: cannot serve live figures at 127.0.0.1:{port}: Address already in use"
-    assert "metrics" not in second.manifest
+    assert "metrics" not in manifest_of(second.recording)
     assert second.end() == (0, "done\n", f"whyrss: {line}\n")
     assert line in whyrss.finished_report(second.recording)["recording"]["lost"]["notes"]
     assert by_pid(scrape(first.url), "whyrss_rss_bytes")
@@ -324,7 +320,7 @@ def test_program_killed(jobs, tmp_path):
 def test_collector_killed(jobs):
     """The program goes on, and the port is free."""
     job = jobs(workers=1).record("-q", "--metrics", ":0").ready()
-    url, manifest = job.url, job.manifest
+    url, manifest = job.url, manifest_of(job.recording)
     os.kill(manifest["collector"]["pid"], signal.SIGKILL)
     with pytest.raises(OSError):
         wait_until(lambda: not scrape(url), "nobody answers")
@@ -445,8 +441,9 @@ def test_address_is_checked_before_the_command_runs(whyrss, recording):
 
 def test_without_metrics_nothing_listens(jobs):
     job = jobs(workers=1).record("-q").ready()
-    assert is_running(job.manifest["collector"]["pid"])
-    sockets = [os.readlink(path) for path in pathlib.Path(f"/proc/{job.manifest['collector']['pid']}/fd").iterdir()]
+    collector = manifest_of(job.recording)["collector"]["pid"]
+    assert is_running(collector)
+    sockets = [os.readlink(path) for path in pathlib.Path(f"/proc/{collector}/fd").iterdir()]
     listening = {line.split()[9] for name in ("tcp", "tcp6") for line in pathlib.Path(f"/proc/net/{name}").read_text().splitlines()[1:]
                  if line.split()[3] == "0A"}
     assert not [name for name in sockets if name.removeprefix("socket:[").rstrip("]") in listening]

@@ -5,6 +5,7 @@ import pytest
 
 from conftest import ROOT
 from hazards import compare
+from pool_reader import images_of
 
 PROGRAMS = ROOT / "tests/programs"
 KEPT, HANDLED, DEPTH = 0xA000, 0xE000, 12
@@ -40,7 +41,8 @@ def test_own_handlers(whyrss, tmp_path, program):
     assert (outcome.bare.returncode, outcome.bare.stdout) == (0, "500 traps\n")
     depths = descents(outcome)
     assert set(depths) == {DEPTH - 1} and depths[DEPTH - 1] >= 2000
-    assert any(HANDLED <= event.size_bytes < HANDLED + 4096 and event.stack_id for process in outcome.images() for event in process.events)
+    assert any(HANDLED <= event.size_bytes < HANDLED + 4096 and event.stack_id
+               for process in images_of(outcome.pool) for event in process.events)
 
 
 def test_jumps_out_of_handlers(whyrss, tmp_path, program):

@@ -1,15 +1,13 @@
 """Where a recording may lie, and who may read it: in no place that another user can swap, and only this user."""
-import json
 import os
 import pathlib
 import shutil
-import signal
 import stat
 import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, kill_and_wait, manifest_of, wait_until
 
 NOBODY = 65534
 OTHER = 54321
@@ -130,25 +128,17 @@ def test_nobody_else_may_read_a_recording(whyrss, tmp_path, umask, way):
         started = subprocess.Popen(command, env=whyrss.env_only(recording), umask=umask)
     with started:
         wait_until(lambda: list(recording.glob("*/pages.zst")), "there is a recording")
-        manifest = wait_until(lambda: whyrss_manifest(recording), "there is a manifest")
+        wait_until(lambda: manifest_of(recording)["collector"]["pid"], "the manifest names the collector")
+        manifest = manifest_of(recording)
         pool = pathlib.Path(manifest["pool_path"])
         assert stat.S_IMODE(pool.stat().st_mode) == 0o600
         assert_closed(recording)
         for pid in (manifest["collector"]["pid"], manifest["target_pid"], started.pid):
             if is_running(pid):
-                os.kill(pid, signal.SIGKILL)
-                wait_until(lambda pid=pid: not is_running(pid), f"{pid} is gone")
+                kill_and_wait(pid)
     assert whyrss.run("report", recording, umask=umask).returncode == 0
     assert (recording / "pool").exists()
     assert_closed(recording)
-
-
-def whyrss_manifest(recording):
-    try:
-        manifest = json.loads((recording / "manifest.json").read_text())
-    except (OSError, ValueError):
-        return None
-    return manifest if manifest["collector"]["pid"] else None
 
 
 def assert_closed(recording):

@@ -7,13 +7,13 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 import interpreters
-from conftest import PATIENCE_S, ROOT, Whyrss, read_report
+from conftest import ROOT, Whyrss, read_report, run
+from exports import needs
 
 FLOOR = (2, 17)  # of glibc: the wheel's tag, and what analyzer/docs/recipes.md says
 UNPRIVILEGED = 65534
@@ -35,17 +35,6 @@ print("done")
 """
 KEPT_BYTES = 60000 * 1036
 MADE_LINE, READ_LINE = 4, 8
-
-
-def run(*command, **options):
-    options = {"capture_output": True, "text": True, "timeout": PATIENCE_S, "check": False, **options}
-    return subprocess.run([str(word) for word in command], **options)
-
-
-def needs(*programs):
-    for program in programs:
-        if not shutil.which(program):
-            pytest.skip(f"{program} is not installed")
 
 
 def pack(whyrss, generator, folder):

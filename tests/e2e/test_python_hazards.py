@@ -10,6 +10,7 @@ from conftest import ROOT
 from hazard_zoo import FORKS, HANDLED, KEPT, ROUNDS, TRACED
 from hazards import ZOO, compare
 from interpreters import CASES, FOUND, version_of
+from pool_reader import images_of
 
 EVERY_VERSION = pytest.mark.parametrize("python", CASES)
 NEWEST = pytest.mark.parametrize("python", [pytest.param(path, id=f"3.{minor}") for minor, path in [max(FOUND)]])
@@ -151,4 +152,4 @@ def test_other_implementations(whyrss, tmp_path):
         pytest.skip("pypy3 is not installed")
     outcome = compare(whyrss, tmp_path, [pypy, ZOO, "work"], notes=None)
     assert (outcome.bare.returncode, outcome.bare.stdout) == (0, "worked\n")
-    assert not any(stack.python for process in outcome.images() for stack in process.stacks.values())
+    assert not any(stack.python for process in images_of(outcome.pool) for stack in process.stacks.values())

@@ -1,10 +1,10 @@
 """Each kind of damage to a recording is named with the file, in JSON and text, and such a recording is never complete."""
-import json
 import shutil
 
 import pytest
 
 import recording_mutations
+from conftest import manifest_of
 from recording_parts import FrameFile, frame_files, process_directories, report_difference
 
 COMPLETE_TEXT = "nothing; the recording is complete"
@@ -69,7 +69,7 @@ def test_the_sound_one_is_complete(whyrss, sound):
         report = whyrss.report(recording)
         assert report["recording"]["complete"] and report["recording"]["lost"]["notes"] == []
         assert COMPLETE_TEXT in whyrss.run("report", recording).stdout
-        manifest = json.loads((recording / "manifest.json").read_text())
+        manifest = manifest_of(recording)
         listed = {entry["directory"]: [entry["events"], entry["pages"]] for entry in manifest["processes"]}
         assert listed == {path.name: [len(FrameFile.read(path / name).frames) for name in ("events.zst", "pages.zst")]
                           for path in process_directories(recording)}

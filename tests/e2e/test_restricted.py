@@ -3,12 +3,11 @@ recorded is there."""
 import itertools
 import os
 import pathlib
-import subprocess
 
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S
+from conftest import run
 
 STRICT = ("strict", "strict-by-syscall")
 COUNTER = ("tsc", "tsc-by-syscall")
@@ -27,14 +26,10 @@ def program(whyrss):
     return pathlib.Path(os.environ.get("WHYRSS_BUILD", whyrss.program.parents[1])) / "tests/programs/restricted"
 
 
-def run(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
-
-
 @pytest.fixture
 def bare(program):
     def run_bare(*words):
-        result = run([program, *words])
+        result = run(program, *words)
         if result.returncode == 3:
             pytest.skip("this machine lets nobody restrict himself so")
         return result
@@ -51,7 +46,7 @@ def test_ends_as_without_us(whyrss, program, recording, bare, how, work, end):
             if start == "record":
                 result = whyrss.record(folder, [program, how, work, end], "--mode", mode)
             else:
-                result = run([program, how, work, end], env=whyrss.env_only(folder, WHYRSS_OPTS=f"mode={mode}"))
+                result = run(program, how, work, end, env=whyrss.env_only(folder, WHYRSS_OPTS=f"mode={mode}"))
             assert (result.returncode, result.stdout) == (expected.returncode, expected.stdout), (mode, start)
             # What the program runs next may not ask for what tracing needs.
             assert result.stderr == "" or (end == "again" and "a seccomp filter kills" in result.stderr)
@@ -89,7 +84,7 @@ def test_blocks_keep_their_order_without_the_counter(whyrss, program, tmp_path, 
         pool = tmp_path / how
         environment = {**os.environ, **pool_reader.make_pool(pool, 16384), "LD_PRELOAD": str(whyrss.shim),
                        "WHYRSS_OPTS": "mode=exact,touch=off"}
-        assert run([program, how, "heap,threads", "return"], env=environment).returncode == 8
+        assert run(program, how, "heap,threads", "return", env=environment).returncode == 8
         (events,) = pool_reader.compact_events(pool).values()
         found[how] = sum(kind == pool_reader.COMPACT_ALLOCATE for _, kind, *_ in events)
         live = set()

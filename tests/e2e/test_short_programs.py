@@ -1,5 +1,4 @@
 """Short programs and trees of them: what they are spared, and that all of them are in the recording all the same."""
-import json
 import pathlib
 import platform
 import subprocess
@@ -7,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import PATIENCE_S
+from conftest import PATIENCE_S, manifest_of
 
 # Blocks that are all logged, faster than anybody takes them in; with "guarded" under a filter that kills for a request
 # of space (MADV_POPULATE_WRITE).
@@ -58,11 +57,6 @@ int main(void) { keep_it(); return 0; }
 """
 
 FORKS = "import os\nfor _ in range(20):\n    pid = os.fork()\n    pid or os._exit(0)\n    os.waitpid(pid, 0)\n"
-
-
-def manifest_of(recording):
-    path = recording / "manifest.json"
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ import ctypes
 import os
 import pathlib
 import shutil
-import subprocess
 
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S, compiled
+from conftest import compiled, run
 
 GIVEN_AWAY = ["unmapped", "unmapped-by-syscall", "moved", "closed", "covered", "freed", "enlarged", "frame", "chain", "tiny"]
 
@@ -19,14 +18,10 @@ def program(tmp_path_factory):
     return compiled(tmp_path_factory.mktemp("signal_stacks"), "signal_stacks")
 
 
-def run(command, **options):
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **options)
-
-
 @pytest.mark.parametrize("mode", ["sampled", "exact"])
 @pytest.mark.parametrize("kind", GIVEN_AWAY)
 def test_a_stack_that_is_none_any_more_is_left_alone(whyrss, recording, program, kind, mode):
-    bare = run([program, kind])
+    bare = run(program, kind)
     assert bare.returncode == 0 and "touched" in bare.stdout and "kept 0" not in bare.stdout
     result = whyrss.record(recording, [program, kind], "--touch", "1", "--mode", mode)
     assert (result.returncode, result.stdout, result.stderr) == (0, bare.stdout, "")
@@ -74,7 +69,7 @@ def test_threads_of_rust_have_stacks(traced, tmp_path):
     compiler = shutil.which("rustc") or (str(cargo) if cargo.exists() else None)
     source = tmp_path / "threads.rs"
     source.write_text(RUST)
-    if compiler is None or run([compiler, "-O", "-o", tmp_path / "threads", source], env=dict(os.environ)).returncode != 0:
+    if compiler is None or run(compiler, "-O", "-o", tmp_path / "threads", source, env=dict(os.environ)).returncode != 0:
         pytest.skip("no Rust compiler here")
     smallest = ctypes.CDLL(None).getauxval(51)  # AT_MINSIGSTKSZ
     if smallest > 8192:

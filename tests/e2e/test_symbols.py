@@ -1,7 +1,6 @@
 """Native frames by name and line: inlined calls, Rust and C++, separate debug files, and recordings that are read where
 the programs are not."""
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -10,7 +9,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE_S, wait_until
+from conftest import PATIENCE_S, line_of, manifest_of, wait_until
 from expected.report_reading import cause, read_report
 
 BLOCK_BYTES = 48 << 20
@@ -45,10 +44,6 @@ int main(void) {
 }
 """ % BLOCK_BYTES
 NAMES = ["deepest", "middle", "hidden", "library_keep", "main"]
-
-
-def line_of(source, name):
-    return next(number for number, line in enumerate(source.splitlines(), 1) if line.endswith(f"// line of {name}"))
 
 
 class Built:
@@ -119,7 +114,7 @@ def assert_all_named(stack, built):
         source = "program.c" if frame["function"] == "main" else "keep.c"
         text = PROGRAM if frame["function"] == "main" else LIBRARY
         assert frame["file"].endswith("/" + source)
-        assert frame["line"] == line_of(text, frame["function"])
+        assert frame["line"] == line_of(text, f"// line of {frame['function']}")
         assert frame["module"] == str(built.program if frame["function"] == "main" else built.library)
         assert frame.get("inlined", False) == (frame["function"] in ("deepest", "middle"))
 
@@ -148,7 +143,7 @@ def test_inlined_calls_are_frames(whyrss, recording, tmp_path, compiler):
         assert_all_named(kept_stack(report), built)
     # The text blames what the reader can change: the innermost line, inlined or not.
     text = whyrss.run("report", recording).stdout
-    assert f"keep.c:{line_of(LIBRARY, 'deepest')} in deepest" in text
+    assert f"keep.c:{line_of(LIBRARY, '// line of deepest')} in deepest" in text
 
 
 def test_separate_debug_files(whyrss, recording, built):
@@ -268,7 +263,7 @@ def test_names_after_a_kill(whyrss, recording, built, tmp_path):
     with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", built.program], stdin=subprocess.PIPE,
                           start_new_session=True) as job:
         wait_until_seen(whyrss, recording)
-        os.kill(json.loads((recording / "manifest.json").read_text())["collector"]["pid"], signal.SIGKILL)
+        os.kill(manifest_of(recording)["collector"]["pid"], signal.SIGKILL)
         os.killpg(job.pid, signal.SIGKILL)
     assert not names_file(recording).exists()
     assert_all_named(kept_stack(whyrss.report(recording)), built)
@@ -360,4 +355,4 @@ def test_a_container_is_not_to_blame(whyrss, recording, compile_c):
     stack = kept_stack(whyrss.finished_report(recording))
     assert any("/include/c++/" in frame["file"] for frame in stack)
     text = whyrss.run("report", recording).stdout
-    assert f"program.cc:{line_of(CONTAINER, 'keep')} in keep(unsigned long)" in text
+    assert f"program.cc:{line_of(CONTAINER, '// line of keep')} in keep(unsigned long)" in text

@@ -13,8 +13,8 @@ import subprocess
 import pytest
 
 import pool_reader
-from conftest import PATIENCE_S
-from fault_programs import FUNCTIONS_ON_STACKS, Functions, compiled
+from conftest import PATIENCE_S, compiled
+from fault_programs import FUNCTIONS_ON_STACKS, Functions
 
 PAGE, PAGES = 4096, 64
 # The kernel has page-fault events for us; a machine that lacks them skips what needs them, and says why.

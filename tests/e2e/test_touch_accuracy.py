@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from conftest import line_of
 from expected.report_reading import assert_conserved, cause, lines_of
 from fork_runs import assert_close, main_of
 
@@ -68,11 +69,6 @@ for turn in range(turns):
 """
 
 
-def line_of(program, marker):
-    (line,) = [number for number, line in enumerate(program.splitlines(), 1) if re.search(rf"(#|//) {marker}$", line)]
-    return line
-
-
 @pytest.fixture(autouse=True)
 def enough_memory():
     available = int(re.search(r"MemAvailable: +(\d+)", pathlib.Path("/proc/meminfo").read_text())[1]) << 10
@@ -94,14 +90,15 @@ def check(whyrss, recording, command, slug, site_line, name, program, shares=TUR
     (site,) = [site for site in cause(main_of(report), slug)["sites"] if (name, site_line) in lines(site["stack"])]
     assert_close(site["resident"], WHOLE_BYTES, 0.001)
     assert sum(touch["growth"] for touch in site["touched_by"]) <= site["growth"]
-    for line, pages in shares.items():
-        found = sum(touch["growth"] for touch in site["touched_by"] if lines(touch["stack"])[0] == (name, line_of(program, line)))
+    for marker, pages in shares.items():
+        line = line_of(program, (f"# {marker}", f"// {marker}"))
+        found = sum(touch["growth"] for touch in site["touched_by"] if lines(touch["stack"])[0] == (name, line))
         assert_close(found, TURNS * pages * PAGE, WITHIN)
 
 
 def test_lines_of_c(whyrss, recording, compile_c):
     program = compile_c(C_PROGRAM, f"-DSIZE={WHOLE_BYTES}UL", f"-DTURNS={TURNS}")
-    check(whyrss, recording, [program], "anonymous", line_of(C_PROGRAM, "maps"), "program.c", C_PROGRAM)
+    check(whyrss, recording, [program], "anonymous", line_of(C_PROGRAM, "// maps"), "program.c", C_PROGRAM)
 
 
 # A bytearray is filled with zeros by the line that makes it.
@@ -111,4 +108,4 @@ def test_lines_of_python(whyrss, recording, tmp_path, kind, slug, shares):
     script = tmp_path / "touches.py"
     script.write_text(PYTHON_PROGRAM)
     command = ["/usr/bin/python3", script, kind, str(WHOLE_BYTES), str(TURNS)]
-    check(whyrss, recording, command, slug, line_of(PYTHON_PROGRAM, f"maps {kind}"), script.name, PYTHON_PROGRAM, shares)
+    check(whyrss, recording, command, slug, line_of(PYTHON_PROGRAM, f"# maps {kind}"), script.name, PYTHON_PROGRAM, shares)

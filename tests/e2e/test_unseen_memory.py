@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import compiled
+from conftest import compiled, line_of
 from expected.report_reading import assert_conserved, cause, verdicts
 from figure_off import assert_near
 
@@ -287,9 +287,6 @@ if how == "System V":
 if sys.argv[3:]:
     os.kill(os.getpid(), 9)
 """
-def line_of(program, marker):
-    return next(number for number, line in enumerate(program.splitlines(), 1) if line.endswith(f"# {marker}"))
-
 
 # Files that are open for milliseconds, and never mapped; nothing of their names says whose they are.
 LEFT = """
@@ -337,7 +334,7 @@ def test_files_that_are_left_in_shared_memory(whyrss, recording, tmp_path, how):
     assert verdict["headline"].endswith(f"; {mib} MiB stay after the end of the job")
     left = report["recording"]["left_shared_memory"]
     assert (left["files"], left["bytes"]) == (mib // 30, mib * MIB) and left["largest"].startswith(f"{folder}/")
-    assert (f"made at <string>:{line_of(LEFT, marker)}" if marker else "made in cp+0x") in verdict["headline"]
+    assert (f"made at <string>:{line_of(LEFT, '# ' + marker)}" if marker else "made in cp+0x") in verdict["headline"]
 
 
 STAYS = """
@@ -372,7 +369,7 @@ def test_shared_memory_that_is_mapped_to_the_end_and_stays(whyrss, recording, un
     said = re.fullmatch(r"40 MiB shared memory left behind(.*), 4 files, the largest /dev/shm/psm_\w+: it stays until it is removed",
                         verdict["headline"])
     # A reading may come before the first is mapped.
-    assert said and (said[1] == "" or said[1].startswith(f" (made at <string>:{line_of(STAYS, 'makes')} in <"))
+    assert said and (said[1] == "" or said[1].startswith(f" (made at <string>:{line_of(STAYS, '# makes')} in <"))
 
 
 UNMAPPED_PARTS = {"memfd": 1, "named": 1, "in a child": 1, "of a child that ended": 1, "System V": 1, "in part": 0.5,
@@ -401,7 +398,7 @@ def test_shared_memory_that_no_process_maps(whyrss, recording, how):
     # A file that open() made says who made it as soon as it is mapped.
     line = {"memfd": "makes", "in part": "makes", "in a child": "makes in child", "System V": "attaches"}.get(how)
     if line:
-        assert f"made at <string>:{line_of(UNMAPPED, line)}" in verdict["headline"]
+        assert f"made at <string>:{line_of(UNMAPPED, '# ' + line)}" in verdict["headline"]
     name = {"named": f"/dev/shm/left-{main['pid']}", "System V": "/SYSV00000000"}.get(how, "memfd kept")
     assert name in verdict["headline"] and f"{round(part * mib)} MiB" in verdict["headline"]
     assert ("gone at the end" in verdict["headline"]) == gone
@@ -414,7 +411,7 @@ def test_shared_memory_that_no_process_maps_at_a_kill(whyrss, recording):
     verdict, = verdicts(report, "killed")
     held = verdict["evidence"]["held_by"][0]
     assert held["cause"] == "shared_memory"
-    assert held["line"].startswith(f"mapped by no process, made at <string>:{line_of(UNMAPPED, 'makes')}")
+    assert held["line"].startswith(f"mapped by no process, made at <string>:{line_of(UNMAPPED, '# makes')}")
 
 
 UNMAPS_AT_ITS_END = """

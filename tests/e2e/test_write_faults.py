@@ -1,6 +1,5 @@
 """A recording that cannot be written: the job ends as ever, and record, manifest and report name the file, the error and
 what is missing."""
-import json
 import os
 import pathlib
 import resource
@@ -10,7 +9,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE_S, is_running, wait_until
+from conftest import PATIENCE_S, is_running, manifest_of, wait_until
 from expected.report_reading import assert_conserved
 
 NO_SPACE = "No space left on device"
@@ -93,10 +92,6 @@ def small_disk(tmp_path):
     yield mount
     for place in mounted:
         subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def manifest_of(recording):
-    return json.loads((recording / "manifest.json").read_text())
 
 
 def check_named(whyrss, recording, error):

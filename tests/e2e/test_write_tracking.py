@@ -1,9 +1,7 @@
 """Writes to pages that a fork shares, as the kernel tells them: which pages are protected, and which have been written."""
-import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 
 import pytest
@@ -17,7 +15,7 @@ LONG_MS = 60_000
 
 
 def capability(recording):
-    return json.loads((recording / "manifest.json").read_text())["capabilities"]["write_tracking"]
+    return conftest.manifest_of(recording)["capabilities"]["write_tracking"]
 
 
 class CowRun:
@@ -181,10 +179,8 @@ def test_the_program_goes_on_when_the_collector_is_killed(whyrss, recording, tmp
     with subprocess.Popen([program, "outlive", str(LONG_MS)], text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                           env=whyrss.env_only(recording)) as process:
         tracked = process.stdout.readline()
-        manifest = json.loads((recording / "manifest.json").read_text())
-        collector = manifest["collector"]["pid"]
-        os.kill(collector, signal.SIGKILL)
-        conftest.wait_until(lambda: not conftest.is_running(collector), "the collector has gone")
+        manifest = conftest.manifest_of(recording)
+        conftest.kill_and_wait(manifest["collector"]["pid"])
         output, _ = process.communicate("\n", timeout=conftest.PATIENCE_S)
     for leftover in (pathlib.Path(manifest["pool_path"]), pathlib.Path(manifest["pool_path"] + ".memory")):
         leftover.unlink(missing_ok=True)
