@@ -131,6 +131,47 @@ std::optional<Climb> climb_of(const MemorySeries& series, Span span, std::option
   return std::nullopt;
 }
 
+struct Rises {
+  double last_s = 0, longest_pause_s = 0;
+};
+
+// When it rose from `since_s` on: what it falls back to counts, not what it works with at a time.
+Rises rises_of(const MemorySeries& series, double since_s) {
+  constexpr std::int64_t kStepPart = 100;  // of what it grew by
+  const auto& points = series.points();
+  const std::int64_t step = std::max<std::int64_t>(grown_since(series, since_s) / kStepPart, 1);
+  std::int64_t level = series.kept_from(since_s);
+  Rises rises{.last_s = since_s};
+  for (auto point = std::ranges::upper_bound(points, since_s, {}, &MemorySeries::Point::time_s); point != points.end();
+       ++point) {
+    const std::int64_t kept = series.kept_from(point->time_s);
+    if (kept - level < step) continue;
+    rises.longest_pause_s = std::max(rises.longest_pause_s, point->time_s - rises.last_s);
+    rises.last_s = point->time_s;
+    level = kept;
+  }
+  return rises;
+}
+
+// When what began to grow at `since_s` stopped, if it has rested since for longer than twice its longest pause.
+std::optional<double> stopped_at(const MemorySeries& series, double since_s, Span span) {
+  constexpr double kRestPart = 0.05;  // of the span
+  constexpr double kTimesLonger = 2;
+  const Rises rises = rises_of(series, since_s);
+  const double rest_s = span.to_s - rises.last_s;
+  const bool has_stopped = rest_s >= kRestPart * span.length() && rest_s > kTimesLonger * rises.longest_pause_s;
+  return has_stopped ? std::optional(rises.last_s) : std::nullopt;
+}
+
+// What grew evenly, and rests at the end: from when to when. `to_end`: how it climbs where the rest is taken for a
+// part.
+std::optional<Span> stopped_climb(const MemorySeries& series, Span span, const std::optional<Climb>& to_end) {
+  auto climb = climb_of(series, {span.from_s, rises_of(series, span.from_s).last_s}, std::nullopt);
+  if (!climb) climb = to_end;
+  const auto stopped_s = climb ? stopped_at(series, climb->since_s, span) : std::nullopt;
+  return stopped_s ? std::optional(Span{climb->since_s, *stopped_s}) : std::nullopt;
+}
+
 double rate_of(const MemorySeries& series, Span span) {
   return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
 }
@@ -174,9 +215,10 @@ void find_climbing_lines(const CauseSeries& series, Span span, Climbs which, Tre
   std::optional<Climb> climb;
   for (const LineSeries& line : series.lines) {
     const auto found = climb_of(line.series, span, std::nullopt);
-    if (!found) continue;
+    if (!found || stopped_at(line.series, found->since_s, span)) continue;
     LineGrowth grown = grown_line(line, found->since_s);
     if (which == Climbs::of_short_programs && !(found->evenly && grown.bytes >= kNamedGrowthBytes)) continue;
+    if (2 * grown.bytes > trend.climbed_bytes && trend.climbed_bytes > 0) continue;  // it is what has stopped
     trend.lines.push_back(std::move(grown));
     if (largest != nullptr && trend.lines.back().bytes <= trend.bytes) continue;
     largest = &line;
@@ -232,6 +274,11 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   } else if (!climb && flat_s && span.to_s - *flat_s >= trend.span_s / 3) {
     trend.kind = Trend::Kind::flat;
     trend.since_s = *flat_s;
+  } else if (const auto stopped = stopped_climb(series.whole, span, climb);
+             stopped && (long_enough || is_short_climb)) {
+    trend.kind = Trend::Kind::flat;
+    trend.since_s = stopped->to_s;
+    trend.climbed_bytes = grown_since(series.whole, stopped->from_s);
   } else if (long_enough || is_short_climb) {
     const std::int64_t lately = grown_since(series.whole, span.at(2. / 3));
     if (climb || static_cast<double>(lately) >= kStillGrowingShare * static_cast<double>(growth)) {
@@ -326,6 +373,7 @@ nlohmann::ordered_json trend_evidence(const Trend& trend) {
       break;
     case Trend::Kind::flat:
       json = {{"kind", "flat"}, {"since_s", trend.since_s}};
+      if (trend.climbed_bytes > 0) json["climbed_bytes"] = trend.climbed_bytes;
       break;
     case Trend::Kind::waves:
       json = {{"kind", "waves"}, {"falls", trend.falls}};

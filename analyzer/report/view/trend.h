@@ -21,9 +21,11 @@ struct Trend {
   };
   Kind kind = Kind::unknown;
   double since_s = 0;  // flat, growing: from when on
-  int falls = 0;       // waves: how often it went
-  double from_s = 0;   // of the interval, as far as the process lived
-  double span_s = 0;   // likewise
+  // flat: by so much it had grown evenly until then; 0: it had not.
+  std::int64_t climbed_bytes = 0;
+  int falls = 0;      // waves: how often it went
+  double from_s = 0;  // of the interval, as far as the process lived
+  double span_s = 0;  // likewise
   // growing: who did since since_s, largest first. Else: who grew evenly to the end, each since a time of its own,
   // while the rest went, or came and went.
   std::vector<LineGrowth> lines;

@@ -244,6 +244,23 @@ TEST(SlowGrowth, WhatNobodySawForLongIsNotFlat) {
   EXPECT_FALSE(contains(heap_verdict(recording).headline, "flat"));
 }
 
+TEST(SlowGrowth, WhatRestedAtTheEndHasStopped) {
+  const Lines lines;
+  const auto until = [](double end_s) { return [=](double time_s) { return grows(3, 0)(std::min(time_s, end_s)); }; };
+  Program program{.duration_s = 78, .load = nothing, .leak = until(64)};
+  const Verdict verdict = heap_verdict(seen(lines, program));
+  EXPECT_EQ(verdict.headline, "192 MiB live Python objects (made at a.py:5 in leak), flat since 64.0 s");
+  EXPECT_EQ(verdict.severity, Severity::info);
+  EXPECT_TRUE(contains(verdict.advice, "It grew evenly until 64.0 s, by 192 MiB, and not since")) << verdict.advice;
+  // A pause as it had before, and waves that end high, are no end.
+  program.leak = [](double time_s) { return 24 * std::floor(time_s / 8); };
+  EXPECT_TRUE(contains(reported(lines, program), "still growing at the end"));
+  program.leak = [](double time_s) { return grows(3, 0)(time_s) + 60 * std::fmod(time_s, 14) / 14; };
+  EXPECT_TRUE(contains(reported(lines, program), "still growing at the end"));
+  program.leak = until(76);
+  EXPECT_TRUE(contains(reported(lines, program), "still growing at the end"));
+}
+
 TEST(SlowGrowth, StepsAndBreathingAreFlat) {
   const Lines lines;
   const Course step = [](double time_s) { return time_s < 40 ? 0.0 : 8.0; };
