@@ -151,10 +151,9 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
         line->line, size_text(line->bytes), holders);
   if (trend.kind == Trend::Kind::flat && trend.climbed_bytes > 0)
     return fmt::format(
-        "It grew evenly until {}, by {}, and not since: its work was done, or what asks for it paused. If it should "
-        "have "
-        "been freed, look for what keeps it from {} on: {}.",
-        seconds_text(trend.since_s), size_text(trend.climbed_bytes), from, holders);
+        "It grew evenly until {}, and not since: its work was done, or what asks for it paused. If it should have been "
+        "freed, look for what keeps it from {} on: {}.",
+        seconds_text(trend.since_s), from, holders);
   if (trend.kind == Trend::Kind::flat)
     return fmt::format(
         "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. No leak "
