@@ -190,8 +190,10 @@ void shared_memory_left(const View& view, std::vector<Verdict>& verdicts) {
   if (left == nullptr || left->bytes < kNamedGrowthBytes) return;
   if (std::ranges::find(verdicts, "shared-memory-unmapped", &Verdict::id) != verdicts.end()) return;  // it says so
   std::vector<UnmappedMemory::File> known;
-  std::int64_t known_bytes = 0;
-  for (const ProcessAccount& process : view.recording->processes)
+  std::int64_t known_bytes = 0, most_bytes = 0;
+  std::optional<int> made_most;
+  for (const ProcessAccount& process : view.recording->processes) {
+    const std::int64_t before = known_bytes;
     for (const UnmappedMemory& reading : process.unmapped)
       for (const UnmappedMemory::File& file : reading.files) {
         const auto is_it = [&](const UnmappedMemory::File& other) { return other.name == file.name; };
@@ -199,9 +201,13 @@ void shared_memory_left(const View& view, std::vector<Verdict>& verdicts) {
         known.push_back(file);
         known_bytes += file.bytes;
       }
+    if (known_bytes - before <= most_bytes) continue;
+    most_bytes = known_bytes - before;
+    made_most = process.pid;
+  }
   const std::vector<SiteView> sites = unmapped_sites(known);
   const std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(sites));
-  Verdict verdict{.id = "shared-memory-left", .severity = Severity::warning, .bytes = left->bytes};
+  Verdict verdict{.id = "shared-memory-left", .severity = Severity::warning, .pid = made_most, .bytes = left->bytes};
   const std::string name = shown_name(left->largest);
   verdict.headline =
       fmt::format("{} shared memory left behind{}{}: it stays until it is removed", size_text(left->bytes),

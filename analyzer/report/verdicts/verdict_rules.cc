@@ -267,6 +267,14 @@ struct GonePart {
   const char* touch_verb = nullptr;  // where it is known who touched what went
 };
 
+// What the lines lost that lost some. Others may have taken its place: less is gone of the cause as a whole.
+std::int64_t lost_bytes(const std::vector<LineGrowth>& lines) {
+  std::int64_t lost = 0;
+  for (const LineGrowth& line : lines)
+    if (line.bytes > 0 && is_significant(line.bytes, line.variance)) lost += line.bytes;
+  return lost;
+}
+
 // `until_peak`: of this process, built where it is asked for first.
 GonePart gone_part(const View& view, const ProcessView& process, const CauseView& cause, std::int64_t gone,
                    std::optional<View>& until_peak) {
@@ -324,6 +332,7 @@ std::optional<double> live_before_peak(const ProcessView& process) {
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
+  constexpr std::int64_t kReplacedPart = 4;
   for (const ProcessView& at_peak : view.processes) {
     const std::optional<double> before_s = live_before_peak(at_peak);
     const ProcessView process =
@@ -357,7 +366,15 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
           cause.cause == Cause::heap_live ? mostly_received(view.recording->stacks, part.sites, gone) : nullptr;
       Verdict verdict{.id = "gone-since-peak", .severity = Severity::info, .pid = process.account->pid, .bytes = gone};
       const char* const verb = received != nullptr ? "received" : part.verb;
-      if (process.at_peak && !process.at_peak->is_estimate() && !dominates(gone, gone_of_cause))
+      const std::int64_t lost = lost_bytes(lines), came = lost - gone_of_cause;
+      const bool is_known = process.at_peak && !process.at_peak->is_estimate();
+      const bool is_replaced = is_known && came >= kNamedGrowthBytes && kReplacedPart * came >= gone_of_cause;
+      if (is_replaced) {
+        verdict.bytes = lost;
+        verdict.headline =
+            fmt::format("{} {} gone since {}{}, while {} came at other lines", size_text(lost), part.what, peak,
+                        kept_where(lines, lost, verb, part.touch_verb), size_text(came));
+      } else if (is_known && !dominates(gone, gone_of_cause))
         verdict.headline =
             fmt::format("{} less than at {}: {} less {}{}, while other memory grew", size_text(gone), peak,
                         size_text(gone_of_cause), part.what, kept_where(lines, gone_of_cause, verb, part.touch_verb));
@@ -368,6 +385,12 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       verdict.why = "The memory was there when RSS was largest and has been given back since, so it is no leak.";
       if (cause.cause == Cause::shared_memory)
         verdict.why = "The process had it mapped when RSS was largest, and has not now.";
+      else if (is_replaced)
+        verdict.why = fmt::format(
+            "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} "
+            "only, "
+            "as other memory came.",
+            size_text(left));
       else if (!dominates(left, gone))
         verdict.why = fmt::format(
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "

@@ -337,6 +337,7 @@ TEST(SharedMemoryUnmapped, WhatIsLeftBehind) {
   recording.processes[0].unmapped.clear();
   EXPECT_EQ(verdicts_of(recording, "shared-memory-left").at(0).headline,
             "40 MiB shared memory left behind, /dev/shm/left: it stays until it is removed");
+  EXPECT_EQ(verdicts_of(recording, "shared-memory-left").at(0).pid, std::nullopt);
 }
 
 // All killed together: nothing reads a file with a name after the last one; of memory without one is known that it
@@ -653,6 +654,28 @@ TEST(GoneSincePeak, WhatWasFreedAtThePeakIsShownAsItWasBefore) {
   EXPECT_EQ(at_peak(200).first,
             "300 MiB heap kept by the allocator gone since the peak of 310 MiB RSS (last allocated at a.py:3 "
             "in load)");
+}
+
+// What one line freed counts as a whole, though another one has made as much since.
+TEST(GoneSincePeak, WhatOtherLinesReplacedIsGoneAsAWhole) {
+  StackTable stacks;
+  const StackId features = literal::python_stack(stacks, "a.py", 3, "features");
+  const StackId index = literal::python_stack(stacks, "a.py", 4, "index");
+  const auto gone = [&](std::int64_t later_mib) {
+    const ProcessAccount process =
+        process_of(10, {{1, {{Cause::heap_live, 200, features}}}, {2, {{Cause::heap_live, later_mib, index}}}});
+    return verdicts_of(recording_of(stacks, 9, {process}), "gone-since-peak").at(0);
+  };
+  EXPECT_EQ(
+      gone(180).headline,
+      "200 MiB live Python objects gone since the peak of 200 MiB RSS (made at a.py:3 in features), while 180 MiB "
+      "came at other lines");
+  EXPECT_EQ(gone(180).bytes, 200 * kMiB);
+  EXPECT_EQ(gone(180).why,
+            "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by 20 MiB "
+            "only, as other memory came.");
+  EXPECT_EQ(gone(10).headline,
+            "190 MiB live Python objects gone since the peak of 200 MiB RSS (made at a.py:3 in features)");
 }
 
 TEST(KeptWhere, OtherThreadsWhileALineRan) {
