@@ -44,14 +44,17 @@ struct Import {
 
 std::optional<Import> import_of(const StackTable& stacks, StackId stack) {
   Import import;
-  bool imports = false, asked = false, in_worker = false;
+  bool imports = false, asked = false, in_worker = false, has_begun = false;
   const Frame* inner = nullptr;  // the last frame seen that is neither
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
     if (is_thread_frame(frame) && !is_waiter_frame(frame)) break;
-    if (frame.kind != FrameKind::python) continue;
+    if (frame.kind != FrameKind::python || is_import_helper(frame)) continue;
     if (is_of_workers(frame)) {
       in_worker = true;
+      has_begun = has_begun || begins_process(frame);
+    } else if (has_begun && (is_importer(frame) || is_main_runner(frame))) {
+      continue;  // a fork goes on with the stack of its parent
     } else if (is_importer(frame) || is_main_runner(frame)) {
       const bool main_again = is_main_runner(frame);
       // Of an import within the main module that is run again the line is known already.

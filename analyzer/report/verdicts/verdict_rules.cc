@@ -387,9 +387,8 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
         verdict.why = "The process had it mapped when RSS was largest, and has not now.";
       else if (is_replaced)
         verdict.why = fmt::format(
-            "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} "
-            "only, "
-            "as other memory came.",
+            "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS "
+            "fell by {} only, as other memory came.",
             size_text(left));
       else if (!dominates(left, gone))
         verdict.why = fmt::format(

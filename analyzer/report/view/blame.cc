@@ -96,12 +96,6 @@ bool has_name(const Frame& frame, std::string_view name) {
   return std::string_view(frame.function).substr(dot == std::string::npos ? 0 : dot + 1) == name;
 }
 
-// The first function of a process that multiprocessing started.
-bool begins_process(const Frame& frame) {
-  return frame.kind == FrameKind::python && frame.file.ends_with("/multiprocessing/process.py") &&
-         is_in_python_library(frame.file) && has_name(frame, "_bootstrap");
-}
-
 // By which kind of code a frame is to blame, as a number from 1 on; 0: none.
 template <typename Find>
 std::uint8_t kind_once(const StackTable& stacks, FrameId id, Find find) {
@@ -161,7 +155,7 @@ std::optional<FrameId> find_imported(const StackTable& stacks, StackId stack) {
     if (is_thread_frame(frame)) break;
     if (frame.kind != FrameKind::python || frame.file.empty()) continue;
     if (is_importer(frame)) {
-      module = inner ? inner : id;
+      if (!is_import_helper(frame)) module = inner ? inner : id;
       continue;
     }
     const auto code =
@@ -190,6 +184,18 @@ const Frame* frame_once(const StackTable& stacks, StackId stack, std::vector<std
 }
 
 }  // namespace
+
+bool is_import_helper(const Frame& frame) {
+  static constexpr std::array<std::string_view, 4> kHelpers{"source_to_code", "_call_with_frames_removed",
+                                                            "_write_atomic", "cache_from_source"};
+  return is_importer(frame) &&
+         std::ranges::any_of(kHelpers, [&](std::string_view name) { return has_name(frame, name); });
+}
+
+bool begins_process(const Frame& frame) {
+  return frame.kind == FrameKind::python && frame.file.ends_with("/multiprocessing/process.py") &&
+         is_in_python_library(frame.file) && has_name(frame, "_bootstrap");
+}
 
 const Frame* blamed_frame(const StackTable& stacks, StackId stack) {
   return frame_once(stacks, stack, stacks.blame_memo().stacks, find_blamed);

@@ -50,6 +50,10 @@ Received received_as(const StackTable& stacks, StackId stack);
 
 // What imports modules: importlib's own code.
 bool is_importer(const Frame& frame);
+// Of it, what others call too, as py_compile does: by itself it imports nothing.
+bool is_import_helper(const Frame& frame);
+// The first function of a process that multiprocessing started. After a fork the stack of the parent lies below it.
+bool begins_process(const Frame& frame);
 
 // A frame of the module whose import allocated, mapped or wrote this; of importlib itself where it has none yet. The
 // import stands between the memory and the innermost line of the program's own code: a table that a module of the

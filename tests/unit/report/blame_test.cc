@@ -224,6 +224,24 @@ TEST(Blame, TheLineThatStartedAThread) {
   EXPECT_EQ(imported_frame(stacks, imports)->line, 3);
 }
 
+// py_compile has importlib compile a file, which imports nothing.
+TEST(Blame, WhatIsCompiledAloneIsNoImport) {
+  StackTable stacks;
+  const auto python = [&](const char* file, int line, const char* function) {
+    return stacks.intern(Frame{.kind = FrameKind::python, .function = function, .file = file, .line = line});
+  };
+  const FrameId calls = python("<frozen importlib._bootstrap>", 241, "_call_with_frames_removed");
+  const FrameId compiles = python("<frozen importlib._bootstrap_external>", 1004, "SourceLoader.source_to_code");
+  const FrameId gets = python("<frozen importlib._bootstrap_external>", 1073, "SourceLoader.get_code");
+  const FrameId library = python("/usr/lib/python3.11/py_compile.py", 144, "compile");
+  const FrameId own = python("/home/u/job.py", 12, "main");
+  EXPECT_EQ(imported_frame(stacks, stacks.intern({calls, compiles, library, own})), nullptr);
+  EXPECT_EQ(imported_frame(stacks, stacks.intern({calls, compiles})), nullptr);
+  EXPECT_NE(imported_frame(stacks, stacks.intern({calls, compiles, gets, library, own})), nullptr) << "a module's code";
+  EXPECT_NE(imported_frame(stacks, stacks.intern({calls, compiles, library, gets, own})), nullptr)
+      << "a module that compiles while it is imported";
+}
+
 // What a thread of a library does while another one waits for it is of the line that waits; but no call leads
 // there.
 TEST(Blame, TheLineThatWaited) {

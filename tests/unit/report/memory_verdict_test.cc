@@ -567,6 +567,32 @@ TEST(Imports, AfterAForkTheRemedyIsToImportBefore) {
   EXPECT_NE(verdicts[0].advice.find("before the workers are forked"), std::string::npos);
 }
 
+// The parent runs a module (`python3 -m`): a forked worker's stacks go on with those of its parent.
+TEST(Imports, TheParentsRunnerBelowAForkImportsNothing) {
+  StackTable stacks;
+  const std::pair<std::string, int> begins{"/usr/lib/python3.11/multiprocessing/process.py", 314};
+  const auto after_fork = [&](std::vector<std::pair<std::string, int>> inner) {
+    std::vector<FrameId> ids;
+    for (const auto& part : {inner, {begins, kMain, kRunner}})
+      for (const auto& [file, line] : part)
+        ids.push_back(stacks.intern(Frame{.kind = FrameKind::python,
+                                          .function = file == begins.first ? "_bootstrap" : "<module>",
+                                          .file = file,
+                                          .line = line}));
+    return stacks.intern(ids);
+  };
+  const StackId worked = after_fork({{"/home/u/work.py", 40}});
+  const StackId imported = after_fork({kTorch, kImporter, {"/home/u/work.py", 41}});
+  EXPECT_TRUE(
+      verdicts_of(with_workers(stacks, 2, {{Cause::heap_live, 90, worked}}, true), "per-process-import").empty());
+  const auto verdicts =
+      verdicts_of(with_workers(stacks, 2, {{Cause::heap_live, 90, worked}, {Cause::heap_live, 40, imported}}, true),
+                  "per-process-import");
+  ASSERT_EQ(verdicts.size(), 1U);
+  EXPECT_NE(verdicts[0].headline.find("(torch, imported at work.py:41 in <module>): 40 MiB each"), std::string::npos)
+      << verdicts[0].headline;
+}
+
 TEST(Imports, WorkersOfJoblibHaveNoStartMethod) {
   StackTable stacks;
   const StackId stack = import_stack(stacks, {kTorch, kImporter, kMain, kSpawn});
