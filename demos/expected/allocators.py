@@ -1,6 +1,7 @@
 """Memory that was freed and is resident still: what allocators keep, and what pins it."""
 import re
 
+from .report_reading import cause
 from .scenario import MIB, scenario
 
 KIB = 1024
@@ -59,23 +60,39 @@ def retained_by_mimalloc(account):
 
 
 CHILD = 26000 * 4000  # bytes that the child of fork_reuse.c uses
+LITTLE = MIB
+EXACT = 0.01  # of what is counted in pages
+
+
+def reused(account, more=0):
+    """The child, and how much it wrote to first: what it uses, and the heads of free chunks that malloc passes."""
+    child, = account.children
+    faults = account.said("faults")
+    account.expect(CHILD <= faults <= 1.1 * CHILD, f"faults of {faults / MIB:.1f} MiB")
+    account.expect(child["rss"]["last"] <= account.main["rss"]["peak"] + more + LITTLE,
+                   f"its RSS is {child['rss']['last'] / MIB:.1f} MiB")
+    account.silent("fork-cow-refcount")
+    return child, faults
 
 
 @scenario("fork-reuse", "A forked child that allocates 100 MiB copies pages that the parent freed before", "fork_reuse.c",
           needs=("program:gcc",))
 def fork_reuse(account):
-    child, = account.children
-    account.copied(child, CHILD, 0.05, written="uses")
-    account.stayed(child, "heap_live", 8 * MIB)
+    child, faults = reused(account)
+    account.copied(child, faults, EXACT, written="uses")
+    account.grew(child, "fork_cow", child["cow"]["copied"], EXACT, LITTLE, figure="last")
+    account.grew(child, "heap_live", 0, 0, LITTLE, figure="last")
     account.says("fork-cow-write", text="malloc_trim(0) before the fork")
 
 
 @scenario("fork-reuse-trimmed", "The same, with malloc_trim(0) before the fork", "fork_reuse.c", "trim",
           needs=("program:gcc",))
 def fork_reuse_trimmed(account):
-    child, = account.children
+    child, faults = reused(account, CHILD)
     account.made_at(child, "heap_live", "uses", CHILD, 0.05)
-    account.expect(child["cow"]["copied"] < 8 * MIB, f"copied since fork: {child['cow']['copied'] / MIB:.1f} MiB (expected < 8)")
+    live, copied = cause(child, "heap_live")["rss"]["last"], child["cow"]["copied"]
+    account.expect_close(live + copied, faults, EXACT, "live and copied", LITTLE)
+    account.expect(copied < 8 * MIB, f"copied since fork: {copied / MIB:.1f} MiB (expected < 8)")
     account.says("heap-growth", child, at="uses")
     account.silent("fork-cow-write")
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,13 +33,21 @@ static void use(void) {
   }
 }
 
+static long faults(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_minflt;
+}
+
 int main(int count, char** arguments) {
   load();
   drop();
   if (count > 1 && strcmp(arguments[1], "trim") == 0) malloc_trim(0);
   const pid_t child = fork();
   if (child == 0) {
+    const long before = faults();
     use();
+    printf("faults: %ld bytes\n", (faults() - before) * getpagesize());
     return 0;
   }
   int status = 1;

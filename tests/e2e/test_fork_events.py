@@ -1,8 +1,7 @@
 """What becomes of memory that a fork made shared: the parent writes, a child ends, a pool works on it, it is read in
-several ways; and memory that was freed before the fork and is used again after it.
+several ways.
 """
 import json
-import re
 
 import pytest
 
@@ -10,7 +9,7 @@ import conftest
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
 from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, ITEM_BYTES, ITEMS, LARGE_BYTES, PART_BYTES,
                               PARTS, RECORDS, SMALL_BLOCKS, SMALL_BYTES, WRITTEN_BYTES)
-from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of, main_of,
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of,
                        process_of)
 from interpreters import CASES, DEBIAN, version_of
 
@@ -244,81 +243,6 @@ def test_a_mapped_file_is_page_cache_in_every_process(run):
         assert grown(worker, "fork_cow") <= 2 * MIB
     assert all(verdict["severity"] == "ok" for verdict in found.report["verdicts"] if verdict["pid"] in
                {said["pid"] for said in readers})
-
-
-REUSE = r"""
-#include <malloc.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-#include <whyrss.h>
-enum { kBlocks = 40000, kBlock = 1000, kReused = 12000 };
-static char *blocks[kBlocks], *reused[kReused];
-static long faults(void) { struct rusage usage; getrusage(RUSAGE_SELF, &usage); return usage.ru_minflt; }
-static double now(void) { struct timespec time; clock_gettime(CLOCK_MONOTONIC, &time); return time.tv_sec + time.tv_nsec / 1e9; }
-static void look(void) {  /* a snapshot that took less than it may take was served; later the first was */
-  double begun = 0;
-  for (int turn = 0; turn < 4 && now() - begun >= 0.49; ++turn) { begun = now(); WHYRSS_SNAPSHOT(); }
-}
-static void fill(void) {
-  for (int i = 0; i < kBlocks; ++i) { blocks[i] = malloc(kBlock); memset(blocks[i], 1, kBlock); }
-  for (int i = 0; i < kBlocks; ++i) if (i % 100 != 99) free(blocks[i]);
-}
-static void use_again(void) {
-  for (int i = 0; i < kReused; ++i) {
-    reused[i] = malloc(kBlock);  /* allocates again */
-    memset(reused[i], 2, kBlock);  /* writes again */
-  }
-}
-int main(int count, char **arguments) {
-  fill();
-  if (count > 1) malloc_trim(0);
-  pid_t child = fork();
-  if (child == 0) {
-    look();
-    WHYRSS_PHASE_BEGIN("use again");
-    long before = faults();
-    use_again();
-    printf("%d %ld\n", getpid(), faults() - before);
-    look();
-    WHYRSS_PHASE_END("use again");
-    fflush(stdout);
-    _exit(arguments[0] == NULL);
-  }
-  waitpid(child, NULL, 0);
-  return 0;
-}
-"""
-REUSED_BYTES = 12000 * 1008
-
-
-@pytest.mark.parametrize("trimmed", [False, True], ids=["kept", "trimmed"])
-def test_freed_heap_that_is_used_again_after_a_fork(whyrss, tmp_path, compile_c, trimmed):
-    program = compile_c(REUSE, "-I", str(whyrss.program.parents[1] / "include"), "-I", str(HERE.parents[1] / "shim"),
-                        name="reuse")
-    recording = tmp_path / "recording.whyrss"
-    result = whyrss.record(recording, [program, *(["trim"] if trimmed else [])])
-    assert result.returncode == 0, result.stderr
-    ((pid, faults),) = re.findall(r"^(\d+) (\d+)$", result.stdout, re.M)
-    truth = int(faults) * PAGE  # malloc also writes to the heads of the free chunks that it passes
-    assert REUSED_BYTES <= truth <= 1.25 * REUSED_BYTES
-    report = whyrss.finished_report(recording)
-    assert_conserved(report)
-    child = process_of(report, int(pid))
-    if trimmed:
-        assert cause(child, "heap_live")["rss"]["last"] >= 0.9 * REUSED_BYTES
-        assert_close(child["cow"]["copied"], truth - cause(child, "heap_live")["rss"]["last"], 0.1, LITTLE)
-    else:
-        # Dead memory, copied all the same.
-        assert_copied(child, truth)
-        assert_close(cause(child, "fork_cow")["rss"]["last"], child["cow"]["copied"], EXACT, LITTLE)
-        assert cause(child, "heap_live")["rss"]["last"] <= LITTLE
-    assert verdicts(report, "fork-cow-refcount") == []
-    assert child["rss"]["last"] <= main_of(report)["rss"]["peak"] + (REUSED_BYTES if trimmed else 0) + LITTLE
 
 
 # A worker that uses nothing of it, one that reads texts, one that does both; each says how many pages it copied.
