@@ -1,12 +1,12 @@
 """Data loaders: what workers copy, share or build anew of a data set, by its storage and by how they are started."""
-from .report_reading import bytes_by_line, cause, verdicts
+from .report_reading import bytes_by_line, cause, lines_of, verdicts
 from .scenario import MIB, scenario
 
 LITTLE = 4 * MIB            # what a process copies and allocates by the way
 IMPORTED = 10 * MIB         # likewise of what numpy and torch made when they were imported
 OBJECTS = 0.05              # of CPython's small objects: the heads of their pools, and an arena's end
 ROOM_IN_LISTS = 0.05        # an unpickled list has room for more than its numbers
-EXACT = 0.02                # of arrays and of what is counted in pages
+EXACT = 0.01                # of arrays and of what is counted in pages
 WORKERS = 2
 EPOCHS = 3
 COPIES = ("fork-cow-refcount", "fork-cow-write")
@@ -52,14 +52,15 @@ def nothing_copied(account, least=LITTLE):
     account.silent(*COPIES)
 
 
-def nothing_by_epoch(account):
-    """No epoch makes or copies anything: what a worker has, it had before the first."""
-    for epoch in range(EPOCHS):
+def nothing_by_epoch(account, first=0):
+    """No epoch makes or copies anything: what a worker has, it had before the first, in which its interpreter warms up."""
+    for epoch in range(first, EPOCHS):
         phase = account.phase(f"epoch {epoch + 1}")
+        least = MIB if epoch else LITTLE
         for process in [phase.main, *phase.workers()]:
             phase.stayed(process, "heap_live", LITTLE)
-            phase.stayed(process, "fork_cow", LITTLE)
-            phase.copied(process, 0, 0, least=LITTLE)
+            phase.stayed(process, "fork_cow", least)
+            phase.copied(process, 0, 0, least=least)
 
 
 @scenario("loader-list", "A data set of Python objects takes far more memory than its pickle", "loader.py", "list", "none")
@@ -118,15 +119,19 @@ def loader_ways_to_read(account):
     account.expect(pids == copying, f"the verdict counts the workers that copied: {sorted(pids)}")
 
 
-@scenario("loader-numpy-fork", "Records pickled into one numpy array, read by forked workers", "loader.py", "numpy", "fork",
-          needs=("module:numpy",))
-def loader_numpy_fork(account):
+def array_and_fork(account, least):
     packed = account.said("packed")
     account.made_at(account.main, "heap_live", "packs numpy", packed, EXACT)
     for worker in account.workers():
         account.made_at(worker, "fork_shared", "packs numpy", packed, EXACT, figure="resident")
-    nothing_copied(account)
+    nothing_copied(account, least)
     nothing_by_epoch(account)
+
+
+@scenario("loader-numpy-fork", "Records pickled into one numpy array, read by forked workers", "loader.py", "numpy", "fork",
+          needs=("module:numpy",))
+def loader_numpy_fork(account):
+    array_and_fork(account, LITTLE)
 
 
 def packed_again(account):
@@ -135,6 +140,7 @@ def packed_again(account):
         account.unpickled(worker, packed, EXACT, least=MIB)
         account.says("heap-growth", worker, "info", text="pickle")
     nothing_copied(account, IMPORTED)
+    nothing_by_epoch(account, first=1)  # they may still import when the first begins
 
 
 @scenario("loader-numpy-spawn", "The array is packed, but every spawned worker has it again", "loader.py", "numpy", "spawn",
@@ -148,12 +154,21 @@ def loader_numpy_forkserver(account):
     packed_again(account)
 
 
-def shared(account, processes, packed, name):
-    """One segment, that counts in the RSS of each."""
+@scenario("loader-numpy-preload", "The same with a forkserver that has imported numpy", "loader.py", "numpy", "preload",
+          needs=("module:numpy",))
+def loader_numpy_preload(account):
+    packed_again(account)
+
+
+def shared(account, processes, packed, name, module):
+    """One segment, that counts in the RSS of each, and was mapped by that module of the library."""
     for process in processes:
         entry = cause(process, "shared_memory")
         account.expect_close(entry["rss"]["last"], packed, EXACT, f"pid {process['pid']}: shared memory", MIB // 4)
-        account.expect(any((site["mapping"] or "").startswith(name) for site in entry["sites"]), f"it is {name}...")
+        site = max(entry["sites"], key=lambda site: site["resident"])
+        account.expect_close(site["resident"], packed, EXACT, f"pid {process['pid']}: {site['mapping']}", MIB // 4)
+        account.expect((site["mapping"] or "").startswith(name), f"it is {name}...")
+        account.expect(module in {file for file, _ in lines_of(site["stack"])}, f"it was mapped by {module}")
 
 
 @scenario("loader-shared-fork", "Records in multiprocessing.shared_memory, read by forked workers", "loader.py", "shared",
@@ -161,7 +176,7 @@ def shared(account, processes, packed, name):
 def loader_shared_fork(account):
     packed = account.said("packed")
     account.made_at(account.main, "shared_memory", "packs shared", packed, EXACT)
-    shared(account, [account.main, *account.workers()], packed, "/dev/shm/psm_")
+    shared(account, [account.main, *account.workers()], packed, "/dev/shm/psm_", "shared_memory.py")
     for worker in account.workers():
         account.touched_at(worker, "shared_memory", "unpickles", packed, 0.1)
     nothing_copied(account)
@@ -171,7 +186,7 @@ def loader_shared_fork(account):
           "spawn", needs=("module:numpy",))
 def loader_shared_spawn(account):
     packed = account.said("packed")
-    shared(account, [account.main, *account.workers()], packed, "/dev/shm/psm_")
+    shared(account, [account.main, *account.workers()], packed, "/dev/shm/psm_", "shared_memory.py")
     for worker in account.workers():
         account.stayed(worker, "heap_live", packed)
     nothing_copied(account)
@@ -181,12 +196,20 @@ def torch_sent(account, imports):
     packed = account.said("packed")
     workers = [child for child in account.workers() if cause(child, "shared_memory")["rss"]["last"] > MIB]
     account.expect(len(workers) == WORKERS, f"{len(workers)} workers map the tensor")
-    shared(account, workers, packed, "/dev/shm/torch_")
+    shared(account, workers, packed, "/dev/shm/torch_", "reductions.py")
     for worker in workers:
-        live = cause(worker, "heap_live")["rss"]["last"]
-        account.expect((live > 60 * MIB) == imports, f"pid {worker['pid']}: {live / MIB:.1f} MiB of its own, of import torch")
+        live = cause(worker, "heap_live")["rss"]["peak"]
+        account.expect(live >= 60 * MIB if imports else live <= 8 * MIB,
+                       f"pid {worker['pid']}: {live / MIB:.1f} MiB of its own, of import torch")
     nothing_copied(account, IMPORTED)
+    nothing_by_epoch(account, first=1)  # they may still import when the first begins
     return workers
+
+
+@scenario("loader-torch-fork", "A tensor that is inherited by forked workers", "loader.py", "torch", "fork",
+          needs=("module:torch",))
+def loader_torch_fork(account):
+    array_and_fork(account, IMPORTED)
 
 
 @scenario("loader-torch-spawn", "A tensor is shared with spawned workers; why are they large all the same?", "loader.py",

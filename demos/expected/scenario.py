@@ -107,6 +107,7 @@ class Account:
         """The Account of a phase of the program, whose statements count among this one's."""
         phase = Account(self.part("--from", name, "--to", name), self.output, self.program, self.part)
         phase.findings, phase.blamed = self.findings, self.blamed
+        phase.state_conserved()
         return phase
 
     def same(self, process):
@@ -230,12 +231,16 @@ class Account:
         for found in contradictions(self.report) + contradictions_in_text(self.report, text):
             self.expect(False, f"told otherwise elsewhere: {found}")
 
-    def state_common(self, lost=0):
-        """What holds for every scenario: bytes are conserved, next to nothing is unknown, nothing was lost."""
+    def state_conserved(self):
+        """Bytes are conserved."""
         try:
             assert_conserved(self.report)
         except AssertionError as error:
             self.expect(False, f"causes sum to RSS, sites to their causes: {error}")
+
+    def state_common(self, lost=0):
+        """What holds for every scenario: bytes are conserved, next to nothing is unknown, nothing was lost."""
+        self.state_conserved()
         grown, unknown = self.unknown()
         self.expect(unknown <= max(UNKNOWN_SHARE * grown, UNKNOWN_LEAST),
                     f"unknown: {unknown / MIB:.2f} of {grown / MIB:.1f} MiB of growth")

@@ -15,7 +15,7 @@ WORKERS = 2
 MIB = 1 << 20
 LIST_ITEMS = 120_000     # of 160 bytes in pymalloc, head included
 LIST_BUFFERS = 12        # of 1 MiB: only the page that holds the head is written by reading
-BUFFER_BYTES = 24 * MIB  # of each other storage
+BUFFER_BYTES = 24 * MIB  # of shared memory
 
 
 def build_list():
@@ -32,27 +32,6 @@ def read_list(data):
     for item in data:  # reads list
         total += len(item)
     return total
-
-
-def build_numpy():
-    import numpy
-    return numpy.arange(BUFFER_BYTES // 8, dtype=numpy.int64)  # builds numpy
-
-
-def read_numpy(data):
-    return sum(int(data[at:at + PAGE].sum()) for at in range(0, len(data), PAGE))  # reads numpy
-
-
-def build_torch():
-    import torch
-    torch.set_num_threads(1)  # threads would not survive a fork
-    return torch.arange(BUFFER_BYTES // 8)  # builds torch
-
-
-def read_torch(data):
-    import torch
-    torch.set_num_threads(1)
-    return sum(int(data[at:at + PAGE].sum()) for at in range(0, len(data), PAGE))  # reads torch
 
 
 def build_shared_memory():
@@ -75,8 +54,8 @@ def read_import(_):
     return len(fork_scenarios_import.TABLE)
 
 
-STORAGES = {"list": (build_list, read_list), "numpy": (build_numpy, read_numpy), "torch": (build_torch, read_torch),
-            "shared_memory": (build_shared_memory, read_shared_memory), "import": (lambda: None, read_import)}
+STORAGES = {"list": (build_list, read_list), "shared_memory": (build_shared_memory, read_shared_memory),
+            "import": (lambda: None, read_import)}
 
 
 def work(number, log, barrier, storages):
@@ -95,7 +74,7 @@ def main():
     log, method, *names = sys.argv[1:]
     context = multiprocessing.get_context(method if method != "preload" else "forkserver")
     if method == "preload":
-        context.set_forkserver_preload(["fork_scenarios_import", *(name for name in names if name in ("numpy", "torch"))])
+        context.set_forkserver_preload(["fork_scenarios_import"])
     if method == "fork":
         os.register_at_fork(before=remember_frames)
     barrier = context.Barrier(WORKERS + 1)

@@ -3,13 +3,14 @@
 The truth comes from the workers themselves: the physical pages that they have instead of inherited ones, where the
 kernel tells them, else their page faults while they read.
 """
+import functools
 import os
 
 import pytest
 
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
-from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, error_of, grown, has_module,
-                       line_of, main_of, process_of)
+from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, error_of, grown, line_of,
+                       main_of, process_of)
 from fork_scenarios_import import ROWS
 from fork_scenarios_work import BUFFER_BYTES, LIST_BUFFERS, LIST_ITEMS, WORKERS
 from interpreters import CASES, DEBIAN
@@ -39,32 +40,10 @@ def storage_of(line):
 
 
 @pytest.fixture(scope="module")
-def runs(whyrss, tmp_path_factory):
-    """runs(PYTHON, METHOD, STORAGE...) -> the recorded run, made once."""
-    made = {}
-
-    def run(python, method, *storages):
-        key = (python, method, storages)
-        if key not in made:
-            made[key] = Run(whyrss, tmp_path_factory.mktemp(method), [python, HERE / WORK, "LOG", method, *storages])
-        return made[key]
-    return run
-
-
-@pytest.fixture
-def plain(runs):
-    """A run with what needs no package."""
-    return lambda python, method: runs(python, method, "list", "shared_memory", "import")
-
-
-@pytest.fixture
-def arrays(runs):
-    """A run with the arrays of the packages that are there."""
-    def run(method, storage):
-        if not has_module(DEBIAN, storage):
-            pytest.skip(f"{DEBIAN} has no {storage}")
-        return runs(DEBIAN, method, *(name for name in ("numpy", "torch") if has_module(DEBIAN, name)))
-    return run
+def recorded(whyrss, tmp_path_factory):
+    """recorded(PYTHON, METHOD) -> the recorded run, made once."""
+    return functools.cache(lambda python, method: Run(whyrss, tmp_path_factory.mktemp(method), [
+        python, HERE / WORK, "LOG", method, "list", "shared_memory", "import"]))
 
 
 def readers(run, storage):
@@ -88,8 +67,8 @@ def assert_nothing_copied(process):
 
 
 @each(METHODS)
-def test_every_process_is_reported_and_conserved(plain, python, method):
-    run = plain(python, method)
+def test_every_process_is_reported_and_conserved(recorded, python, method):
+    run = recorded(python, method)
     assert_conserved(run.report)
     assert run.report["recording"]["lost"]["events"] == 0
     born = {"fork": "fork", "spawn": "exec", "forkserver": "fork", "preload": "fork"}[method]
@@ -106,8 +85,8 @@ def test_every_process_is_reported_and_conserved(plain, python, method):
 
 
 @pytest.mark.parametrize("python", CASES)
-def test_reading_a_list_after_fork_copies_its_objects(plain, python):
-    run = plain(python, "fork")
+def test_reading_a_list_after_fork_copies_its_objects(recorded, python):
+    run = recorded(python, "fork")
     copied = []
     for said, worker, _ in readers(run, "list"):
         truth = copied_truth(said)
@@ -134,8 +113,8 @@ def test_reading_a_list_after_fork_copies_its_objects(plain, python):
 
 
 @each(SENT)
-def test_a_list_that_is_sent_is_built_anew(plain, python, method):
-    run = plain(python, method)
+def test_a_list_that_is_sent_is_built_anew(recorded, python, method):
+    run = recorded(python, method)
     for _, worker, whole in readers(run, "list"):
         assert_nothing_copied(worker)
         live = cause(whole, "heap_live")
@@ -147,8 +126,8 @@ def test_a_list_that_is_sent_is_built_anew(plain, python, method):
 
 
 @each(METHODS)
-def test_shared_memory_is_shared(plain, python, method):
-    run = plain(python, method)
+def test_shared_memory_is_shared(recorded, python, method):
+    run = recorded(python, method)
     line = storage_of("maps shared_memory") if method == "fork" else None
     for said, worker, _ in readers(run, "shared_memory"):
         assert_nothing_copied(worker)
@@ -165,8 +144,8 @@ def test_shared_memory_is_shared(plain, python, method):
 
 
 @each(METHODS)
-def test_an_import_is_shared_where_it_was_preloaded(plain, python, method):
-    run = plain(python, method)
+def test_an_import_is_shared_where_it_was_preloaded(recorded, python, method):
+    run = recorded(python, method)
     for _, worker, whole in readers(run, "import"):
         live, builds = cause(whole, "heap_live")["sites"], line_of(IMPORT, "builds import")
         built = bytes_by_line(live, "resident", builds)
@@ -190,38 +169,3 @@ def test_an_import_is_shared_where_it_was_preloaded(plain, python, method):
     assert "fork_scenarios_import" in verdict["headline"]
     assert "%s:%d" % storage_of("reads import") in verdict["headline"]
     assert ("before the workers are forked" in verdict["advice"]) == (method == "fork")
-
-
-@pytest.mark.parametrize("storage", ["numpy", "torch"])
-def test_reading_an_array_after_fork_copies_nothing(arrays, storage):
-    run = arrays("fork", storage)
-    for said, worker, _ in readers(run, storage):
-        assert copied_truth(said) <= LITTLE
-        assert_nothing_copied(worker)
-        shared = cause(worker, "fork_shared")
-        assert_close(bytes_by_line(shared["sites"], "resident", storage_of(f"builds {storage}")), BUFFER_BYTES, EXACT)
-        assert_conserved(run.report)
-    assert verdicts(run.report, "fork-cow-refcount") == []
-
-
-@pytest.mark.parametrize("method", SENT)
-def test_a_numpy_array_that_is_sent_is_built_anew(arrays, method):
-    run = arrays(method, "numpy")
-    for _, worker, whole in readers(run, "numpy"):
-        assert_nothing_copied(worker)
-        live = cause(whole, "heap_live")
-        assert_close(sum(site["resident"] for site in live["sites"] if is_unpickled(site)), BUFFER_BYTES, EXACT, LITTLE)
-
-
-@pytest.mark.parametrize("method", SENT)
-def test_a_torch_tensor_that_is_sent_is_shared(arrays, method):
-    run = arrays(method, "torch")
-    for _, worker, whole in readers(run, "torch"):
-        assert_nothing_copied(worker)
-        site = max(cause(whole, "shared_memory")["sites"], key=lambda site: site["resident"])
-        assert_close(site["resident"], BUFFER_BYTES, EXACT)
-        assert site["mapping"].startswith("/dev/shm/torch_")
-        assert "reductions.py" in {name for name, _ in lines_of(site["stack"])}
-    imported = cause(process_of(run.report, run.said[0]["pid"]), "heap_live")["rss"]["peak"] - BUFFER_BYTES
-    # What `import torch` makes is in every process that imports it itself.
-    assert imported <= 8 * MIB if method == "preload" else imported >= 60 * MIB
