@@ -1,4 +1,5 @@
 """The same strings in five containers: what each takes, and what a forked reader copies of it."""
+from .report_reading import verdicts
 from .scenario import MIB, scenario
 
 COUNT = 200000
@@ -9,13 +10,23 @@ LONGEST = 255
 INTERPRETER = 3 * MIB  # what a fork child copies that only runs, numpy among it: 0.5 to 2 MiB
 
 
+def copied_by_reading(account, child, least):
+    """As many pages as the child had faults: where it makes strings, some are of pages that were not there before."""
+    reading = account.phase("reading")
+    reading.copied(reading.same(child), account.said("faults"), 0.01, least=least)
+
+
 def objects(account, marker):
     """One object a string: each is copied when it is read, by its reference count."""
     child, = account.children
     account.made_at(account.main, "heap_live", marker, COUNT * (OBJECT + POINTER), 0.1)
     account.says("heap-growth", account.main, at="formats")
     account.copied(child, COUNT * OBJECT, 0.1, made="formats", written="reads", least=INTERPRETER)
-    account.says("fork-cow-refcount", at="reads")
+    copied_by_reading(account, child, MIB // 8)
+    for marker in ("formats", "reads"):
+        account.says("fork-cow-refcount", at=marker)
+    pids = [worker["pid"] for verdict in verdicts(account.report, "fork-cow-refcount") for worker in verdict["evidence"]["workers"]]
+    account.expect(pids == [child["pid"]], "of the child alone")
 
 
 def buffer(account, marker, size):
@@ -24,6 +35,7 @@ def buffer(account, marker, size):
     account.made_at(account.main, "heap_live", marker, size, 0.05)
     copied = child["cow"]["copied"]
     account.expect(copied < INTERPRETER, f"copied since fork: {copied / MIB:.1f} MiB (expected < {INTERPRETER // MIB})")
+    copied_by_reading(account, child, MIB // 2)
     account.silent("fork-cow-refcount", "fork-cow-write")
 
 

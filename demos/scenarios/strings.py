@@ -1,6 +1,9 @@
 """200,000 paths, one of them long, in one kind of container, which a forked child reads: strings.py KIND"""
 import os
+import resource
 import sys
+
+from moments import phase, take_snapshot
 
 COUNT = 200000
 LONGEST = 255
@@ -54,8 +57,14 @@ def main():
     container = {"list": as_list, "object": as_object, "U": as_unicode, "S": as_bytes, "packed": as_packed}[sys.argv[1]]()
     child = os.fork()
     if child == 0:
-        for _ in range(3):
-            read(container)
+        take_snapshot()
+        with phase("reading"):
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            for _ in range(3):
+                read(container)
+            faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults
+            take_snapshot()
+        print("faults: %d bytes" % (faults * resource.getpagesize()), flush=True)
         os._exit(0)
     os.waitpid(child, 0)
     print("%d strings as %s" % (COUNT, sys.argv[1]))

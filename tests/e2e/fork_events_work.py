@@ -2,7 +2,6 @@
 
 Every scenario has phases, and at the end of each all processes are walked. LOG gets what the processes themselves know.
 """
-import array
 import json
 import mmap
 import multiprocessing
@@ -18,7 +17,6 @@ BUFFER_BYTES = 24 * MIB
 WRITTEN_BYTES = 8 * MIB
 COLUMNS, COLUMN_BYTES = 8, 3 * MIB
 RECORDS, FLOATS = 13_000, 24  # of 32 bytes each in pymalloc
-TEXTS, TEXT_LENGTH = 90_000, 60
 LARGE_BYTES = 64 * MIB
 PARTS, PART_BYTES = 800, 40 << 10  # on [heap], none of them on pages of its own
 ITEMS, ITEM_BYTES = 200_000, 160   # in pymalloc
@@ -250,21 +248,6 @@ def small_blocks():
     read_all((way.__name__, way) for way in (read_small, write_small))
 
 
-def texts():
-    """The same texts in several containers."""
-    import numpy
-    kept = ["%0*d" % (TEXT_LENGTH, number) for number in range(TEXTS)]  # builds texts
-    packed, ends = "".join(kept).encode(), array.array("Q", range(0, TEXTS * TEXT_LENGTH + 1, TEXT_LENGTH))
-    containers = {"list": kept, "numpy object": numpy.array(kept, dtype=object), "numpy U": numpy.array(kept),
-                  "numpy S": numpy.array(kept, dtype="S")}
-
-    def unpack():
-        for number in range(TEXTS):
-            packed[ends[number]:ends[number + 1]].decode()
-    ways = {name: lambda container=container: by_index(container) for name, container in containers.items()}
-    read_all([*ways.items(), ("packed", unpack)])
-
-
 def mapped_file():
     """A file that was mapped before the fork, and is read after it."""
     with open(LOG + ".data", "wb") as file:
@@ -286,7 +269,7 @@ def mapped_file():
 
 
 SCENARIOS = {function.__name__: function for function in (
-    parent_writes, sibling_ends, pool_arguments, pool_global, pool_first, pool_recycled, ways_to_read, written_blocks, small_blocks, texts,
+    parent_writes, sibling_ends, pool_arguments, pool_global, pool_first, pool_recycled, ways_to_read, written_blocks, small_blocks,
     mapped_file)}
 
 if __name__ == "__main__":
