@@ -36,6 +36,8 @@ def column_file(account, maps):
 @scenario("columns-mapped", "Iterating over a memory-mapped table (Arrow, HF datasets) fills memory", "columns.py", "mapped")
 def columns_mapped(account):
     column_file(account, "maps")
+    mapped, read = ("%s:%d" % account.line(marker) for marker in ("maps", "touches"))
+    account.says("file-cache-growth", account.main, text=f"mapped at {mapped} in mapped, read at {read} in Column.row")
     account.stayed(account.main, "heap_live", 8 * MIB)
     account.silent("heap-growth")
 
