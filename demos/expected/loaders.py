@@ -97,28 +97,6 @@ def loader_list_spawn(account):
     nothing_copied(account)
 
 
-# Writes of the floats of a list: CPython 3.10 and newer when they are pickled; json up to 3.11, and again from 3.14 on.
-COPIES_BY_WAY = {"indexes": lambda minor: False, "pickles": lambda minor: minor >= 10,
-                 "encodes": lambda minor: minor <= 11 or minor >= 14, "walks": lambda minor: True}
-
-
-@scenario("loader-ways-to-read", "The same data is copied by one way of reading, and not by another", "ways_to_read.py")
-def loader_ways_to_read(account):
-    minor = int(account.main["python"].split(".")[1])
-    floats = account.said("floats")
-    account.expect(len(account.workers()) == len(COPIES_BY_WAY), f"{len(COPIES_BY_WAY)} workers")
-    copying = set()
-    for worker, (way, copies) in zip(account.workers(), COPIES_BY_WAY.items()):
-        if copies(minor):
-            account.copied(worker, floats, 0.15, least=LITTLE, made="builds", written=way)
-            copying.add(worker["pid"])
-        else:
-            account.copied(worker, 0, 0, least=LITTLE)
-    account.says("fork-cow-refcount", account.main, "warning", at="builds")
-    pids = {worker["pid"] for verdict in verdicts(account.report, "fork-cow-refcount") for worker in verdict["evidence"]["workers"]}
-    account.expect(pids == copying, f"the verdict counts the workers that copied: {sorted(pids)}")
-
-
 def array_and_fork(account, least):
     packed = account.said("packed")
     account.made_at(account.main, "heap_live", "packs numpy", packed, EXACT)

@@ -180,17 +180,17 @@ def by_index(data):
 
 def by_pickle(data):
     for record in data:
-        pickle.dumps(record)
+        pickle.dumps(record)  # does by_pickle
 
 
 def by_json(data):
     for record in data:
-        json.dumps(record)
+        json.dumps(record)  # does by_json
 
 
 def by_walk(data):
     for record in data:
-        for value in record.values():
+        for value in record.values():  # does by_walk
             repr(value)
 
 

@@ -145,11 +145,13 @@ def test_what_reading_copies_is_a_matter_of_the_version(run, python):
             assert floats * 0.95 <= truth <= floats * 1.3, way
             assert_close(bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, "builds records"), "allocated_at"),
                          truth, 0.2)
+            assert_close(bytes_by_line(worker["cow"]["sites"], "copied", line_of(WORK, f"does {way}"), "written_at"), truth, 0.2)
         else:
             assert truth <= floats * 0.25, way
     (verdict,) = verdicts(found.report, "fork-cow-refcount")
     writers = {found.of(step=way)[0]["pid"] for way, writes in WRITES.items() if writes(version_of(python))}
     assert {worker["pid"] for worker in verdict["evidence"]["workers"]} == writers
+    assert verdict["severity"] == "warning" and "%s:%d" % line_of(WORK, "builds records") in verdict["headline"]
 
 
 @pytest.mark.parametrize("python", CASES)
