@@ -1,6 +1,6 @@
 """multiprocessing.Pool over a table: sent as arguments, inherited as a global, mapped from a file."""
 from .loaders import EXACT, LITTLE
-from .report_reading import cause
+from .report_reading import bytes_by_line, cause, lines_of
 from .scenario import MIB, scenario
 
 WORKERS = 2
@@ -19,6 +19,23 @@ def held(account, worker, wanted):
                    f"pid {worker['pid']}: at its peak {found / MIB:.1f} MiB (expected {wanted / MIB:.1f} and its pickle)", "figure")
 
 
+def in_first_task(account, worker, wanted):
+    """The worker at the end of its first task: it has the columns of that, and no more."""
+    then = account.phase(f"task 1 of {worker['pid']}").same(worker)
+    account.grew(then, "heap_live", wanted, EXACT, MIB, figure="last")
+    return then
+
+
+def holds(account, worker, wanted, pool):
+    """Nearly all of it was made where messages are read, by a process of that pool."""
+    then = in_first_task(account, worker, wanted)
+    account.grew(then, "fork_cow", 0, 0, LITTLE, figure="last")
+    site = max(cause(then, "heap_live")["sites"], key=lambda site: site["resident"])
+    account.expect_close(site["resident"], wanted, EXACT, f"pid {worker['pid']}: what it received")
+    lines = lines_of(site["stack"])
+    account.expect(lines[0][0] == "queues.py" and account.line(pool) in lines, f"at {lines[0][0]}:{lines[0][1]}, under {pool}")
+
+
 def received(account, worker, wanted, pool="makes pool"):
     """The same of a worker that was walked while it held them, and the line that made the pool."""
     held(account, worker, wanted)
@@ -35,6 +52,7 @@ def inherited(account, worker, wanted):
 def pool_arguments(account):
     for worker in workers_of(account):
         received(account, worker, account.said("table") / WORKERS)
+        holds(account, worker, account.said("table") / WORKERS, "makes pool")
         inherited(account, worker, account.said("table"))
     account.silent("fork-cow-refcount")
 
@@ -43,6 +61,7 @@ def pool_arguments(account):
 def pool_global(account):
     for worker in workers_of(account):
         account.grew(worker, "heap_live", 0, 0, LITTLE, figure="peak")
+        account.grew(in_first_task(account, worker, 0), "fork_cow", 0, 0, LITTLE, figure="last")
         account.stayed(worker, "fork_cow", 2 * LITTLE)
         inherited(account, worker, account.said("table"))
     account.says("rss-double-counted", severity="info")
@@ -54,6 +73,8 @@ def pool_global(account):
 def pool_first(account):
     for worker in workers_of(account):
         received(account, worker, account.said("table") / WORKERS, "makes first pool")
+        holds(account, worker, account.said("table") / WORKERS, "makes first pool")
+        account.expect(bytes_by_line(cause(worker, "fork_shared")["sites"], "resident", account.line("builds")) == 0, "no column")
         account.expect(cause(worker, "fork_shared")["rss"]["peak"] < 16 * MIB, "it inherited no table")
     account.silent("fork-cow-refcount", "rss-double-counted")
 
@@ -66,6 +87,7 @@ def pool_imap(account):
     account.expect(chunks // TASKS_OF_CHILD <= len(busy) <= chunks, f"{len(busy)} workers, of up to two chunks each", "figure")
     for worker in busy:
         held(account, worker, chunk)
+        in_first_task(account, worker, chunk)
         # The parent's thread copies what it writes to while it pickles, two chunks of it. For workers that have ended
         # before their pages were marked it is a guess who did: a worker's own faults bound its part.
         account.stayed(worker, "fork_cow", chunk)

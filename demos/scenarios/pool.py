@@ -47,7 +47,8 @@ def in_chunk_of(size):
     global columns_done
     columns_done += 1
     if columns_done % size == 0:
-        take_snapshot()
+        with phase("task %d of %d" % (columns_done // size, os.getpid())):
+            take_snapshot()
         if gate is not None:
             gate.wait()  # both hold theirs
 

@@ -4,7 +4,6 @@ Every scenario has phases, and at the end of each all processes are walked. LOG 
 """
 import json
 import mmap
-import multiprocessing
 import os
 import pickle
 import sys
@@ -15,7 +14,6 @@ from fork_truth import PAGE, minor_faults, remember_frames, say, settle, take_sn
 MIB = 1 << 20
 BUFFER_BYTES = 24 * MIB
 WRITTEN_BYTES = 8 * MIB
-COLUMNS, COLUMN_BYTES = 8, 3 * MIB
 RECORDS, FLOATS = 13_000, 24  # of 32 bytes each in pymalloc
 LARGE_BYTES = 64 * MIB
 PARTS, PART_BYTES = 800, 40 << 10  # on [heap], none of them on pages of its own
@@ -110,67 +108,6 @@ def sibling_ends():
         write(buffer, 3)
         say(LOG, pid=os.getpid(), who="parent", step="parent_writes", faults=minor_faults() - faults, tracked=tracked)
         take_snapshot()
-
-
-def make_columns():
-    return [b"%d" % number * COLUMN_BYTES for number in range(COLUMNS)]  # builds columns
-
-
-TASKS = []  # that this worker has done
-
-
-def use(column):
-    """A task; where there is a meeting, both workers have one at the same time."""
-    if not TASKS:
-        if MEETING is not None:
-            MEETING.wait()
-        with whyrss.phase("first task of %d" % os.getpid()):
-            take_snapshot()
-        say(LOG, pid=os.getpid(), who="worker")
-    TASKS.append(column.count(b"0"))
-    return TASKS[-1]
-
-
-def use_index(index):
-    return use(FRAME[index])
-
-
-def run_pool(task, arguments, chunk):
-    with multiprocessing.get_context("fork").Pool(2) as pool:  # makes pool
-        with whyrss.phase("tasks"):
-            pool.map(task, arguments, chunk)
-
-
-def pool_arguments():
-    """What workers work on is sent to them."""
-    columns = make_columns()
-    run_pool(use, columns, COLUMNS // 2)
-
-
-def pool_global():
-    """What workers work on is there when they are forked, and only its index is sent."""
-    global FRAME
-    FRAME = make_columns()
-    run_pool(use_index, range(COLUMNS), COLUMNS // 2)
-
-
-def pool_first():
-    """The workers are older than the data: nothing is inherited, all is sent."""
-    with multiprocessing.get_context("fork").Pool(2) as pool:  # makes first pool
-        columns = make_columns()
-        with whyrss.phase("tasks"):
-            pool.map(use, columns, COLUMNS // 2)
-
-
-def pool_recycled():
-    """Each worker ends after one task."""
-    global MEETING
-    MEETING = None
-    columns = make_columns()
-    with multiprocessing.get_context("fork").Pool(2, maxtasksperchild=1) as pool:  # makes recycled pool
-        with whyrss.phase("tasks"):
-            for _ in pool.imap(use, columns, 2):
-                pass
 
 
 def by_index(data):
@@ -269,11 +206,9 @@ def mapped_file():
 
 
 SCENARIOS = {function.__name__: function for function in (
-    parent_writes, sibling_ends, pool_arguments, pool_global, pool_first, pool_recycled, ways_to_read, written_blocks, small_blocks,
-    mapped_file)}
+    parent_writes, sibling_ends, ways_to_read, written_blocks, small_blocks, mapped_file)}
 
 if __name__ == "__main__":
     LOG, scenario = sys.argv[1:]
-    MEETING = multiprocessing.get_context("fork").Barrier(2)
     os.register_at_fork(before=remember_frames)
     SCENARIOS[scenario]()

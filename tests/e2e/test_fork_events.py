@@ -1,14 +1,12 @@
-"""What becomes of memory that a fork made shared: the parent writes, a child ends, a pool works on it, it is read in
-several ways.
-"""
+"""What becomes of memory that a fork made shared: the parent writes, a child ends, it is read in several ways."""
 import json
 
 import pytest
 
 import conftest
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, touched_bytes, verdicts
-from fork_events_work import (BUFFER_BYTES, COLUMN_BYTES, COLUMNS, FLOATS, ITEM_BYTES, ITEMS, LARGE_BYTES, PART_BYTES,
-                              PARTS, RECORDS, SMALL_BLOCKS, SMALL_BYTES, WRITTEN_BYTES)
+from fork_events_work import (BUFFER_BYTES, FLOATS, ITEM_BYTES, ITEMS, LARGE_BYTES, PART_BYTES, PARTS, RECORDS, SMALL_BLOCKS,
+                              SMALL_BYTES, WRITTEN_BYTES)
 from fork_runs import (HERE, MIB, PAGE, Run, assert_close, assert_copied, copied_truth, grown, has_module, line_of,
                        process_of)
 from interpreters import CASES, DEBIAN, version_of
@@ -80,51 +78,6 @@ def test_what_a_child_leaves_is_no_copy(run):
     # Only a later walk of the parent shows that the child has left its pages, and not copied them.
     both = process_of(found.phases("child ends", "parent writes"), parent["pid"])
     assert both["cow"]["left_by_relatives"] >= BUFFER_BYTES
-
-
-def workers_of(found, count):
-    """The workers of a pool while each had its first task."""
-    pids = {entry["pid"] for entry in found.of(who="worker")}
-    assert len(pids) == count
-    return [process_of(found.until(f"first task of {pid}"), pid) for pid in pids]
-
-
-def inherited_columns(worker):
-    return bytes_by_line(cause(worker, "fork_shared")["sites"], "resident", line_of(WORK, "builds columns"))
-
-
-@pytest.mark.parametrize("scenario,line", [("pool_arguments", "makes pool"), ("pool_first", "makes first pool")])
-def test_arguments_of_a_pool_are_built_anew(run, scenario, line):
-    found = run(scenario)
-    assert_conserved(found.report)
-    for worker in workers_of(found, 2):
-        chunk = COLUMNS // 2 * COLUMN_BYTES
-        live = cause(worker, "heap_live")
-        assert_close(live["rss"]["last"], chunk, EXACT, LITTLE)
-        received = max(live["sites"], key=lambda site: site["resident"])
-        assert_close(received["resident"], chunk, EXACT)
-        lines = lines_of(received["stack"])
-        assert lines[0][0] == "queues.py" and line_of(WORK, line) in lines
-        assert grown(worker, "fork_cow") <= 4 * MIB
-        inherited = inherited_columns(worker)
-        assert inherited == 0 if scenario == "pool_first" else abs(inherited - COLUMNS * COLUMN_BYTES) <= LITTLE
-
-
-def test_a_global_of_a_pool_is_shared(run):
-    found = run("pool_global")
-    assert_conserved(found.report)
-    for worker in workers_of(found, 2):
-        assert cause(worker, "heap_live")["rss"]["last"] <= LITTLE
-        assert grown(worker, "fork_cow") <= 4 * MIB
-        assert_close(inherited_columns(worker), COLUMNS * COLUMN_BYTES, EXACT)
-    assert verdicts(found.report, "fork-cow-refcount") == []
-
-
-def test_workers_of_one_task_each(run):
-    found = run("pool_recycled")
-    assert_conserved(found.report)
-    for worker in workers_of(found, 4):
-        assert_close(cause(worker, "heap_live")["rss"]["last"], 2 * COLUMN_BYTES, EXACT, LITTLE)
 
 
 # Which ways of reading write to the floats of a dictionary: json does up to 3.11, and from 3.14 on again (measured).
