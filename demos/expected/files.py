@@ -117,4 +117,4 @@ def fresh_file(account):
     account.touched_at(account.main, "file_cache", "reads", HALF, 0.05)
     account.stayed(account.main, "file_cow", 8 * MIB)
     account.says("file-cache-growth", account.main, "ok", at="maps")
-    account.silent("heap-growth", "heap-retained", "cause-growth")
+    account.silent("heap-growth", "heap-retained", "cause-growth", "file-dirty-growth")

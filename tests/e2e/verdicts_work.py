@@ -46,17 +46,16 @@ def file_path():
     return os.path.join(FOLDER, "data.bin")
 
 
-def make_file(sync):
+def make_file():
     with open(file_path(), "wb") as file:
         for _ in range(FILE_BYTES // MIB):
             file.write(b"x" * MIB)
         file.flush()
-        if sync:
-            os.fsync(file.fileno())
+        os.fsync(file.fileno())
 
 
 def written_file():
-    make_file(True)
+    make_file()
     with open(file_path(), "r+b") as file:
         data = mmap.mmap(file.fileno(), 0)  # maps file
     with whyrss.phase("work"):
@@ -68,7 +67,7 @@ def written_file():
 
 
 def copied_file():
-    make_file(True)
+    make_file()
     with open(file_path(), "rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)  # maps copies
     with whyrss.phase("work"):
@@ -78,7 +77,7 @@ def copied_file():
 
 
 def flushed_file():
-    make_file(True)
+    make_file()
     with open(file_path(), "r+b") as file:
         data = mmap.mmap(file.fileno(), 0)
     with whyrss.phase("work"):
@@ -87,17 +86,6 @@ def flushed_file():
         data.flush()
         take_snapshot()
         say(LOG, dirty=[dirty_bytes(file_path())])
-
-
-def fresh_file():
-    """Reads, through a read-only mapping, what write() has just written: its pages are dirty, but not by the mapping."""
-    with whyrss.phase("work"):
-        make_file(False)
-        with open(file_path(), "rb") as file:
-            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        total = sum(data[at] for at in range(0, FILE_BYTES, PAGE))
-        take_snapshot()
-        say(LOG, dirty=[dirty_bytes(file_path())], total=total)
 
 
 def in_workers(work, *arguments, count=WORKERS):
@@ -269,7 +257,7 @@ def dropped_rows():
 
 
 SCENARIOS = {work.__name__: work for work in (
-    written_file, copied_file, flushed_file, fresh_file, shared_memory, shared_anonymous, own_buffers, sparse_huge, full_huge,
+    written_file, copied_file, flushed_file, shared_memory, shared_anonymous, own_buffers, sparse_huge, full_huge,
     sparse_small, zeroed_huge, copied, shared_by_fork, full_cache, sawtooth, dropped_rows)}
 
 if __name__ == "__main__":
