@@ -1,6 +1,6 @@
 """multiprocessing.Pool over a table: sent as arguments, inherited as a global, mapped from a file."""
 from .loaders import EXACT, LITTLE
-from .report_reading import bytes_by_line, cause, lines_of
+from .report_reading import bytes_by_line, cause, lines_of, verdicts
 from .scenario import MIB, scenario
 
 WORKERS = 2
@@ -65,7 +65,11 @@ def pool_global(account):
         account.stayed(worker, "fork_cow", 2 * LITTLE)
         inherited(account, worker, account.said("table"))
     account.says("rss-double-counted", severity="info")
-    account.silent("fork-cow-refcount", "fork-cow-write")
+    twice = verdicts(account.report, "rss-double-counted")[0]["bytes"]
+    account.expect(twice >= WORKERS * account.said("table") - MIB, f"{twice / MIB:.1f} MiB more than once")
+    peak = account.report["family"]["accounting"]["at_peak"]
+    account.expect(peak["rss_sum"] - peak["pss_sum"] >= (WORKERS - 0.5) * account.said("table"), "RSS and PSS summed")
+    account.silent("fork-cow-refcount", "fork-cow-write", "shared-memory-growth")
 
 
 @scenario("pool-first", "The pool is made before the table is loaded: RSS is lower, the memory needed is not", "pool.py",

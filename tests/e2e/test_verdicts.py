@@ -105,17 +105,6 @@ def test_own_memory_is_neither_shared_nor_counted_twice(runs):
 
 
 @needs_numpy
-def test_what_a_fork_shares_counts_twice_in_rss(runs):
-    report = runs("shared_by_fork").until("work")
-    found = only(report, "rss-double-counted")
-    assert verdicts(report, "fork-cow-write") == [] and verdicts(report, "fork-cow-refcount") == []
-    assert verdicts(report, "shared-memory-growth") == []
-    assert found["bytes"] >= WORKERS * ARRAY_BYTES - LITTLE
-    accounting = report["family"]["accounting"]["at_peak"]
-    assert accounting["rss_sum"] - accounting["pss_sum"] >= (WORKERS - 0.5) * ARRAY_BYTES
-
-
-@needs_numpy
 def test_writing_to_inherited_memory_is_a_copy(runs):
     run = runs("copied")
     found = only(run.until("work"), "fork-cow-write")

@@ -199,20 +199,12 @@ def write_pages(data, _number):
         data[at] = 2  # writes copy
 
 
-def inherited(work):
+def copied():
     import numpy
     data = numpy.ones(ARRAY_BYTES, dtype=numpy.uint8)  # makes array
     take_snapshot()
     with whyrss.phase("work"):
-        in_workers(work, data)
-
-
-def copied():
-    inherited(write_pages)
-
-
-def shared_by_fork():
-    inherited(read_pages)
+        in_workers(write_pages, data)
 
 
 def full_cache():
@@ -258,7 +250,7 @@ def dropped_rows():
 
 SCENARIOS = {work.__name__: work for work in (
     written_file, copied_file, flushed_file, shared_memory, shared_anonymous, own_buffers, sparse_huge, full_huge,
-    sparse_small, zeroed_huge, copied, shared_by_fork, full_cache, sawtooth, dropped_rows)}
+    sparse_small, zeroed_huge, copied, full_cache, sawtooth, dropped_rows)}
 
 if __name__ == "__main__":
     LOG, FOLDER, name = sys.argv[1:]
