@@ -1,7 +1,7 @@
 """Jobs with packages of PyPI (demos/setup --pypi): each measures itself, and the first sentence is checked against it."""
 import re
 
-from .report_reading import cause
+from .report_reading import cause, verdicts
 from .scenario import MIB, scenario
 
 NEEDS = ("pypi",)
@@ -70,6 +70,16 @@ def grid_search(account):
     account.says("heap-growth", account.main, at="makes")
     shared = account.report["family"]["shmem_unmapped"]["peak"]
     account.expect_close(shared, features, 0.1, "joblib's file in /dev/shm before it is mapped")
+
+
+@scenario("pypi-last-hidden", "Of each batch the last hidden state is kept, and RSS grows by all of them", "pypi/last_hidden.py",
+          needs=NEEDS)
+def last_hidden(account):
+    """Objects are searched for views now and then: a few batches may come after the last time."""
+    account.says("retained-view", account.main, "warning", at="computes", text=".clone()")
+    kept = verdicts(account.report, "retained-view")[0]
+    account.expect_close(kept["bytes"], account.said("hidden states"), 0.15, "what the views keep")
+    account.silent("heap-growth")
 
 
 @scenario("pypi-forest", "A random forest is large: what of it are the trees, and what the imports?", "pypi/forest.py", needs=NEEDS)

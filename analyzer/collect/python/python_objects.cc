@@ -20,10 +20,13 @@ constexpr BlockSizes kArrayBlocks{80, 112}, kTensorBlocks{64, 128};
 constexpr std::size_t kArrayOffset = 0;
 constexpr std::array<std::size_t, 2> kTensorOffsets{16, 32};
 
+constexpr std::size_t kCollectorHeadBytes = 16;
+
 constexpr std::size_t kPoolsPerRead = 64;
 constexpr std::size_t kMostObjects = 500'000;
 constexpr std::size_t kMostTypes = 16'384;
 constexpr std::uint64_t kTypeNameOffset = 24;        // PyTypeObject::tp_name
+constexpr std::size_t kNameBytes = 14;               // of "numpy.ndarray" with its end, the longest
 constexpr std::uint64_t kMostReferences = 1U << 30;  // more is no count, or one of an immortal object
 
 class Search {
@@ -45,6 +48,7 @@ class Search {
       memory_.read_each(some, pool_bytes_, bytes);
       for (std::size_t i = 0; i < some.size(); ++i)
         search_pool(some[i], std::span(bytes).subspan(i * pool_bytes_, pool_bytes_));
+      take_candidates();
       if (found_.size() > kMostObjects) return false;
     }
     return true;
@@ -66,18 +70,35 @@ class Search {
     for (std::size_t at = sizeof head; at + block_bytes <= end; at += block_bytes) {
       const auto block = bytes.subspan(at, block_bytes);
       if (block_bytes >= kArrayBlocks.least) add_if(ObjectKind::array, pool + at, block, kArrayOffset);
-      if (with_tensors_)
-        for (const std::size_t offset : kTensorOffsets) add_if(ObjectKind::tensor, pool + at, block, offset);
+      if (!with_tensors_) continue;
+      for (const std::size_t offset : kTensorOffsets)
+        if (follows_collector_head(block, offset)) add_if(ObjectKind::tensor, pool + at, block, offset);
     }
   }
 
   void add_if(ObjectKind kind, std::uint64_t block_address, std::span<const std::byte> block, std::size_t offset) {
     const auto bytes = block.subspan(offset);
     std::uint64_t type = 0;
-    if (!is_plausible(kind, bytes, type) || kind_of(type) != kind) return;
+    if (!is_plausible(kind, bytes, type) || known_kind(type).value_or(kind) != kind) return;
     PythonObject object{.kind = kind, .block = block_address, .address = block_address + offset, .bytes = {}};
     std::memcpy(object.bytes.data(), bytes.data(), std::min(object.bytes.size(), bytes.size()));
-    found_.push_back(object);
+    candidates_.push_back(object);
+  }
+
+  // Those whose types are what they should be.
+  void take_candidates() {
+    learn_types();
+    for (const PythonObject& candidate : candidates_)
+      if (known_kind(candidate.as<ObjectHead>().type) == candidate.kind) found_.push_back(candidate);
+    candidates_.clear();
+  }
+
+  // The collector's head begins with the next object of its list, 0 for none; its lowest bits are flags. A tuple before
+  // the object would look like one: its length, and two of its items.
+  static bool follows_collector_head(std::span<const std::byte> block, std::size_t offset) {
+    std::uint64_t next = 0;
+    std::memcpy(&next, block.data() + offset - kCollectorHeadBytes, sizeof next);
+    return next == 0 || is_object_address(next & ~std::uint64_t{7});
   }
 
   // Asked of every block: only few that are none of ours may get to where their type is read.
@@ -85,31 +106,41 @@ class Search {
     TensorObject object;  // an array begins with as many words: its dimensions are counted in the last of them
     std::memcpy(&object, bytes.data(), sizeof object);
     type = object.type;
-    if (object.references == 0 || object.references >= kMostReferences || !is_address(type)) return false;
-    if (kind == ObjectKind::tensor) return (object.borrowed & 0xff) <= 1 && is_address(object.impl);
-    const auto dimension_count = static_cast<std::int32_t>(object.impl);
+    if (object.references == 0 || object.references >= kMostReferences || !is_object_address(type)) return false;
+    if (kind == ObjectKind::tensor)
+      return is_object_address(object.impl()) && (!object.has_flag() || (object.first & 0xff) <= 1);
+    const auto dimension_count = static_cast<std::int32_t>(object.next);
     return dimension_count >= 0 && dimension_count <= kMostArrayDimensions;
   }
-  static bool is_address(std::uint64_t value) { return value % 8 == 0 && value >= 4096 && value >> 47 == 0; }
 
-  // Neighbours are of one type as a rule, or of few.
-  ObjectKind kind_of(std::uint64_t type) {
+  // Neighbours are of one type as a rule, or of few. Nothing: not known yet.
+  std::optional<ObjectKind> known_kind(std::uint64_t type) {
     KnownType& recent = recent_[type / 16 % recent_.size()];
-    if (recent.type != type) recent = {.type = type, .kind = looked_up_kind(type)};
+    if (recent.type == type) return recent.kind;
+    const auto known = kinds_.find(type);
+    if (known == kinds_.end()) return std::nullopt;
+    recent = {.type = type, .kind = known->second};
     return recent.kind;
   }
 
-  ObjectKind looked_up_kind(std::uint64_t type) {
-    if (const auto known = kinds_.find(type); known != kinds_.end()) return known->second;
-    if (kinds_.size() == kMostTypes) return ObjectKind::other;  // what was taken for types was none
-    return kinds_[type] = read_kind(type);
+  // The types of candidates that are not known yet, all at once.
+  void learn_types() {
+    std::vector<std::uint64_t> types, name_addresses;
+    for (const PythonObject& candidate : candidates_) {
+      const std::uint64_t type = candidate.as<ObjectHead>().type;
+      if (kinds_.size() == kMostTypes) break;  // what was taken for types was none
+      if (kinds_.try_emplace(type, ObjectKind::other).second) types.push_back(type);
+    }
+    for (const std::uint64_t type : types) name_addresses.push_back(type + kTypeNameOffset);
+    const std::vector<std::byte> addresses = memory_.read_each(name_addresses, sizeof(std::uint64_t));
+    std::memcpy(name_addresses.data(), addresses.data(), addresses.size());
+    const std::vector<std::byte> names = memory_.read_each(name_addresses, kNameBytes);
+    for (std::size_t i = 0; i < types.size(); ++i) kinds_[types[i]] = kind_of(std::span(names).subspan(i * kNameBytes));
   }
 
-  [[nodiscard]] ObjectKind read_kind(std::uint64_t type) const {
-    std::array<char, 16> name{};
-    const auto name_address = memory_.read<std::uint64_t>(type + kTypeNameOffset);
-    if (!name_address || !memory_.read(*name_address, std::as_writable_bytes(std::span(name).first(14))))
-      return ObjectKind::other;
+  static ObjectKind kind_of(std::span<const std::byte> name_bytes) {
+    std::array<char, kNameBytes + 1> name{};
+    std::memcpy(name.data(), name_bytes.data(), kNameBytes);
     const std::string_view text(name.data());
     if (text == "numpy.ndarray") return ObjectKind::array;
     if (text == "Tensor" || text == "Parameter") return ObjectKind::tensor;
@@ -126,7 +157,7 @@ class Search {
   };
   std::array<KnownType, 256> recent_;
   std::unordered_map<std::uint64_t, ObjectKind> kinds_;  // by type
-  std::vector<PythonObject> found_;
+  std::vector<PythonObject> candidates_, found_;
 };
 
 }  // namespace

@@ -16,6 +16,8 @@ namespace whyrss {
 
 enum class ObjectKind : std::uint8_t { other, array, tensor };
 
+constexpr bool is_object_address(std::uint64_t value) { return value % 8 == 0 && value >= 4096 && value >> 47 == 0; }
+
 struct PythonObject {
   ObjectKind kind;
   std::uint64_t block, address;  // of the pool's block, and of the object in it, behind what the collector keeps there
@@ -51,8 +53,12 @@ inline constexpr std::int32_t kMostArrayDimensions = 64;
 // THPVariable of torch 1.9 on (torch/csrc/autograd/python_variable.h).
 struct TensorObject {
   std::uint64_t references, type;
-  std::uint64_t borrowed;  // MaybeOwned::isBorrowed_: 1 when Python has dropped it, and only C++ keeps it
-  std::uint64_t impl;
+  // From torch 2.10 on c10::TensorImpl*. Before: MaybeOwned::isBorrowed_, 1 when Python has dropped it, and only C++
+  // keeps it; `next` is c10::TensorImpl* then.
+  std::uint64_t first, next;
+
+  [[nodiscard]] bool has_flag() const { return !is_object_address(first); }
+  [[nodiscard]] std::uint64_t impl() const { return has_flag() ? next : first; }
 };
 
 // Objects of numpy.ndarray and, where asked for, of torch.Tensor. Nothing when there are too many to read in a

@@ -1,6 +1,7 @@
 // torch tensors that share one storage.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -12,21 +13,18 @@
 
 namespace whyrss {
 
-// What follows is the layout of torch 1.9 to 2.8, each part of it checked before it counts: a torch that lays its
-// objects out in another way has no views here.
+// What follows is the layout of torch 1.9 to 2.15, each part of it checked before it counts: a torch that lays its
+// objects out in another way has no views here. Of its versions three are known:
+//   to 2.3      two words for the counts of references and of weak ones
+//   2.4 to 2.9  both in one word
+//   from 2.10   the same; an object holds its tensor itself (TensorObject)
 
-// The beginning of c10::TensorImpl (c10/core/TensorImpl.h), in words of 8 bytes.
-struct TensorImpl {
-  std::uint64_t methods, references, weak_references, storage;
-  std::uint64_t words[20];  // among them: sizes and strides, the offset into the storage, the type of an element
-};
+// The beginning of c10::TensorImpl (c10/core/TensorImpl.h), in words of 8 bytes: table of methods, counts, storage;
+// then among others sizes and strides, the offset into the storage, the type of an element.
+using TensorWords = std::array<std::uint64_t, 24>;
 
-// c10::StorageImpl (c10/core/StorageImpl.h).
-struct StorageImpl {
-  std::uint64_t methods, references, weak_references;
-  std::uint64_t data, deleter[2], device;
-  std::uint64_t bytes;
-};
+// c10::StorageImpl (c10/core/StorageImpl.h): table of methods, counts, data, two of its deleter, device, bytes.
+using StorageWords = std::array<std::uint64_t, 8>;
 
 // Appends the tensors that keep a large storage by showing a small part of it (retaining_views.h). A tensor that only
 // arrays of numpy hold shows what they show.

@@ -24,10 +24,19 @@ constexpr std::uint64_t kBlock = 96;
 
 std::uint64_t address_of(const void* object) { return reinterpret_cast<std::uint64_t>(object); }
 
+// How versions of torch lay out their counts, and what an object of Python has of its tensor (tensor_views.h).
+enum class Torch : std::uint8_t { to_2_3, to_2_9, from_2_10 };
+
+struct FakeStorage {
+  StorageWords words;
+  std::uint64_t data;
+};
+
 // A pool of CPython's in this process, with array objects as numpy lays them out and tensor objects as torch does.
 class FakePool {
  public:
-  FakePool() : pool_(static_cast<std::byte*>(std::aligned_alloc(kPool, kPool))) {
+  explicit FakePool(Torch torch = Torch::to_2_3)
+      : torch_(torch), pool_(static_cast<std::byte*>(std::aligned_alloc(kPool, kPool))) {
     std::memset(pool_, 0, kPool);
     type_[3] = address_of("numpy.ndarray");
     other_type_[3] = address_of("numpy.ndarrays");
@@ -65,32 +74,35 @@ class FakePool {
   }
 
   // A storage of `rows` rows with 512 doubles, which `references` refer to.
-  StorageImpl& add_storage(std::uint64_t rows, std::uint64_t references) {
-    storages_.push_back({.methods = 0x4000'0000,
-                         .references = references,
-                         .weak_references = 1,
-                         .data = 0x7000'0000 + 0x100'0000 * storages_.size(),
-                         .deleter = {},
-                         .device = 0,
-                         .bytes = rows * 512 * 8});
-    return storages_.back();
+  FakeStorage& add_storage(std::uint64_t rows, std::uint64_t references) {
+    const std::uint64_t data = 0x7000'0000 + 0x100'0000 * storages_.size();
+    StorageWords words{0x4000'0000};
+    const std::size_t first = set_counts(words, references);
+    words[first] = data;
+    words[first + 4] = rows * 512 * 8;
+    return storages_.emplace_back(FakeStorage{.words = words, .data = data});
   }
-  // The address of a tensor of `rows` rows with 512 doubles each, the first of them at `first_row`.
-  std::uint64_t add_tensor(const StorageImpl& storage, std::int64_t first_row, std::int64_t rows,
-                           bool dropped = false) {
-    impls_.push_back(
-        {.methods = 0x4100'0000, .references = 1, .weak_references = 1, .storage = address_of(&storage), .words = {}});
+  // The address of a tensor of `rows` rows with 512 doubles each, the first of them at `first_row`. `dropped`: by
+  // Python, and `holders` of C++ keep it.
+  std::uint64_t add_tensor(const FakeStorage& storage, std::int64_t first_row, std::int64_t rows, bool dropped = false,
+                           std::uint64_t holders = 1) {
+    const bool has_flag = torch_ != Torch::from_2_10;
+    TensorWords& impl = impls_.emplace_back(TensorWords{0x4100'0000});
+    const std::size_t first = set_counts(impl, has_flag || !dropped ? holders : holders + 1);
+    impl[first] = address_of(&storage.words);
     const std::array<std::int64_t, 14> geometry{2, rows, 512, 0, 0, 0, 512, 1, 0, 0, 0, first_row * 512, rows * 512, 7};
-    std::memcpy(impls_.back().words + 5, geometry.data(), sizeof geometry);
+    std::memcpy(geometry_of_last(), geometry.data(), sizeof geometry);
+    const std::uint64_t tensor = address_of(&impl);
     const TensorObject object{.references = 1,
                               .type = address_of(&tensor_type_),
-                              .borrowed = dropped ? 1U : 0U,
-                              .impl = address_of(&impls_.back())};
+                              .first = has_flag ? (dropped ? 1U : 0U) : tensor,
+                              .next = has_flag ? tensor : 0};
     std::byte* at = pool_ + sizeof(PoolHead) + count_++ * kBlock + 16;
     std::memcpy(at, &object, sizeof object);
     return address_of(at);
   }
-  TensorImpl& last_impl() { return impls_.back(); }
+  std::uint64_t& last_storage_address() { return impls_.back()[torch_ == Torch::to_2_3 ? 3 : 2]; }
+  std::uint64_t* geometry_of_last() { return &last_storage_address() + (torch_ == Torch::from_2_10 ? 5 : 6); }
 
   std::vector<trace::RetainingView> find() {
     PoolHead head{};
@@ -112,11 +124,22 @@ class FakePool {
     return address_of(at);
   }
 
+  // Where the words behind the counts begin.
+  template <typename Words>
+  std::size_t set_counts(Words& words, std::uint64_t references) const {
+    const bool in_one_word = torch_ != Torch::to_2_3;
+    words[1] = references + (in_one_word ? std::uint64_t{1} << 32 : 0);
+    if (torch_ == Torch::from_2_10) words[1] += std::uint64_t{1} << 63;  // Python has an object of it
+    if (!in_one_word) words[2] = 1;
+    return in_one_word ? 2 : 3;
+  }
+
+  Torch torch_;
   std::byte* pool_;
   std::array<std::uint64_t, 8> type_{}, other_type_{}, tensor_type_{};  // PyTypeObject as far as its name
   std::deque<std::array<std::int64_t, 2>> shapes_;                      // elements stay where they are
-  std::deque<TensorImpl> impls_;
-  std::deque<StorageImpl> storages_;
+  std::deque<TensorWords> impls_;
+  std::deque<FakeStorage> storages_;
   std::uint64_t count_ = 0;
 };
 
@@ -185,9 +208,12 @@ TEST(RetainingViews, SurviveArraysWithNonsenseInThem) {
   EXPECT_TRUE(pool.find().empty());
 }
 
-TEST(RetainingTensors, AreFoundWhereNothingElseHoldsTheStorage) {
-  FakePool pool;
-  const StorageImpl& storage = pool.add_storage(1000, 2);
+class RetainingTensors : public ::testing::TestWithParam<Torch> {};
+INSTANTIATE_TEST_SUITE_P(Layouts, RetainingTensors, ::testing::Values(Torch::to_2_3, Torch::to_2_9, Torch::from_2_10));
+
+TEST_P(RetainingTensors, AreFoundWhereNothingElseHoldsTheStorage) {
+  FakePool pool(GetParam());
+  const FakeStorage& storage = pool.add_storage(1000, 2);
   const std::uint64_t first = pool.add_tensor(storage, 5, 1);
   const std::uint64_t second = pool.add_tensor(storage, 7, 2);
   const auto found = pool.find();
@@ -199,29 +225,42 @@ TEST(RetainingTensors, AreFoundWhereNothingElseHoldsTheStorage) {
   EXPECT_EQ(found[0].view_bytes + found[1].view_bytes, 3U * 512U * 8U);
 }
 
-TEST(RetainingTensors, KeepTheTensorThatPythonHasDropped) {
-  FakePool pool;
-  const StorageImpl& storage = pool.add_storage(1000, 2);
+TEST_P(RetainingTensors, KeepTheTensorThatPythonHasDropped) {
+  FakePool pool(GetParam());
+  const FakeStorage& storage = pool.add_storage(1000, 2);
   pool.add_tensor(storage, 0, 1000, true);  // kept by its view
   pool.add_tensor(storage, 5, 1);
   EXPECT_EQ(pool.find().size(), 1U);
-  pool.add_tensor(pool.add_storage(1000, 2), 5, 1);
-  pool.add_tensor(pool.add_storage(1000, 2), 0, 1000, true);
-  pool.last_impl().references = 2;  // by something that C++ keeps too
+  const FakeStorage& held = pool.add_storage(1000, 2);
+  pool.add_tensor(held, 5, 1);
+  pool.add_tensor(held, 0, 1000, true, 2);  // by something that C++ keeps too
   EXPECT_EQ(pool.find().size(), 1U);
 }
 
-TEST(RetainingTensors, AreNotOfAStorageThatIsHeldElsewhere) {
-  FakePool pool;
+TEST_P(RetainingTensors, AreNotOfAStorageThatIsHeldElsewhere) {
+  FakePool pool(GetParam());
   pool.add_tensor(pool.add_storage(1000, 2), 5, 1);  // by a tensor that was not found
-  const StorageImpl& held = pool.add_storage(1000, 2);
+  const FakeStorage& held = pool.add_storage(1000, 2);
   pool.add_tensor(held, 0, 1000);
   pool.add_tensor(held, 5, 1);
   EXPECT_TRUE(pool.find().empty());
 }
 
-TEST(RetainingTensors, ShowWhatTheArraysShowThatHoldThem) {
-  FakePool pool;
+TEST_P(RetainingTensors, ShowTheirElementsWhereverTheyLie) {
+  FakePool pool(GetParam());
+  pool.add_tensor(pool.add_storage(1000, 1), 0, 10);  // [::100]
+  pool.geometry_of_last()[6] = 100 * 512;
+  pool.add_tensor(pool.add_storage(1000, 1), 0, 500);  // [::2]
+  pool.geometry_of_last()[6] = 2 * 512;
+  pool.add_tensor(pool.add_storage(1000, 1), 3, 1000);  // [3].expand(1000, 512)
+  pool.geometry_of_last()[6] = 0;
+  const auto found = pool.find();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].view_bytes + found[1].view_bytes, 11U * 512U * 8U);
+}
+
+TEST_P(RetainingTensors, ShowWhatTheArraysShowThatHoldThem) {
+  FakePool pool(GetParam());
   const std::uint64_t tensor = pool.add_tensor(pool.add_storage(1000, 1), 0, 1000);
   const std::uint64_t array = pool.add(1000, 512, tensor, 1);
   pool.add(1, 32, array, 1);  // values.numpy()[0, :32]
@@ -230,15 +269,13 @@ TEST(RetainingTensors, ShowWhatTheArraysShowThatHoldThem) {
   EXPECT_EQ(found[0].view_bytes, 32U * 8U);
 }
 
-TEST(RetainingTensors, SurviveTensorsWithNonsenseInThem) {
-  FakePool pool;
-  const StorageImpl& storage = pool.add_storage(1000, 1);
-  pool.add_tensor(storage, 1000, 1);  // behind its end
+TEST_P(RetainingTensors, SurviveTensorsWithNonsenseInThem) {
+  FakePool pool(GetParam());
+  pool.add_tensor(pool.add_storage(1000, 1), 1000, 1);  // behind its end
   pool.add_tensor(pool.add_storage(1000, 1), 5, 1);
-  pool.last_impl().storage = 24;
+  pool.last_storage_address() = 24;
   pool.add_tensor(pool.add_storage(1000, 1), 5, 1);
-  const std::int64_t too_large = std::int64_t{1} << 62;
-  std::memcpy(pool.last_impl().words + 6, &too_large, sizeof too_large);
+  pool.geometry_of_last()[1] = std::uint64_t{1} << 62;
   EXPECT_TRUE(pool.find().empty());
 }
 
