@@ -6,6 +6,7 @@
 #include <iterator>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "report/view/blame.h"
 #include "report/view/line_text.h"
@@ -20,6 +21,25 @@ constexpr std::size_t kFollowedLines = 64;
 bool go_together(std::int64_t a, std::int64_t b) {
   return a != 0 && (a > 0) == (b > 0) && std::abs(a) <= 2 * std::abs(b) && std::abs(b) <= 2 * std::abs(a);
 }
+
+// What of a cause imports made, by stacks. What was freed since is judged by its stack alone.
+class Imports {
+ public:
+  Imports(const StackTable& stacks, const CauseView& cause) : stacks_(&stacks) {
+    if (!can_be_of_imports(cause.cause)) return;
+    any_ = true;
+    for (const SiteView& site : cause.sites)
+      if (importing_stack(stacks, cause.cause, site) == kEmptyStack) own_.insert(site.stack);
+  }
+  [[nodiscard]] bool made(StackId stack) const {
+    return any_ && stack != kEmptyStack && imported_frame(*stacks_, stack) != nullptr && !own_.contains(stack);
+  }
+
+ private:
+  const StackTable* stacks_;
+  bool any_ = false;
+  std::unordered_set<StackId> own_;
+};
 
 }  // namespace
 
@@ -67,7 +87,15 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
   const ProcessAccount& account = *process.account;
   const Interval& interval = process.interval;
   CauseSeries series{.whole = MemorySeries(account.polls), .lines = {}};
-  for (LineGrowth& line : growth_by_line(stacks, pointers(cause.sites)))
+  const Imports imports(stacks, cause);
+  std::vector<const SiteView*> own_sites;
+  for (const SiteView& site : cause.sites) {
+    if (imports.made(site.stack))
+      series.imported_growth += site.growth;
+    else
+      own_sites.push_back(&site);
+  }
+  for (LineGrowth& line : growth_by_line(stacks, own_sites))
     if (!line.line.empty() && line.bytes >= least_bytes && series.lines.size() < kFollowedLines)
       series.lines.push_back({std::move(line), MemorySeries(account.polls)});
 
@@ -87,6 +115,7 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
   for (; state != account.accounts.end() && state->time_s <= interval.to_s; ++state) {
     const MemorySeries::Point empty{.time_s = std::max(state->time_s, interval.from_s), .rss_bytes = state->rss_bytes};
     MemorySeries::Point whole = empty;
+    bool has_imports = false;
     std::vector<MemorySeries::Point> of_lines(series.lines.size(), empty);
     const auto add = [](MemorySeries::Point& point, const Slice& slice) {
       point.bytes += slice.bytes;
@@ -95,10 +124,14 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
     };
     for (const Slice& slice : state->slices) {
       if (slice.site.cause != cause.cause) continue;
+      if (imports.made(slice.site.stack)) {
+        has_imports = true;
+        continue;
+      }
       add(whole, slice);
       if (const auto line = find_line(slice.site.stack)) add(of_lines[*line], slice);
     }
-    if (state->has_liveness) whole.variance = 0;  // samples share out a sum that is known
+    if (state->has_liveness && !has_imports) whole.variance = 0;  // samples share out a sum that is known
     series.whole.add(whole);
     for (std::size_t i = 0; i < of_lines.size(); ++i) series.lines[i].series.add(of_lines[i]);
   }

@@ -47,10 +47,11 @@ struct LineSeries {
 
 struct CauseSeries {
   MemorySeries whole;
-  std::vector<LineSeries> lines;  // named ones that grew by `least_bytes` or more, largest first
+  std::int64_t imported_growth = 0;  // of the cause, left out here
+  std::vector<LineSeries> lines;     // named ones that grew by `least_bytes` or more, largest first
 };
 
-// In the process's own interval: the state at its start, then every walk in it.
+// In the process's own interval: the state at its start, then every walk in it. Without what imports made.
 CauseSeries series_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause,
                       std::int64_t least_bytes);
 

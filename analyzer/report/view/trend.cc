@@ -254,7 +254,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   trend.from_s = span.from_s;
   trend.span_s = span.length();
   if (points.size() < kTrendPoints || trend.span_s <= 0 || was_unseen(*process.account, span)) return trend;
-  const std::int64_t growth = cause.rss.growth();
+  const std::int64_t growth = cause.rss.growth() - series.imported_growth;
   if (growth <= 0) return trend;
   constexpr double kLatestFlat = 0.25;  // of the time that it stays: else it grows from wave to wave
   const bool long_enough = trend.span_s >= kTrendSpanS;

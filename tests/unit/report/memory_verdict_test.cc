@@ -571,7 +571,7 @@ TEST(Imports, AfterAForkTheRemedyIsToImportBefore) {
 TEST(Imports, TheParentsRunnerBelowAForkImportsNothing) {
   StackTable stacks;
   const std::pair<std::string, int> begins{"/usr/lib/python3.11/multiprocessing/process.py", 314};
-  const auto after_fork = [&](std::vector<std::pair<std::string, int>> inner) {
+  const auto after_fork = [&](const std::vector<std::pair<std::string, int>>& inner) {
     std::vector<FrameId> ids;
     for (const auto& part : {inner, {begins, kMain, kRunner}})
       for (const auto& [file, line] : part)

@@ -275,6 +275,22 @@ TEST(SlowGrowth, StepsAndBreathingAreFlat) {
 }
 
 // A cache that changes all it holds: samples say a little more or less of its line at each walk.
+// An import that takes most of a short program's time, and work at its end.
+TEST(SlowGrowth, OfImportsIsNotOfTheWork) {
+  Lines lines;
+  const auto frame = [&](const char* file, int line, const char* function) {
+    return lines.stacks.intern(Frame{.kind = FrameKind::python, .function = function, .file = file, .line = line});
+  };
+  lines.leak = lines.stacks.intern({frame("/usr/lib/python3/dist-packages/torch/__init__.py", 9, "<module>"),
+                                    frame("<frozen importlib._bootstrap>", 1178, "_find_and_load"),
+                                    frame("/home/u/a.py", 1, "<module>")});
+  const Program program{.duration_s = 5,
+                        .load = [](double time_s) { return time_s >= 4.9 ? 160 : 0; },
+                        .leak = [](double time_s) { return 50 * time_s; },
+                        .walk_s = 0.1};
+  EXPECT_EQ(reported(lines, program), "info: 160 MiB live Python objects (made at a.py:2 in load)");
+}
+
 TEST(SlowGrowth, WithinItsErrorALineIsFlat) {
   const Lines lines;
   const auto breathing = [&](double standard_error_mib) {
