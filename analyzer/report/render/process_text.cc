@@ -39,7 +39,49 @@ std::string without_figures(const std::string& headline) {
   return std::regex_replace(headline, kFigure, "");
 }
 
-// What is said of a process: workers' command lines differ in numbers only. Which of them is flat for long enough to
+std::string without_digits(std::string_view text) {
+  std::string rest;
+  std::ranges::copy_if(text, std::back_inserter(rest), [](char letter) { return letter < '0' || letter > '9'; });
+  return rest;
+}
+
+// What command lines of processes alike have in common: the program, its script, module or code, and the names of its
+// options. The other words are what each of them works on; those of workers differ in numbers only.
+std::string common_words(const std::vector<std::string>& command) {
+  std::string words;
+  bool has_script = false, is_code = false;
+  for (std::size_t i = 0; i < command.size(); ++i) {
+    std::string_view word = command[i];
+    const bool is_option = i > 0 && !is_code && word.starts_with('-');
+    if (is_option) word = word.substr(0, word.find('='));
+    if (i > 0 && !is_option && std::exchange(has_script, true) && !is_code) continue;
+    is_code = is_option && (word == "-c" || word == "-m");
+    words += without_digits(word) + '\0';
+  }
+  return words;
+}
+
+// "b.csv, ": what another process alike works on.
+std::string own_words(const ProcessAccount& process, const ProcessAccount& first) {
+  constexpr std::size_t kMostWords = 2, kWordColumns = 30;
+  const auto is_known = [&](std::string_view word) {
+    return std::ranges::any_of(first.command,
+                               [&](const std::string& other) { return without_digits(other) == without_digits(word); });
+  };
+  std::string text;
+  std::size_t count = 0;
+  for (const std::string& word : process.command) {
+    if (is_known(word) || ++count > kMostWords) continue;
+    const std::string name = base_name(word);
+    const bool names_it = !name.empty() && std::ranges::none_of(first.command, [&](const std::string& other) {
+      return base_name(other) == name;
+    });
+    text += shortened(printable(names_it ? name : word), kWordColumns) + ", ";
+  }
+  return text;
+}
+
+// What is said of a process. Which of them is flat for long enough to
 // say so is chance.
 struct Said {
   const ProcessView* process = nullptr;
@@ -50,10 +92,7 @@ struct Said {
 };
 
 Said said_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts, std::size_t first) {
-  Said said{.process = &process, .first = first};
-  for (const std::string& word : process.account->command)
-    std::ranges::copy_if(word + '\0', std::back_inserter(said.command),
-                         [](char letter) { return letter < '0' || letter > '9'; });
+  Said said{.process = &process, .command = common_words(process.account->command), .first = first};
   constexpr std::string_view kFlat = ", flat since ";
   for (const Verdict* verdict : verdicts) {
     std::string sentence =
@@ -244,7 +283,8 @@ std::string alike_text(const View& view, const ProcessSection& sections) {
   for (std::size_t i = 0; i < std::min(sections.alike.size(), kMostNamed); ++i) {
     const ProcessView& process = *sections.alike[i];
     const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
-    list += fmt::format("{}pid {} ({}{}{})", i == 0 ? "" : ", ", process.account->pid, i == 0 ? "RSS " : "", growth,
+    list += fmt::format("{}pid {} ({}{}{}{})", i == 0 ? "" : ", ", process.account->pid,
+                        own_words(*process.account, *sections.process->account), i == 0 ? "RSS " : "", growth,
                         without_text(sections.without[i]));
   }
   if (sections.alike.size() > kMostNamed) list += fmt::format(" and {} more", sections.alike.size() - kMostNamed);

@@ -30,8 +30,8 @@ OwnBytes own_bytes(const View& view, const ProcessView& process, std::int64_t by
 std::int64_t most_at_a_time(const std::vector<OwnBytes>& all);
 std::int64_t sum_of(const std::vector<OwnBytes>& all);
 
-// A process that gets a block of its own in the answer, and those of whose command line and verdicts the same is to be
-// said but for figures: they are named below it.
+// A process that gets a block of its own in the answer, and those of the same program and script of whose verdicts the
+// same is to be said but for figures: they are named below it, with what else their command lines say.
 struct ProcessSection {
   const ProcessView* process = nullptr;
   std::vector<const ProcessView*> alike{};
@@ -49,8 +49,8 @@ struct ProcessSection {
 std::vector<ProcessSection> process_sections(const View& view, const std::vector<Verdict>& verdicts);
 
 // "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB, but for the 2nd sentence and
-// "flat since")", "" for none. Those that were not all there together: "like it, one at a time", "like it, at most 3 at
-// a time".
+// "flat since")", "" for none; "pid 12 (b.csv, RSS +65 MiB)" where that one works on another file. Those that were not
+// all there together: "like it, one at a time", "like it, at most 3 at a time".
 std::string alike_text(const View& view, const ProcessSection& sections);
 
 // "4 more processes with verdicts of their own (whyrss report --top 9 shows all): python3 a.py (pid 12): RSS +20 MiB,

@@ -244,6 +244,34 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(sections[1].process->account->pid, 53);
 }
 
+TEST(ShortText, ProcessesThatWorkOnOtherFilesAreReportedOnce) {
+  const std::vector<std::vector<std::string>> commands{
+      {"python3", "-u", "convert.py", "--out=a.npy", "in/a.csv"},
+      {"python3", "-u", "convert.py", "--out=b.npy", "in/b.csv"},
+      {"python3", "-u", "convert.py", "--out=a.npy", "more/a.csv", "d.csv", "e.csv"},
+      {"python3", "-u", "convert.py", "--quick", "in/a.csv"},
+      {"python3", "-u", "check.py", "--out=a.npy", "in/a.csv"},
+      {"python3", "-m", "convert", "in/a.csv"},
+      {"python3", "-m", "check", "in/a.csv"},
+      {"sh", "-c", "convert a.csv"},
+      {"sh", "-c", "convert b.csv"}};
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  std::vector<Verdict> verdicts;
+  for (std::size_t i = 0; i < commands.size(); ++i) {
+    const int pid = 50 + static_cast<int>(i);
+    recording.processes.push_back(reader(pid, 100));
+    recording.processes.back().command = commands[i];
+    verdicts.push_back({.id = "heap-growth", .pid = pid, .headline = "8.1 MiB live heap (made at a.py:9)"});
+  }
+  const View view = build_view(recording, whole_life(recording));
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  ASSERT_EQ(sections.size(), 7U);
+  EXPECT_EQ(alike_text(view, sections[0]),
+            "The same holds for 2 more processes like it: pid 51 (--out=b.npy, b.csv, RSS +100 MiB), pid 52 "
+            "(more/a.csv, d.csv, +100 MiB)");
+}
+
 // Not in the order in which they began. What imports and libraries cost is no reason for a block.
 TEST(ShortText, TheProcessWithTheAnswerStandsFirst) {
   RecordingAccount recording = literal::quickstart();
