@@ -128,7 +128,7 @@ def report_json(phase, *options, folder=None):
     whyrss.snapshot()
     while True:
         time.sleep(_DRAIN_S)  # a report takes longer than that
-        found = json.loads(report(phase, "--format", "json", *options, folder=folder))
+        found = json.loads(report(phase, "--format", "json", "--small-sites", *options, folder=folder))
         # A phase that has not been seen to end lasts until the last event: then something was written later.
         ended = [one["to_s"] for one in found["phases"] if one["name"] == phase]
         if max(ended, default=0) < found["recording"]["duration_s"] or time.monotonic() > deadline:
@@ -200,15 +200,15 @@ def is_alone(found, pid):
     return {process["pid"] for process in found["processes"] if process["parent"] is not None} <= _descendants(found, pid)
 
 
-def lines_of(processes, cause, most=3):
-    """(bytes, standard error, "file:line in function") of the lines with the most growth of a cause."""
+def lines_of(processes, stacks, cause, most=3):
+    """(bytes, standard error, "file:line in function") of the lines with the most growth of a cause. `stacks`: the report's."""
     sums = {}
     for process in processes:
         for one in process["causes"]:
             if one["cause"] != cause and cause in CAUSES:
                 continue
             for site in one["sites"]:
-                line = _line(site["stack"] + site.get("during", []))
+                line = _line([frame for name in ("stack", "during") for frame in stacks[site.get(name, 0)]])
                 if line:
                     growth, variance = sums.get(line, (0, 0))
                     sums[line] = growth + site["growth"], variance + site["standard_error"] ** 2

@@ -116,7 +116,7 @@ def _complaint(limit, found, pid):
     text = "%s grew by %s, limit %s" % (limit.cause, grown.text(), whyrss_live.size_text(limit.bytes))
     if grown.error and grown.growth - limit.bytes < 2 * grown.error:
         text += " (within twice the error)"
-    lines = whyrss_live.lines_of(grown.processes, limit.cause)
+    lines = whyrss_live.lines_of(grown.processes, found["stacks"], limit.cause)
     for growth, error, line in lines:
         text += "\n  %s%s  %s" % (whyrss_live.size_text(growth),
                                   " ± " + whyrss_live.size_text(error) if error >= growth / 100 else "", line)

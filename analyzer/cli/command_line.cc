@@ -296,9 +296,11 @@ CommandLine parse_report(const Words& words) {
           ->check(check_count);
   app.add_option("--by", options.by, "lines that allocated (alloc) or touched (touch) the memory")
       ->check(CLI::IsMember({"alloc", "touch"}));
-  auto* schema = app.add_option("--schema", options.schema,
-                                "of json: 1 (default), or 2, where each stack stands once: far smaller")
-                     ->check(CLI::IsMember({1, 2}));
+  app.add_option("--schema", options.schema,
+                 "of json: 2 (default), where each stack stands once, or 1, for older readers: 10 to 30 times the size")
+      ->check(CLI::IsMember({1, 2}));
+  app.add_flag("--small-sites", options.keeps_small_sites,
+               "with all the callers of sites below 64 KiB, or within twice their error, too (json, schema 2)");
   app.add_flag("--pages", options.pages,
                "with what each page of the address spaces is, at chosen snapshots (json, schema 2)");
   app.add_flag("--stacks", options.stacks, "who called the lines with the most growth (text and markdown)");
@@ -309,9 +311,10 @@ CommandLine parse_report(const Words& words) {
   if (pid_option->count() > 0) options.pid = pid;
   if (top_option->count() > 0) options.top = top;
   if (options.pages && options.format != "json") return UsageError{"report: --pages is for --format json"};
-  if (options.pages && schema->count() > 0 && options.schema == 1)
+  if (options.pages && options.schema == 1)
     return UsageError{"report: --pages: its stacks stand in the table that only --schema 2 has"};
-  if (options.pages) options.schema = 2;
+  if (options.keeps_small_sites && options.format != "json")
+    return UsageError{"report: --small-sites is for --format json"};
   return options;
 }
 

@@ -23,7 +23,8 @@ std::string option_of_recordings(const ReportOptions& options) {
   if (options.pid) return "--pid";
   if (options.by != "alloc") return "--by";
   if (options.pages) return "--pages";
-  if (options.schema != 1) return "--schema";
+  if (options.schema) return "--schema";
+  if (options.keeps_small_sites) return "--small-sites";
   if (options.stacks) return "--stacks";
   if (options.in_notebook) return "--in-notebook";
   if (!options.fail_if.empty()) return "--fail-if";

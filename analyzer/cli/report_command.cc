@@ -103,9 +103,9 @@ constexpr PictureBudget kJsonPictures{.of_each = 24, .pictures = 2000, .entries 
 void render(const ReportOptions& options, const View& view, const TextSink& write) {
   const std::vector<Verdict> verdicts = find_verdicts(view);
   if (options.format == "json") {
+    const SiteStyle sites{.top = options.top.value_or(kJsonSites), .keeps_small_sites = options.keeps_small_sites};
     const auto schema = options.schema == 1 ? JsonSchema::v1 : JsonSchema::v2;
-    return write_json(view, verdicts,
-                      {.top = options.top.value_or(kJsonSites), .schema = schema, .pages = options.pages}, write);
+    return write_json(view, verdicts, {.sites = sites, .schema = schema, .pages = options.pages}, write);
   }
   if (options.format == "github") {
     const char* checkout = std::getenv("GITHUB_WORKSPACE");

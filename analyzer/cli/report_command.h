@@ -21,7 +21,8 @@ struct ReportOptions {
   std::optional<int> pid;
   std::optional<std::size_t> top;  // lines of text, sites per cause in JSON
   std::string by = "alloc";        // alloc, touch
-  int schema = 1;                  // of JSON: 1 or 2
+  std::optional<int> schema;       // of JSON: 1, or 2 (the default)
+  bool keeps_small_sites = false;  // JSON, schema 2: with all their frames
   bool pages = false;              // JSON: what each page is
   bool in_notebook = false;        // advice is for a cell of a running kernel
   bool stacks = false;             // text, markdown: the callers of the lines too

@@ -20,8 +20,7 @@ def read_report(text):
     report = json.loads(text)
     if "stacks" not in report:
         return report
-    frames = report["frames"]
-    stacks = [[frames[number] for number in stack] for stack in report["stacks"]]
+    stacks = report["stacks"]
     for holder, names in _stack_holders(report):
         for name in names:
             holder[name] = stacks[holder[name]]

@@ -12,7 +12,6 @@ HERE = pathlib.Path(__file__).resolve().parent
 PAGE, MIB = 4096, 1 << 20
 # Of what was copied.
 COPIED = {"write_tracking": 0.01, "exclusive_bits": 0.01}
-SITES = 300  # of a cause: more has only who imports torch, and a report of all of them takes 100 MB
 
 
 def line_of(script, marker):
@@ -53,7 +52,7 @@ class Run:
     def part(self, *options):
         if options not in self.parts:
             path = self.reports / f"{len(self.parts)}.json"
-            result = self.whyrss.run("report", self.recording, "--format", "json", "--top", SITES, "-o", path, *options)
+            result = self.whyrss.run("report", self.recording, "--format", "json", "-o", path, *options)
             assert result.returncode == 0, result.stderr
             self.parts[options] = path
         return parsed(self.parts[options])

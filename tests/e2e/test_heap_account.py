@@ -55,7 +55,7 @@ def read_truth(path):
 
 def process_at(whyrss, recording, stage):
     """The process at the last walk of a stage."""
-    result = whyrss.run("report", recording, "--format", "json", "--top", 1_000_000, "--to", stage)
+    result = whyrss.run("report", recording, "--format", "json", "--top", 1_000_000, "--small-sites", "--to", stage)
     assert result.returncode == 0, result.stderr
     report = read_report(result.stdout)
     assert_conserved(report)

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from conftest import PATIENCE_S, ROOT
-from expected.report_reading import read_report
+from expected.report_reading import assert_conserved, read_report
 
 SCHEMA = json.loads((ROOT / "analyzer" / "report" / "report.2.schema.json").read_text())
 PLAIN_SCHEMA = json.loads((ROOT / "analyzer" / "report" / "report.schema.json").read_text())
@@ -27,38 +27,63 @@ def stack_numbers(report):
             yield from (site["allocated_at"], site["written_at"])
 
 
+def sites_of(report):
+    return [site for process in report["processes"] for cause in process["causes"] for site in cause["sites"]]
+
+
+def is_large(site):
+    return max(abs(site["growth"]), site["resident"]) >= max(64 << 10, 2 * site["standard_error"])
+
+
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 def test_report_follows_the_schema(whyrss, recording, job):
     whyrss.record(recording, job)
     whyrss.wait_until_complete(recording)
     jsonschema.Draft7Validator.check_schema(SCHEMA)
-    report = json.loads(whyrss.report_text(recording, "--schema", "2"))
-    jsonschema.validate(report, SCHEMA)
-    assert report["schema"] == "whyrss.report/2"
-    assert report["recording"]["command"] == job
-    numbers = list(range(len(report["stacks"])))
-    assert sorted({*stack_numbers(report), 0}) == numbers and report["stacks"][0] == []
-    assert sorted({frame for stack in report["stacks"] for frame in stack}) == list(range(len(report["frames"])))
+    texts = {options: whyrss.report_text(recording, *options) for options in ((), ("--small-sites",), ("--schema", "1"))}
+    short, whole, plain = map(json.loads, texts.values())
+    for report in (short, whole):
+        jsonschema.validate(report, SCHEMA)
+        assert report["schema"] == "whyrss.report/2"
+        assert report["recording"]["command"] == job
+        numbers = list(range(len(report["stacks"])))
+        assert sorted({*stack_numbers(report), 0}) == numbers and report["stacks"][0] == []
+        assert_conserved(report)
 
-    plain = json.loads(whyrss.report_text(recording))
     jsonschema.Draft7Validator.check_schema(PLAIN_SCHEMA)
     jsonschema.validate(plain, PLAIN_SCHEMA)
     assert plain["schema"] == "whyrss.report/1"
-    expanded = read_report(json.dumps(report))
+    expanded = read_report(texts["--small-sites",])
     assert {**plain, "schema": 2} == {name: value for name, value in {**expanded, "schema": 2}.items() if name in plain}
+
+    # Without what lies in the sites, the report is the same; small ones have one frame, the others are whole.
+    expanded = read_report(texts[()])
+    sites, all_sites = sites_of(expanded), sites_of(plain)
+    assert all(len(site["stack"]) <= 1 for site in sites if "small_sites" in site)
+    assert sum(site.get("small_sites", 1) for site in sites) == len(all_sites)
+    for site in (*sites, *all_sites):
+        site["touched_by"] = sum(touch["growth"] for touch in site["touched_by"])
+    assert [site for site in sites if "small_sites" not in site] == [site for site in all_sites if is_large(site)]
+    for report in (expanded, plain):
+        del report["schema"]
+        for process in report["processes"]:
+            process["cow"].pop("sites")
+            for cause in process["causes"]:
+                cause.pop("sites")
+    assert {name: value for name, value in expanded.items() if name in plain} == plain
 
 
 def test_report_of_a_running_job_follows_the_schema(whyrss, recording):
     with subprocess.Popen([whyrss.program, "record", "-q", "-o", recording, "--", "sh", "-c", "echo up; exec sleep 600"],
                           stdout=subprocess.PIPE, text=True) as record:
         assert record.stdout.readline() == "up\n"
-        report = json.loads(whyrss.report_text(recording, "--schema", "2"))
+        report = json.loads(whyrss.report_text(recording))
         record.send_signal(signal.SIGTERM)
         assert record.wait(PATIENCE_S) == -signal.SIGTERM
     jsonschema.validate(report, SCHEMA)
     assert not report["recording"]["complete"]
     whyrss.wait_until_complete(recording)
-    jsonschema.validate(json.loads(whyrss.report_text(recording, "--schema", "2")), SCHEMA)
+    jsonschema.validate(json.loads(whyrss.report_text(recording)), SCHEMA)
 
 
 PAGES = """
@@ -111,7 +136,7 @@ def test_pages_of_the_address_space(whyrss, recording):
     last = pictures[-1]
     [[first, pages, run]] = pages_at(last, early, "runs")
     assert (first, pages, run["cause"]) == (0, 600, "anonymous")
-    frames = [report["frames"][number] for number in report["stacks"][run["stack"]]]
+    frames = report["stacks"][run["stack"]]
     assert [frame["function"] for frame in frames if frame["kind"] == "python"] == ["hold", "<module>"]
     assert [(first, pages) for first, pages, _ in pages_at(last, late, "runs")] == [(at, 1) for at in range(0, 600, 3)]
     ages = list(pages_at(last, early, "ages"))  # of two, where a snapshot came while they were written

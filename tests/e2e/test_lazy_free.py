@@ -13,7 +13,7 @@ import pytest
 from conftest import unwrapped
 from expected.report_reading import assert_conserved, bytes_by_line, cause, lines_of, marked_line, verdicts
 from test_heap_account import preload
-from test_json_schema import PLAIN_SCHEMA
+from test_json_schema import SCHEMA
 
 MIB = 1 << 20
 # A CPU hands pages given up on in batches: those of the last one count later (PAGEVEC_SIZE, 31 from Linux 6.10 on).
@@ -72,7 +72,7 @@ def recorded(whyrss, recording, tmp_path, source, *options):
     result, report = whyrss.record_whole(recording, ["/usr/bin/python3", script], *options, env=environment)
     assert (result.returncode, result.stderr) == (0, "")
     assert_conserved(report)
-    jsonschema.validate(report, PLAIN_SCHEMA)
+    jsonschema.validate(json.loads(whyrss.report_text(recording)), SCHEMA)
     return {line["who"]: line for line in map(json.loads, result.stdout.splitlines())}, script, report
 
 

@@ -10,6 +10,7 @@ import subprocess
 import pytest
 
 from conftest import PATIENCE_S
+from expected.report_reading import read_report
 from interpreters import DEBIAN
 
 jupyter_client = pytest.importorskip("jupyter_client", reason="no ipykernel for Debian's python3 (python3-ipykernel)")
@@ -103,7 +104,7 @@ def recordings(tmp_path):
 def report(whyrss, recording, phase):
     result = whyrss.run("report", recording, "--format", "json", "--from=" + phase, "--to=" + phase)
     assert result.returncode == 0, result.stderr
-    return json.loads(result.stdout)
+    return read_report(result.stdout)
 
 
 def test_a_cell_has_its_name_and_its_lines(whyrss, installed, tmp_path):

@@ -55,7 +55,7 @@ def lines_reported(whyrss, recording, python, name, *options):
     assert result.returncode == 0, result.stderr
     whyrss.wait_until_complete(recording)
     # Without those that the report sums up for being small: together they matter.
-    report = read_report(whyrss.run("report", recording, "--format", "json", "--top", "1000000").stdout)
+    report = read_report(whyrss.run("report", recording, "--format", "json", "--top", "1000000", "--small-sites").stdout)
     (process,) = report["processes"]
     sums, variances = collections.Counter(), collections.Counter()
     for site in cause(process, "heap_live")["sites"]:

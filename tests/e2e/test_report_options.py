@@ -34,7 +34,7 @@ sys.exit(int(sys.argv[1]))
 
 @pytest.fixture(scope="module")
 def schema():
-    schema = json.loads((ROOT / "analyzer" / "report" / "report.schema.json").read_text())
+    schema = json.loads((ROOT / "analyzer" / "report" / "report.2.schema.json").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     return schema
 
@@ -133,7 +133,8 @@ def test_env_lines_record(whyrss, tmp_path, schema):
     result = subprocess.run(["/bin/sh", "-c", lines.stdout + "/usr/bin/python3 -c 'print(6 * 7)'"], capture_output=True,
                             text=True, timeout=PATIENCE_S, check=False, env={**os.environ})
     assert (result.returncode, result.stdout) == (0, "42\n"), result.stderr
-    validated(whyrss.finished_report(recording), schema)
+    whyrss.wait_until_complete(recording)
+    validated(json.loads(whyrss.report_text(recording)), schema)
 
 
 def lines_on_terminal(program, words, columns):

@@ -40,7 +40,7 @@ std::vector<std::size_t> counts_of(const RecordingAccount& recording, Series ser
 Json report_json(View view, const std::vector<Verdict>& verdicts) {
   view.processes.clear();
   std::string text;
-  write_json(view, verdicts, {.top = 1, .schema = JsonSchema::v2}, [&](std::string_view piece) { text += piece; });
+  write_json(view, verdicts, {}, [&](std::string_view piece) { text += piece; });
   return Json::parse(text);
 }
 

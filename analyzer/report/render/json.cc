@@ -8,6 +8,7 @@
 #include "report/render/allocator_figures.h"
 #include "report/render/cgroup_json.h"
 #include "report/render/pages_json.h"
+#include "report/render/site_json.h"
 #include "report/verdicts/unsplit_rule.h"
 #include "report/wording/optional_json.h"
 
@@ -94,77 +95,7 @@ Json recording_json(const RecordingAccount& recording) {
           {"capabilities", capabilities_json(recording)}};
 }
 
-std::int64_t rounded_error(double variance) { return static_cast<std::int64_t>(std::llround(std::sqrt(variance))); }
-
-// A site may have thousands of touching stacks: the smaller ones are summed as those that are not known.
-constexpr std::size_t kMostTouchers = 10;
-
-Json touched_json(StackJson& stacks, const SiteView& site) {
-  Json list = Json::array();
-  TouchView rest;
-  for (const TouchView& touch : site.touched()) {
-    const bool known = touch.stack != kEmptyStack || touch.by_kernel;
-    if (!known || list.size() >= kMostTouchers) {
-      rest.growth += touch.growth;
-      rest.resident += touch.resident;
-      continue;
-    }
-    Json entry{{"growth", touch.growth}, {"resident", touch.resident}};
-    stacks.set(entry, touch.stack);
-    entry["standard_error"] = rounded_error(touch.variance);
-    entry["by_kernel"] = touch.by_kernel;
-    list.push_back(std::move(entry));
-  }
-  if (rest.growth != 0 || rest.resident != 0)
-    list.push_back({{"growth", rest.growth},
-                    {"resident", rest.resident},
-                    {"stack", stacks(kEmptyStack)},
-                    {"standard_error", 0},
-                    {"by_kernel", false}});
-  return list;
-}
-
-Json advised_json(StackJson& stacks, const SiteView& site) {
-  Json list = Json::array();
-  for (const AdviceView& advice : site.advised())
-    stacks.set(list.emplace_back(Json{{"growth", advice.growth}, {"resident", advice.resident}}), advice.stack);
-  return list;
-}
-
-Json site_json(StackJson& stacks, const SiteView& site) {
-  Json json{{"growth", site.growth},
-            {"resident", site.resident},
-            {"mapping", site.mapping().empty() ? Json(nullptr) : Json(site.mapping())}};
-  stacks.set(json, site.stack);
-  json["standard_error"] = rounded_error(site.variance);
-  json["touched_by"] = touched_json(stacks, site);
-  if (site.huge > 0) json["huge_bytes"] = site.huge;
-  if (site.in_large_block) json["in_large_block"] = true;
-  if (!site.advised().empty()) json["advised_by"] = advised_json(stacks, site);
-  return json;
-}
-
-Json sites_json(StackJson& stacks, const CauseView& cause, std::size_t top) {
-  Json sites = Json::array();
-  SiteView rest;
-  bool has_rest = false;
-  for (const SiteView& site : cause.sites) {
-    if (top == 0 || sites.size() < top) {
-      sites.push_back(site_json(stacks, site));
-      if (const auto allocator = allocator_of(stacks.table(), cause.cause, site.stack))
-        sites.back()["allocator"] = allocator_name(stacks.table()[allocator->library].path);
-      continue;
-    }
-    has_rest = true;
-    rest.growth += site.growth;
-    rest.resident += site.resident;
-    rest.variance += site.variance;
-  }
-  if (has_rest) sites.push_back(site_json(stacks, rest));
-  return sites;
-}
-
-Json cause_json(StackJson& stacks, const CauseView& cause, std::size_t top) {
+Json cause_json(StackJson& stacks, const CauseView& cause, const SiteStyle& style) {
   // PSS per cause needs per-mapping readings, which recordings do not hold yet.
   Json growth{{"rss", cause.rss.growth()}, {"pss", nullptr}, {"uss", cause.uss_growth}};
   Json result{
@@ -174,31 +105,12 @@ Json cause_json(StackJson& stacks, const CauseView& cause, std::size_t top) {
       {"growth", std::move(growth)},
       {"estimate", cause.estimate},
       {"standard_error", rounded_error(cause.variance)},
-      {"sites", sites_json(stacks, cause, top)}};
+      {"sites", sites_json(stacks, cause, style)}};
   if (cause.sole_owner) result["sole_owner_bytes"] = *cause.sole_owner;
   return result;
 }
 
-Json cow_site_json(StackJson& stacks, const CowSiteView& site) {
-  return {{"copied", site.copied},
-          {"allocated_at", stacks(site.allocated_at)},
-          {"written_at", stacks(site.written_at)},
-          {"in_large_block", site.in_large_block},
-          {"standard_error", rounded_error(site.variance)}};
-}
-
-Json cow_json(StackJson& stacks, const ProcessView& process, std::size_t top) {
-  Json sites = Json::array();
-  CowSiteView rest;
-  for (const CowSiteView& site : process.cow_sites) {
-    if (top != 0 && sites.size() >= top) {
-      rest.copied += site.copied;
-      rest.variance += site.variance;
-      continue;
-    }
-    sites.push_back(cow_site_json(stacks, site));
-  }
-  if (rest.copied != 0) sites.push_back(cow_site_json(stacks, rest));
+Json cow_json(StackJson& stacks, const ProcessView& process, const SiteStyle& style) {
   return {{"copied", process.copied},
           {"copied_doubtful", process.doubtful_copies},
           {"copied_by_relatives", process.copied_by_relatives},
@@ -206,7 +118,7 @@ Json cow_json(StackJson& stacks, const ProcessView& process, std::size_t top) {
           {"left_by_relatives", process.left_by_relatives},
           {"method", process.account->write_tracked ? "write_tracking" : "exclusive_bits"},
           {"estimate", process.copies_estimate},
-          {"sites", std::move(sites)}};
+          {"sites", cow_sites_json(stacks, process.cow_sites, style)}};
 }
 
 Json touch_json(const ProcessAccount& account) {
@@ -305,13 +217,13 @@ Json allocators_json(const StackTable& stacks, const ProcessView& process) {
   return list;
 }
 
-Json process_json(StackJson& stacks, const ProcessView& process, std::size_t top) {
+Json process_json(StackJson& stacks, const ProcessView& process, const SiteStyle& style) {
   const ProcessAccount& account = *process.account;
   Json rss = figure_json(process.rss, process.walked);
   rss["high_water"] = account.high_water_bytes > 0 ? Json(account.high_water_bytes) : Json(nullptr);
   rss["high_water_at_least"] = account.high_water_at_least;
   Json causes = Json::array();
-  for (const CauseView& cause : process.causes) causes.push_back(cause_json(stacks, cause, top));
+  for (const CauseView& cause : process.causes) causes.push_back(cause_json(stacks, cause, style));
   return {{"pid", account.pid},
           {"parent", optional_json(account.parent)},
           {"born", account.born_by_fork ? "fork" : "exec"},
@@ -340,7 +252,7 @@ Json process_json(StackJson& stacks, const ProcessView& process, std::size_t top
           {"causes", std::move(causes)},
           {"allocators", allocators_json(stacks.table(), process)},
           {"pymalloc", pymalloc_json(process)},
-          {"cow", cow_json(stacks, process, top)},
+          {"cow", cow_json(stacks, process, style)},
           {"touch", touch_json(account)},
           {"allocator_stats", allocator_stats_json(account)},
           {"lost_events", account.lost_events},
@@ -392,12 +304,12 @@ void write_json(const View& view, const std::vector<Verdict>& verdicts, const Js
   write(",\n  \"processes\": [");
   for (const ProcessView& process : view.processes) {
     write(&process == view.processes.data() ? "\n    " : ",\n    ");
-    Json json = process_json(stacks, process, style.top);
+    Json json = process_json(stacks, process, style.sites);
     if (style.pages) json["pages"] = pages_json(stacks, process);
     write(text_of(json, kOnOneLine));
   }
   write(view.processes.empty() ? "],\n" : "\n  ],\n");
-  stacks.write_tables(write);
+  stacks.write_table(write);
   write(std::string_view(after).substr(2));
   write("\n");
 }

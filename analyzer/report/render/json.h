@@ -1,12 +1,12 @@
 // The report for programs: schema whyrss.report/1, described in report.schema.json, and /2 in report.2.schema.json.
 #pragma once
 
-#include <cstddef>
 #include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "report/render/site_json.h"
 #include "report/render/stack_json.h"
 #include "report/verdicts/verdict.h"
 #include "report/view/view.h"
@@ -14,13 +14,12 @@
 namespace whyrss {
 
 struct JsonStyle {
-  // Sites kept per cause, the others summed in one with an empty stack; 0 keeps all.
-  std::size_t top = 0;
-  JsonSchema schema = JsonSchema::v1;
+  SiteStyle sites{};
+  JsonSchema schema = JsonSchema::v2;
   bool pages = false;  // schema 2: with the pictures of address spaces that the accounts have
 };
 
-// One object with a final newline, indented, but each process, frame and stack on a line of its own. Bytes that are no
+// One object with a final newline, indented, but each process and stack on a line of its own. Bytes that are no
 // UTF-8 are replaced, never an error. In pieces of a process at most: those of a job of hundreds would not fit into
 // memory together.
 void write_json(const View& view, const std::vector<Verdict>& verdicts, const JsonStyle& style,

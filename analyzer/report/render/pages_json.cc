@@ -22,7 +22,7 @@ Json mapping_json(StackJson& stacks, const PageMapMapping& mapping) {
     span.push_back((run.end - run.start) / kPictureCellBytes);
     resident.push_back(run.pages);
     cause.push_back(info(run.cause).slug);
-    stack.push_back(stacks(run.stack));
+    stack.push_back(stacks.number_of(run.stack));
     live.push_back(run.live_sixteenths);
   }
   Json age_at = Json::array(), age_span = Json::array(), since = Json::array();

@@ -1,9 +1,7 @@
 #include "report/render/stack_json.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -28,27 +26,14 @@ Json frame_json(const StackTable& stacks, FrameId id) {
   return entry;
 }
 
-// One element of a table a line.
-template <typename List, typename Text>
-void write_table(std::string_view name, const List& list, const std::function<void(std::string_view)>& write,
-                 Text text_of) {
-  write(fmt::format("  \"{}\": [", name));
-  std::string_view separator = "\n    ";
-  for (const auto& element : list) {
-    write(separator);
-    write(text_of(element));
-    separator = ",\n    ";
-  }
-  write(list.empty() ? "],\n" : "\n  ],\n");
+void keep_first(std::vector<FrameId>& frames) {
+  if (!frames.empty()) frames.erase(std::next(frames.begin()), frames.end());
 }
 
-// A stack, and of the frames of a thread that waited those from the program's own on.
-struct Parts {
-  std::vector<FrameId> stack, during;
-};
+}  // namespace
 
-Parts parts_of(const StackTable& stacks, StackId id) {
-  Parts parts;
+StackParts parts_of(const StackTable& stacks, StackId id) {
+  StackParts parts;
   bool waited = false;
   for (const FrameId frame : stacks[id]) {
     if (is_thread_frame(stacks[frame])) waited = is_waiter_frame(stacks[frame]);
@@ -60,45 +45,49 @@ Parts parts_of(const StackTable& stacks, StackId id) {
   return parts;
 }
 
-}  // namespace
-
-std::size_t StackJson::number_of(FrameId frame) {
-  const auto [known, is_new] = frame_numbers_.try_emplace(frame, frames_.size());
-  if (is_new) frames_.push_back(frame);
-  return known->second;
+StackParts blamed_part(const StackTable& stacks, StackId id) {
+  StackParts parts = parts_of(stacks, id);
+  const Frame* blamed = blamed_frame(stacks, id);
+  const auto found = std::ranges::find_if(parts.stack, [&](FrameId frame) { return &stacks[frame] == blamed; });
+  if (found != parts.stack.end()) return {.stack = {*found}, .during = {}};
+  keep_first(parts.stack);
+  keep_first(parts.during);  // the line to blame
+  return parts;
 }
 
-std::size_t StackJson::number_of(const std::vector<FrameId>& frames) {
-  const auto [known, is_new] = stack_numbers_.try_emplace(frames, stack_frames_.size());
-  if (is_new) {
-    std::vector<std::size_t>& numbers = stack_frames_.emplace_back();
-    for (const FrameId frame : frames) numbers.push_back(number_of(frame));
-  }
-  return known->second;
-}
-
-Json StackJson::of_frames(const std::vector<FrameId>& frames) {
-  if (schema_ != JsonSchema::v1) return number_of(frames);
+Json StackJson::list_of(const std::vector<FrameId>& frames) const {
   Json list = Json::array();
   for (const FrameId id : frames) list.push_back(frame_json(*stacks_, id));
   return list;
 }
 
-Json StackJson::operator()(StackId stack) { return of_frames((*stacks_)[stack]); }
-
-void StackJson::set(Json& json, StackId stack) {
-  const Parts parts = parts_of(*stacks_, stack);
-  json["stack"] = of_frames(parts.stack);
-  if (!parts.during.empty()) json["during"] = of_frames(parts.during);
+Json StackJson::operator()(const std::vector<FrameId>& frames) {
+  if (schema_ == JsonSchema::v1) return list_of(frames);
+  const auto [known, is_new] = numbers_.try_emplace(frames, by_number_.size());
+  if (is_new) by_number_.push_back(&known->first);
+  return known->second;
 }
 
-void StackJson::write_tables(const std::function<void(std::string_view)>& write) const {
+Json StackJson::number_of(StackId stack) {
+  const auto known = numbers_.find(parts_of(*stacks_, stack).stack);
+  return known != numbers_.end() ? Json(known->second) : (*this)(blamed_part(*stacks_, stack).stack);
+}
+
+void StackJson::set(Json& json, const StackParts& parts) {
+  json["stack"] = (*this)(parts.stack);
+  if (!parts.during.empty()) json["during"] = (*this)(parts.during);
+}
+
+void StackJson::write_table(const std::function<void(std::string_view)>& write) const {
   if (schema_ == JsonSchema::v1) return;
-  write_table("frames", frames_, write, [&](FrameId id) {
-    return frame_json(*stacks_, id).dump(-1, ' ', false, Json::error_handler_t::replace);
-  });
-  write_table("stacks", stack_frames_, write,
-              [](const std::vector<std::size_t>& frames) { return fmt::format("[{}]", fmt::join(frames, ",")); });
+  write("  \"stacks\": [");
+  std::string_view separator = "\n    ";
+  for (const std::vector<FrameId>* frames : by_number_) {
+    write(separator);
+    write(list_of(*frames).dump(-1, ' ', false, Json::error_handler_t::replace));
+    separator = ",\n    ";
+  }
+  write("\n  ],\n");
 }
 
 }  // namespace whyrss

@@ -1,11 +1,11 @@
 // Stacks in JSON reports: each where it is referred to (schema 1), or each once in a table (schema 2).
 #pragma once
 
+#include <compare>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "model/stack_table.h"
@@ -14,33 +14,42 @@ namespace whyrss {
 
 enum class JsonSchema : int { v1 = 1, v2 = 2 };
 
+// The frames of a stack as reports give them, innermost first.
+struct StackParts {
+  std::vector<FrameId> stack;
+  std::vector<FrameId> during;  // of the thread that waited, if one did, from the program's own on
+
+  auto operator<=>(const StackParts&) const = default;
+};
+StackParts parts_of(const StackTable& stacks, StackId id);
+// Of it the line to blame alone (report/view/blame.h).
+StackParts blamed_part(const StackTable& stacks, StackId id);
+
 class StackJson {
  public:
   // `stacks` must outlive this.
   StackJson(const StackTable& stacks, JsonSchema schema) : stacks_(&stacks), schema_(schema) {}
 
-  // What stands for a stack: a list of frames, or its number in the table.
-  nlohmann::ordered_json operator()(StackId stack);
-  // Sets `stack` of a JSON object, and apart from it `during`: the frames of the thread that waited, if one did, from
-  // the program's own on.
-  void set(nlohmann::ordered_json& json, StackId stack);
+  // What stands for frames: a list of them, or its number in the table.
+  nlohmann::ordered_json operator()(const std::vector<FrameId>& frames);
+  // The number of a stack if the table has it, else of its line to blame.
+  nlohmann::ordered_json number_of(StackId stack);
+  // Sets `stack` of a JSON object, and `during` if there is one.
+  void set(nlohmann::ordered_json& json, const StackParts& parts);
 
   [[nodiscard]] const StackTable& table() const { return *stacks_; }
+  [[nodiscard]] JsonSchema schema() const { return schema_; }
 
-  // The tables of all that was referred to, as members of an object with a comma behind each; nothing in schema 1.
-  void write_tables(const std::function<void(std::string_view)>& write) const;
+  // The table of all that was referred to, as a member of an object with a comma behind it; nothing in schema 1.
+  void write_table(const std::function<void(std::string_view)>& write) const;
 
  private:
-  nlohmann::ordered_json of_frames(const std::vector<FrameId>& frames);
-  std::size_t number_of(const std::vector<FrameId>& frames);
-  std::size_t number_of(FrameId frame);
+  [[nodiscard]] nlohmann::ordered_json list_of(const std::vector<FrameId>& frames) const;
 
   const StackTable* stacks_;
   JsonSchema schema_;
-  std::map<std::vector<FrameId>, std::size_t> stack_numbers_{{{}, 0}};
-  std::unordered_map<FrameId, std::size_t> frame_numbers_;
-  std::vector<FrameId> frames_;                            // by number
-  std::vector<std::vector<std::size_t>> stack_frames_{1};  // by number: numbers of frames, innermost first
+  std::map<std::vector<FrameId>, std::size_t> numbers_{{{}, 0}};
+  std::vector<const std::vector<FrameId>*> by_number_{&numbers_.begin()->first};  // keys of numbers_
 };
 
 }  // namespace whyrss

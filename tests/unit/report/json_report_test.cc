@@ -1,6 +1,7 @@
 // The report for programs: keys and types of the contract, figures that sum, and hostile text.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <set>
 
 #include "literal_accounts.h"
@@ -16,7 +17,7 @@ using literal::kMiB;
 
 Json report_of(const RecordingAccount& recording, std::size_t top = 0) {
   const View view = build_view(recording, whole_life(recording));
-  return Json::parse(render_json(view, find_verdicts(view), {.top = top, .schema = JsonSchema::v1}));
+  return Json::parse(render_json(view, find_verdicts(view), {.sites = {.top = top}, .schema = JsonSchema::v1}));
 }
 
 std::set<std::string> keys(const Json& object) {
@@ -57,12 +58,7 @@ TEST(JsonReport, EveryKeyOfTheContract) {
 
 // The same report with the frames of each stack where it is referred to.
 Json expanded(Json report) {
-  const auto put = [&](Json& number) {
-    Json frames = Json::array();
-    for (const Json& frame : report["stacks"].at(number.get<std::size_t>()))
-      frames.push_back(report["frames"].at(frame.get<std::size_t>()));
-    number = frames;
-  };
+  const auto put = [stacks = report["stacks"]](Json& number) { number = stacks.at(number.get<std::size_t>()); };
   for (Json& process : report["processes"]) {
     for (Json& cause : process["causes"])
       for (Json& site : cause["sites"]) {
@@ -76,7 +72,6 @@ Json expanded(Json report) {
       for (const char* name : {"allocated_at", "written_at"}) put(site[name]);
   }
   report["schema"] = "whyrss.report/1";
-  report.erase("frames");
   report.erase("stacks");
   return report;
 }
@@ -85,14 +80,51 @@ TEST(JsonReport, EachStackStandsOnce) {
   const RecordingAccount recording = literal::quickstart();
   const View view = build_view(recording, whole_life(recording));
   for (const std::size_t top : {0U, 1U}) {
-    const Json report = Json::parse(render_json(view, find_verdicts(view), {.top = top, .schema = JsonSchema::v2}));
+    const Json report = Json::parse(render_json(view, find_verdicts(view), {.sites = {.top = top}}));
     EXPECT_EQ(report["schema"], "whyrss.report/2");
     EXPECT_EQ(report["stacks"].at(0), Json::array());
     EXPECT_GT(report["stacks"].size(), 1U);
-    for (const char* table : {"frames", "stacks"})
-      EXPECT_EQ(std::set<Json>(report[table].begin(), report[table].end()).size(), report[table].size()) << table;
+    EXPECT_EQ(std::set<Json>(report["stacks"].begin(), report["stacks"].end()).size(), report["stacks"].size());
     EXPECT_EQ(expanded(report), report_of(recording, top));
   }
+}
+
+// Of a line called from three places, and of a large site.
+TEST(JsonReport, SmallSitesOfALineAreOne) {
+  StackTable stacks;
+  const auto python = [&](const char* function, int line) {
+    return stacks.intern(
+        Frame{.kind = FrameKind::python, .function = function, .file = "/home/u/job.py", .line = line});
+  };
+  const auto from = [&](int line) { return stacks.intern({python("keep", 3), python("main", line)}); };
+  const StackId a = from(7), b = from(8), c = from(9), large = from(10);
+  RecordingAccount recording;
+  recording.info = literal::finished({"python3", "job.py"}, 2);
+  recording.stacks = stacks;
+  recording.processes.push_back(literal::python_process(10, {"python3", "job.py"}));
+  recording.processes[0].totals = {literal::totals(1, 60, 60, 60)};
+  recording.processes[0].accounts = {literal::walk(
+      1,
+      {{Cause::heap_live, 1, a}, {Cause::heap_live, 1, b}, {Cause::heap_live, 3, c}, {Cause::heap_live, 55, large}})};
+  for (Slice& slice : recording.processes[0].accounts[0].slices.open())
+    if (slice.site.stack != large) slice.variance = 1.0 * kMiB * kMiB;
+  const View view = build_view(recording, whole_life(recording));
+  const Json whole = expanded(Json::parse(render_json(view, {}, {.sites = {.keeps_small_sites = true}})));
+  EXPECT_EQ(whole["processes"], Json::parse(render_json(view, {}, {.schema = JsonSchema::v1}))["processes"]);
+
+  const Json report = expanded(Json::parse(render_json(view, {}, {})));
+  const Json& sites = report["processes"][0]["causes"][0]["sites"];
+  ASSERT_EQ(sites.size(), 3U);
+  EXPECT_EQ(sites[0]["growth"], 55 * kMiB);
+  EXPECT_EQ(sites[0]["stack"].size(), 2U);
+  EXPECT_FALSE(sites[0].contains("small_sites"));
+  EXPECT_EQ(sites[1]["growth"], 3 * kMiB);
+  EXPECT_EQ(sites[1]["stack"][1]["line"], 9);
+  EXPECT_EQ(sites[2]["growth"], 2 * kMiB);
+  EXPECT_EQ(sites[2]["small_sites"], 2);
+  EXPECT_EQ(sites[2]["standard_error"], std::llround(std::sqrt(2.0) * kMiB));
+  ASSERT_EQ(sites[2]["stack"].size(), 1U);
+  EXPECT_EQ(sites[2]["stack"][0]["line"], 3);
 }
 
 TEST(JsonReport, WhereTheMainThreadWaitedStandsApart) {
@@ -111,7 +143,7 @@ TEST(JsonReport, WhereTheMainThreadWaitedStandsApart) {
   recording.processes[0].accounts = {literal::walk(1, {{Cause::anonymous, 60, waited}})};
   const View view = build_view(recording, whole_life(recording));
   for (const JsonSchema schema : {JsonSchema::v1, JsonSchema::v2}) {
-    Json report = Json::parse(render_json(view, find_verdicts(view), {.top = 0, .schema = schema}));
+    Json report = Json::parse(render_json(view, find_verdicts(view), {.schema = schema}));
     if (schema == JsonSchema::v2) report = expanded(report);
     const Json& site = report["processes"][0]["causes"][0]["sites"][0];
     ASSERT_EQ(site["stack"].size(), 1U);

@@ -75,7 +75,7 @@ TEST(TouchView, IsEmptyWhereNothingIsKnown) {
 TEST(TouchReport, JsonListsThemAndTheKernelsFaults) {
   const RecordingAccount recording = reading();
   const View view = build_view(recording, {0, 2});
-  const auto report = nlohmann::json::parse(render_json(view, {}, {.top = 10, .schema = JsonSchema::v1}));
+  const auto report = nlohmann::json::parse(render_json(view, {}, {.sites = {.top = 10}, .schema = JsonSchema::v1}));
   const auto& process = report["processes"][0];
   EXPECT_EQ(process["touch"]["kernel_faults"], 390);
   EXPECT_DOUBLE_EQ(process["touch"]["kernel_share"], 0.39);
