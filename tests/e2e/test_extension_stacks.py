@@ -440,7 +440,8 @@ def test_the_report_names_the_line_that_waited(whyrss, recording, tmp_path, pool
     most, some = line_of(WARM_POOL, "# most"), line_of(WARM_POOL, "# some")
     assert re.search(rf"\(most allocated while warm\.py:{most} in keep_most ran, by \S+ in keep: 100 MiB, "
                      rf"40 MiB while warm\.py:{some} in keep_some ran\)", grew), grew
-    grown = whyrss_live.lines_of(report["processes"], "heap_live")
+    raw = json.loads(whyrss.report_text(recording, "--small-sites"))
+    grown = whyrss_live.lines_of(raw["processes"], raw["stacks"], "heap_live")
     assert [line for _, _, line in grown[:2]] == [f"warm.py:{most} in keep_most", f"warm.py:{some} in keep_some"]
     text = whyrss.run("report", recording).stdout
     assert f"warm.py:{most} in keep_most, by other threads while it" in " ".join(text.split())

@@ -18,7 +18,7 @@ import pytest
 import frame_reader
 from conftest import PATIENCE_S, is_running, kill_and_wait, manifest_of, unwrapped, wait_until
 from figure_off import assert_figure
-from expected.report_reading import cause
+from expected.report_reading import cause, read_report
 
 TARGET = r"""
 import ctypes, os, sys, time
@@ -348,7 +348,7 @@ def reports_at_once(whyrss, recording, count=2):
                for _ in range(count)]
     texts = [process.communicate(timeout=PATIENCE_S)[0] for process in running]
     assert [process.returncode for process in running] == [0] * count
-    return [json.loads(text) for text in texts]
+    return [read_report(text) for text in texts]
 
 
 def is_mapped(pool):
