@@ -25,7 +25,6 @@ constexpr std::uint64_t kMostBetweenBlocks = 4ULL * 1024 * 1024;
 // Pages are listed one by one up to here; a damaged recording may claim a heap of any size.
 constexpr std::int64_t kMostListedBytes = std::int64_t{1} << 36;
 
-std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
 std::uint64_t page_of(std::uint64_t address) { return address - address % kPage; }
 std::uint64_t page_after(std::uint64_t address) { return page_of(address + kPage - 1); }
 

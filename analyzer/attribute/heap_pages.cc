@@ -10,7 +10,7 @@ constexpr std::size_t kMostStrata = 64;
 
 constexpr unsigned kHugeShift = 21;  // pages of 2 MiB
 
-std::uint64_t page_of(std::uint64_t address) { return address - address % kLivePageBytes; }
+std::uint64_t page_start(std::uint64_t address) { return address - address % kLivePageBytes; }
 
 // A block is cut out of what it lies in.
 bool is_of_library(const std::vector<OwnedRange>& owned, const Fragment& fragment) {
@@ -48,15 +48,15 @@ void HeapPages::add_fragment(const Fragment& fragment) {
   const bool block = fragment.owned_by(Owner::block);
   strata_here_.fill(kNone);
   if (block && fragment.start == fragment.owned->start) explain_lead(fragment.start);
-  if (block) hold(page_of(fragment.start), page_of(fragment.end - 1) + kLivePageBytes, fragment.huge);
+  if (block) hold(page_start(fragment.start), page_start(fragment.end - 1) + kLivePageBytes, fragment.huge);
   for (std::uint64_t at = fragment.start; at < fragment.end;) {
-    if (block && at == page_of(at) && fragment.end - at >= kLivePageBytes) {
-      at = page_of(fragment.end);  // nothing else is on the pages between
+    if (block && at == page_start(at) && fragment.end - at >= kLivePageBytes) {
+      at = page_start(fragment.end);  // nothing else is on the pages between
       continue;
     }
-    const std::uint64_t end = std::min(fragment.end, page_of(at) + kLivePageBytes);
+    const std::uint64_t end = std::min(fragment.end, page_start(at) + kLivePageBytes);
     const auto bytes = static_cast<std::uint16_t>(end - at);
-    HeapPage& page = page_at(page_of(at), fragment);
+    HeapPage& page = page_at(page_start(at), fragment);
     page.heap_bytes = static_cast<std::uint16_t>(page.heap_bytes + bytes);
     if (block) {
       page.large_bytes = static_cast<std::uint16_t>(page.large_bytes + bytes);

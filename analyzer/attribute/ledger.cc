@@ -13,8 +13,6 @@
 namespace whyrss {
 namespace {
 
-std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
-
 // Pages of a file whose mapping was recorded: the kernel maps a large folio of the page cache whole, on ext4 in Linux
 // 6.18 670 KiB a fault. It seldom reads or fills mapped files itself.
 bool is_all_by_faults(Cause cause, StackId mapped_at) { return cause == Cause::file_cache && mapped_at != kEmptyStack; }

@@ -1,4 +1,4 @@
-// Walks along a sorted list of disjoint ranges while positions only grow.
+// Walks along a sorted list of disjoint ranges while positions only grow; what such a range is long.
 #pragma once
 
 #include <cstddef>
@@ -7,6 +7,8 @@
 #include <vector>
 
 namespace whyrss {
+
+inline std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
 
 template <typename Ranged>
 class RangeCursor {

@@ -24,8 +24,8 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kLines = 5;       // that pin, for each allocator
-constexpr std::size_t kErrorLines = 5;  // of a failed run's stderr
+constexpr std::size_t kPinningLines = 5;  // that pin, for each allocator
+constexpr std::size_t kErrorLines = 5;    // of a failed run's stderr
 // An allocator that keeps this much of what is resident, and more than this, gets its thrifty settings too.
 constexpr double kKeptPart = 0.1;
 constexpr std::int64_t kKeptBytes = 8L << 20;
@@ -290,7 +290,7 @@ void Comparing::evaluate(Entrant& entrant) {
   contestant.pins_at_end =
       kept(figures.slack_at_end, figures.retained_at_end) >= kept(figures.slack_at_peak, figures.retained_at_peak);
   if (const auto account = typical(read, figures.recorded_peak_rss))
-    contestant.pinning_lines = pinning_lines(*account, contestant.pins_at_end, kLines);
+    contestant.pinning_lines = pinning_lines(*account, contestant.pins_at_end, kPinningLines);
 }
 
 void Comparing::read_recordings(Runner& runner) {

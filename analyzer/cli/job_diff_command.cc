@@ -15,8 +15,6 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kJsonEntries = 1000;
-
 // The option that only recordings have, "" for none.
 std::string option_of_recordings(const DiffOptions& options) {
   for (const DiffSide& side : {options.a, options.b}) {
@@ -28,7 +26,7 @@ std::string option_of_recordings(const DiffOptions& options) {
 }
 
 std::string rendered(const DiffOptions& options, const JobDiff& diff) {
-  if (options.format == "json") return render_job_diff_json(diff, options.top.value_or(kJsonEntries));
+  if (options.format == "json") return render_job_diff_json(diff, options.top.value_or(kJobJsonEntries));
   return render_job_diff_text(diff, job_text_style(options.format, options.top, output_columns(options.output)));
 }
 

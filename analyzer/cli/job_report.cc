@@ -14,7 +14,7 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kJsonEntries = 1000, kJsonProcesses = 100;
+constexpr std::size_t kJsonProcesses = 100;
 
 // The option that only recordings have, "" for none.
 std::string option_of_recordings(const ReportOptions& options) {
@@ -32,7 +32,7 @@ std::string option_of_recordings(const ReportOptions& options) {
 }
 
 std::string rendered(const ReportOptions& options, const JobView& job) {
-  if (options.format == "json") return render_job_json(job, options.top.value_or(kJsonEntries));
+  if (options.format == "json") return render_job_json(job, options.top.value_or(kJobJsonEntries));
   return render_job_text(job, job_text_style(options.format, options.top, output_columns(options.output)));
 }
 

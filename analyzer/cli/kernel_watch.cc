@@ -25,8 +25,8 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kLargest = 10;  // processes, where none was named
-constexpr std::size_t kHistory = 10;  // values of RSS in its chart
+constexpr std::size_t kMostProcesses = 10;  // processes, where none was named
+constexpr std::size_t kHistory = 10;        // values of RSS in its chart
 constexpr std::size_t kCommandColumns = 40;
 constexpr std::int64_t kLeastShown = 100 * 1024;  // of a cause, in any process, for a column of its own
 
@@ -63,7 +63,7 @@ Part part_of(Cause cause) {
   }
 }
 
-PartBytes parts_of(const Account& account) {
+PartBytes part_bytes_of(const Account& account) {
   PartBytes bytes{};
   for (const CauseInfo& info : kCauses) {
     const SliceList::Sum sum = account.slices.sum_of(info.cause);
@@ -119,7 +119,7 @@ std::vector<pid_t> KernelWatch::chosen() const {
   for (const pid_t pid : all_processes())
     if (const auto bytes = resident_bytes(pid); bytes && *bytes > 0 && pid != getpid()) sizes.emplace_back(*bytes, pid);
   std::ranges::sort(sizes, std::ranges::greater{});
-  sizes.resize(std::min(sizes.size(), kLargest));
+  sizes.resize(std::min(sizes.size(), kMostProcesses));
   for (const auto& [bytes, pid] : sizes) pids.push_back(pid);
   return pids;
 }
@@ -154,7 +154,7 @@ void KernelWatch::read_process(pid_t pid, Process& process) {
     const std::vector<std::byte> payload = encode_walk(*walk);
     if (auto pages = read_walk(payload)) {
       const Account account = attribute({.vmas = std::move(pages->vmas), .runs = std::move(pages->runs)});
-      process.parts = parts_of(account);
+      process.parts = part_bytes_of(account);
       process.rss = account.rss_bytes;
     }
   } else {

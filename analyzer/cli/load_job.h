@@ -10,6 +10,9 @@
 
 namespace whyrss {
 
+// Of a list in the JSON of a job, where --top does not say.
+inline constexpr std::size_t kJobJsonEntries = 1000;
+
 struct TimedJob {
   JobView job;
   JobTimeline timeline;

@@ -42,7 +42,7 @@ namespace {
 
 constexpr std::int64_t kCollectorEndsNs = 2'000'000'000;
 
-int refuse(int status, const std::string& text) {
+int fail_with(int status, const std::string& text) {
   say(text);
   return status;
 }
@@ -199,8 +199,8 @@ int cannot_exec(const RecordOptions& options, int reason) {
   const bool missing = reason == ENOENT || reason == ENOTDIR;
   const std::string& command = options.command.front();
   const std::string hint = options.verb_typed ? process_hint(command) : command_hint(options.command);
-  return refuse(missing ? kNotFound : kNotExecutable,
-                hint.empty() ? fmt::format("cannot run {}: {}", command, std::strerror(reason)) : hint);
+  return fail_with(missing ? kNotFound : kNotExecutable,
+                   hint.empty() ? fmt::format("cannot run {}: {}", command, std::strerror(reason)) : hint);
 }
 
 }  // namespace
@@ -212,22 +212,22 @@ std::string output_pattern(const RecordOptions& options) {
 }
 
 int run_record(const RecordOptions& options) {
-  if (options.command.empty()) return refuse(kCannotRecord, "no command to record");
+  if (options.command.empty()) return fail_with(kCannotRecord, "no command to record");
   const std::string& command = options.command.front();
   const TargetProgram program = inspect_target(command);
   if (program.kind == TargetKind::not_found) return cannot_exec(options, ENOENT);
   if (program.kind == TargetKind::not_executable) return cannot_exec(options, EACCES);
-  if (const Status usable = check_options(options); !usable) return refuse(kCannotRecord, usable.error());
+  if (const Status usable = check_options(options); !usable) return fail_with(kCannotRecord, usable.error());
 
   const sigset_t mask = block_passed_signals();
   auto target = GatedTarget::fork_child(mask);
-  if (!target) return refuse(kCannotRecord, target.error());
+  if (!target) return fail_with(kCannotRecord, target.error());
   std::signal(SIGCHLD, SIG_DFL);  // after the fork: the command keeps what it was started with
   const std::string directory = absolute_path(expand_tokens(output_pattern(options), target->pid()));
   auto group = make_memory_group(options, target->pid());
   if (!group) {
     target->cancel();
-    return refuse(kCannotRecord, group.error());
+    return fail_with(kCannotRecord, group.error());
   }
   auto collector = start_collector([&](int ready_fd, int control_fd) {
     show_arguments({"whyrss", "collect", "--output", directory});
@@ -247,7 +247,7 @@ int run_record(const RecordOptions& options) {
   if (!collector) {
     target->cancel();
     if (group->is_ours) remove_group(group->path);
-    return refuse(kCannotRecord, collector.error());
+    return fail_with(kCannotRecord, collector.error());
   }
 
   if (program.kind != TargetKind::traceable && !options.quiet)

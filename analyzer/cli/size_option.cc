@@ -29,7 +29,7 @@ constexpr std::array<Unit, 14> kUnits{{{"", 1},
                                        {"t", kKi* kKi* kKi* kKi},
                                        {"tib", kKi* kKi* kKi* kKi},
                                        {"tb", 1e12}}};
-constexpr double kLargest = 9.0e18;  // below 2^63
+constexpr double kLargestBytes = 9.0e18;  // below 2^63
 
 }  // namespace
 
@@ -45,7 +45,7 @@ Result<std::int64_t> parse_size(const std::string& text) {
   for (const Unit& known : kUnits) {
     if (known.name != unit) continue;
     const double bytes = std::round(number * known.bytes);
-    if (bytes > kLargest) return wrong;
+    if (bytes > kLargestBytes) return wrong;
     return static_cast<std::int64_t>(bytes);
   }
   return wrong;

@@ -37,9 +37,9 @@
 namespace whyrss {
 namespace {
 
-constexpr std::size_t kLines = 6;   // of code, and processes with rows of their own
-constexpr double kMostShare = 0.2;  // of the time in which a screen may be made
-constexpr double kBeginsS = 0.1;    // until a recording that begins is looked for again
+constexpr std::size_t kTopLines = 6;  // of code, and processes with rows of their own
+constexpr double kMostShare = 0.2;    // of the time in which a screen may be made
+constexpr double kBeginsS = 0.1;      // until a recording that begins is looked for again
 constexpr const char* kKeys = "q: quit   space: now";
 
 class Stopwatch {
@@ -79,7 +79,7 @@ Result<Shown> show_recording(const std::string& directory, std::optional<int> pi
   if (pid && *pid == recording.processes.front().pid) pid.reset();  // with its whole tree
   View view = build_view(recording, whole_life(recording), pid);
   view.is_live = true;
-  TextStyle style{.top = kLines};
+  TextStyle style{.top = kTopLines};
   style.colour = wants_colour(STDOUT_FILENO);
   style.columns = text_columns(STDOUT_FILENO);
   const std::string state = recording.info.complete ? "complete" : recording.info.incomplete_why;

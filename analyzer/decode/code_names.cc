@@ -12,7 +12,7 @@ namespace whyrss {
 namespace {
 
 constexpr const char* kFile = "code_names.json";
-constexpr std::uint64_t kLargestFileBytes = 16UL << 20;  // 100,000 cells
+constexpr std::uint64_t kLargestNamesBytes = 16UL << 20;  // 100,000 cells
 
 using CodeNames = std::unordered_map<std::string, std::string>;
 
@@ -28,7 +28,7 @@ std::string parse(const std::string& text, CodeNames& names) {
 std::string read(const Folder& recording, CodeNames& names) {
   const EntryStatus entry = recording.status_of(kFile);
   if (entry.kind == EntryKind::missing) return "";
-  if (entry.kind != EntryKind::file || entry.size_bytes > kLargestFileBytes) return "is no file, or too large";
+  if (entry.kind != EntryKind::file || entry.size_bytes > kLargestNamesBytes) return "is no file, or too large";
   const auto file = recording.open_file(kFile);
   const auto text = file ? read_all(file->get(), recording.path_of(kFile)) : Result<std::string>(Error{file.error()});
   return text ? parse(*text, names) : text.error();

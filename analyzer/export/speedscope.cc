@@ -14,7 +14,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string dumped(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 class Frames {
  public:
@@ -88,7 +88,7 @@ std::vector<std::string> write_speedscope(const ExportRequest& request, const By
               {"exporter", fmt::format("whyrss {}", kVersion)},
               {"name", printable(view.recording->info.path)},
               {"activeProfileIndex", 0}};
-  std::string text = dumped(header);
+  std::string text = json_text(header);
   text.back() = ',';
   write(text + "\n\"profiles\": [");
   Shrunk shrunk;
@@ -104,7 +104,7 @@ std::vector<std::string> write_speedscope(const ExportRequest& request, const By
   for (const auto& [cause, of_it] : by_cause) put(slug_of(cause), ExportValue::resident, of_it);
   for (const auto& [cause, of_it] : by_cause) put(slug_of(cause) + "_growth", ExportValue::growth, of_it);
   for (const auto& [cause, of_it] : by_cause) put(slug_of(cause) + "_at_peak", ExportValue::at_peak, of_it);
-  write("\n],\n\"shared\": " + dumped({{"frames", frames.all()}}) + "}\n");
+  write("\n],\n\"shared\": " + json_text({{"frames", frames.all()}}) + "}\n");
   return shrunk.remarks();
 }
 

@@ -16,7 +16,6 @@ namespace {
 
 using Align = Table::Align;
 
-constexpr std::size_t kNameColumns = 56;  // of a node
 constexpr std::size_t kGroupColumns = 30, kGroupHeadlines = 3, kNamedNodes = 8;
 
 // What many processes differ by chance adds up by its root, as they do not differ together.

@@ -17,7 +17,6 @@ namespace {
 using Align = Table::Align;
 
 constexpr std::int64_t kShownBytes = 1024 * 1024;  // causes and verdicts below are left out
-constexpr std::size_t kNameColumns = 56;           // of a table's first column
 constexpr double kNearLimit = 0.8;
 
 std::string times_text(std::int64_t bytes, std::int64_t median) {

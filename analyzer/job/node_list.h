@@ -13,6 +13,9 @@ namespace whyrss {
 // More are a mistake, or an attack.
 inline constexpr std::size_t kMostNodes = 1'000'000;
 
+// Of a name in a table of text, nodes' and others'.
+inline constexpr std::size_t kNameColumns = 56;
+
 // "node[001-003,7],gpu1" to its names, in order.
 Result<std::vector<std::string>> expand_nodes(std::string_view list);
 

@@ -6,6 +6,8 @@
 #include <array>
 #include <map>
 #include <new>
+#include <span>
+#include <vector>
 
 #include "recording/lease_reader.h"
 #include "support/folder.h"
@@ -18,9 +20,9 @@ constexpr std::align_val_t kPoolAlignment{alignof(trace::PoolHeader)};
 // The collector's has 16 MiB.
 constexpr std::uint64_t kMostPoolBytes = 256UL << 20;
 
-bool read_at(const Fd& fd, std::byte* bytes, std::size_t size_bytes) {
+bool read_at(const Fd& fd, std::byte* bytes, std::size_t size_bytes, std::uint64_t offset = 0) {
   for (std::size_t used = 0; used < size_bytes;) {
-    const ssize_t got = pread(fd.get(), bytes + used, size_bytes - used, static_cast<off_t>(used));
+    const ssize_t got = pread(fd.get(), bytes + used, size_bytes - used, static_cast<off_t>(offset + used));
     if (got <= 0) return false;
     used += static_cast<std::size_t>(got);
   }
@@ -51,7 +53,19 @@ Result<PoolCopy> PoolCopy::read(const Fd& fd, const std::string& session) {
   // Its owner may have written meanwhile.
   if (!copy.pool_ || hex32(copy.pool_.header->session.high, copy.pool_.header->session.low) != session)
     return Error{"it is damaged, or of another version"};
-  return copy;
+  return copy.drop_what_changed(fd) ? Result<PoolCopy>(std::move(copy)) : Error{"it cannot be read"};
+}
+
+// Of a chunk whose writer took a record back while it was copied only what the collector has read is certain.
+bool PoolCopy::drop_what_changed(const Fd& fd) {
+  const trace::PoolHeader& header = *pool_.header;
+  std::vector<trace::ChunkHeader> now(header.chunk_count);
+  if (!read_at(fd, reinterpret_cast<std::byte*>(now.data()), std::span(now).size_bytes(), header.chunk_headers_offset))
+    return false;
+  for (std::uint32_t i = 0; i < header.chunk_count; ++i)
+    if (trace::ChunkHeader& then = pool_.chunks[i]; now[i].retracted.load() != then.retracted.load())
+      then.committed.store(then.claimed.load());
+  return true;
 }
 
 std::uint64_t PoolCopy::add_to(std::vector<std::unique_ptr<ProcessInput>>& inputs) const {

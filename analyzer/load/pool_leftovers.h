@@ -24,6 +24,7 @@ class PoolCopy {
   std::uint64_t add_to(std::vector<std::unique_ptr<ProcessInput>>& inputs) const;
 
  private:
+  bool drop_what_changed(const Fd& fd);
   struct Free {
     void operator()(std::byte* bytes) const;
   };

@@ -10,7 +10,7 @@
 namespace whyrss {
 
 // In claim order: the first that matches wins. heap_unsplit is what names of functions take from anonymous, afterwards
-// (load/unsplit_memory.h). Numbers stand in the parts of jobs (job/process_codec): new ones come last.
+// (load/unsplit_memory.h). Parts of jobs hold the numbers: where these change, so does kPartVersion (job/part_file.cc).
 enum class Cause : std::uint8_t {
   whyrss,
   device,

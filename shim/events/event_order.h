@@ -21,6 +21,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include "shim/sys/cheap_atomics.h"
+
 namespace whyrss::shim {
 
 // Each as many events at most of a thread have the time of an earlier one.
@@ -28,7 +30,7 @@ inline constexpr std::uint32_t kEventsPerStamp = 64;
 
 extern constinit std::atomic<std::uint32_t> g_order_changes;
 // After the record of such an event; before the real call where it is stamped before that.
-inline void change_order() noexcept { g_order_changes.fetch_add(1, std::memory_order_acq_rel); }
+inline void change_order() noexcept { add_to(g_order_changes, 1); }
 
 // The thread whose object came or went last.
 extern constinit std::atomic<const void*> g_object_thread;

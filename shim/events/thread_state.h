@@ -36,6 +36,7 @@ struct alignas(64) ThreadState {
   std::uint64_t armed = 0;                 // what `left` or `request_left` began with
   std::uint64_t gap = 0;                   // from there to the byte that is sampled next
   std::uint32_t gap_coarseness = 0;        // with which `gap` was drawn
+  std::uint32_t exit_rounds = 0;           // of the pthread key destructor
   SamplingPace pace;                       // of this thread's samples
   std::uint64_t random = 0;                // of sampling.h
   std::uint64_t read_random = 0;           // of kernel_faults.h, as what follows
@@ -53,17 +54,22 @@ struct alignas(64) ThreadState {
 
   trace::Writer writer{};
   trace::Lease lease{};
-  std::uint64_t generation = 0;                             // of the control page that `writer` and `lease` belong to
-  StackScratch* scratch = nullptr;                          // mapped, zero-filled; nullptr: no stacks in this thread
-  TouchThread* touch = nullptr;                             // mapped; nullptr: no page-fault event in this thread
-  trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
+  // Of observe/block_event.h: the allocation whose record the last release took back; block 0: it took none.
+  struct TakenBack {
+    std::uint64_t block = 0, size_bytes = 0;
+    std::uint32_t stack_id = 0;
+    trace::RecordKind kind{};
+  } taken_back;
+  std::uint64_t generation = 0;     // of the control page that `writer` and `lease` belong to
+  StackScratch* scratch = nullptr;  // mapped, zero-filled; nullptr: no stacks in this thread
+  TouchThread* touch = nullptr;     // mapped; nullptr: no page-fault event in this thread
   // Of event_order.h: events since the start; stamps that waited for all loads; g_order_changes and the reader's walk
   // as seen last.
   std::uint32_t unstamped = 0, fences = 0, seen_changes = 0, seen_walk = 0;
-  const std::atomic<std::uint32_t>* walk = nullptr;  // of the process
-  bool fast = false;                                 // may try exact_fast_path.h: what does not change is so
-  std::uint32_t exit_rounds = 0;                     // of the pthread key destructor
-  bool ended = false;                                // sealed for good; later events seal at once
+  const std::atomic<std::uint32_t>* walk = nullptr;         // of the process
+  trace::MapOrigin map_origin = trace::MapOrigin::program;  // who asks for the mappings made now
+  bool fast = false;                                        // may try exact_fast_path.h: what does not change is so
+  bool ended = false;                                       // sealed for good; later events seal at once
 };
 
 static_assert(sizeof(ThreadState) < 512, "static TLS is scarce");

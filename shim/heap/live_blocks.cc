@@ -1,5 +1,7 @@
 #include "shim/heap/live_blocks.h"
 
+#include "shim/sys/cheap_atomics.h"
+
 namespace whyrss::shim {
 
 constinit LiveBlocks g_live_blocks;
@@ -33,8 +35,7 @@ bool LiveBlocks::insert(const void* block, std::uint16_t pages) noexcept {
       any_slot(address, kBucketBits.size(), [&](std::atomic<std::uint64_t>& slot, std::uint32_t number) {
         std::uint64_t empty = 0;
         used = number + 1;
-        return slot.load(std::memory_order_relaxed) == 0 &&
-               slot.compare_exchange_strong(empty, entry, std::memory_order_relaxed);
+        return slot.load(std::memory_order_relaxed) == 0 && replace(slot, empty, entry);
       });
   if (!stored) return false;
   std::uint32_t before = tables_used_.load(std::memory_order_relaxed);
@@ -66,10 +67,14 @@ bool LiveBlocks::remove(const void* block, std::uint16_t* pages) noexcept {
   return removed;
 }
 
+void LiveBlocks::set_filter(std::size_t index) noexcept {
+  set_bits(filter_[index / 64], std::uint64_t{1} << index % 64);
+}
+
 void LiveBlocks::add_to_filter(const void* block) noexcept {
   std::atomic<std::uint8_t>& counter = counters_[filter_index(block)];
   std::uint8_t count = counter.load(std::memory_order_relaxed);
-  while (count != kSaturated && !counter.compare_exchange_weak(count, static_cast<std::uint8_t>(count + 1))) {
+  while (count != kSaturated && !replace(counter, count, static_cast<std::uint8_t>(count + 1))) {
   }
   set_filter(filter_index(block));
 }
@@ -78,11 +83,10 @@ void LiveBlocks::remove_from_filter(const void* block) noexcept {
   const std::size_t index = filter_index(block);
   std::atomic<std::uint8_t>& counter = counters_[index];
   std::uint8_t count = counter.load(std::memory_order_relaxed);
-  while (count != kSaturated && count != 0 &&
-         !counter.compare_exchange_weak(count, static_cast<std::uint8_t>(count - 1))) {
+  while (count != kSaturated && count != 0 && !replace(counter, count, static_cast<std::uint8_t>(count - 1))) {
   }
   if (count != 1) return;
-  filter_[index / 64].fetch_and(~(std::uint64_t{1} << index % 64));
+  keep_bits(filter_[index / 64], ~(std::uint64_t{1} << index % 64));
   // Another block may have come in between; it is not yet in the program's hands.
   if (counter.load() != 0) set_filter(index);
 }

@@ -53,9 +53,7 @@ class LiveBlocks {
   static std::size_t filter_index(const void* block) noexcept {
     return reinterpret_cast<std::uintptr_t>(block) / 16 % (1U << kFilterBits);
   }
-  void set_filter(std::size_t index) noexcept {
-    filter_[index / 64].fetch_or(std::uint64_t{1} << index % 64, std::memory_order_seq_cst);
-  }
+  void set_filter(std::size_t index) noexcept;
   void add_to_filter(const void* block) noexcept;
   void remove_from_filter(const void* block) noexcept;
   // Calls visit(slot) for the candidate slots in order until it returns true; says of which table. The tables

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/sys/cheap_atomics.h"
+
 namespace whyrss::shim {
 
 // Blocks from trace::kLargeBlockBytes on that are followed (live_blocks.h). Any thread; fork copies it.
@@ -12,12 +14,12 @@ struct LargeBlocks {
   std::atomic<std::int64_t> count{0}, bytes{0};
 
   void add(std::size_t usable) noexcept {
-    count.fetch_add(1, std::memory_order_relaxed);
-    bytes.fetch_add(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+    add_to(count, 1);
+    add_to(bytes, static_cast<std::int64_t>(usable));
   }
   void remove(std::size_t usable) noexcept {
-    count.fetch_sub(1, std::memory_order_relaxed);
-    bytes.fetch_sub(static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+    add_to(count, -1);
+    add_to(bytes, -static_cast<std::int64_t>(usable));
   }
 };
 extern constinit LargeBlocks g_large_blocks;

@@ -26,9 +26,10 @@ std::uint16_t pages_of(std::size_t size_bytes) noexcept {
 }
 
 // Pages that the allocator keeps for later move neither RSS nor page faults.
-void log_release(trace::RecordKind kind, const void* block, std::uint16_t pages) noexcept {
+template <class Emit>
+void log_library_release(const void* block, std::uint16_t pages, Emit emit_of) noexcept {
   if (Observation event; event) {
-    emit_block(event.thread(), kind, trace::kNoStack, number_of(block), 0, 0);
+    emit_of(event.thread(), number_of(block));
     note_unmoved(event.thread(), pages * kPageBytes);
   }
   change_order();
@@ -43,7 +44,7 @@ void observe_library_allocate(const Caller& caller, const void* function, const 
   Observation event;
   if (!event || !follow_block(event.thread(), block, pages)) return;
   const std::uint32_t stack = event.stack(function != nullptr ? within(caller, function) : caller);
-  emit_block(event.thread(), trace::RecordKind::library_allocate, stack, number_of(block), size_bytes, 0);
+  emit_allocation(event.thread(), trace::RecordKind::library_allocate, stack, number_of(block), size_bytes);
   note_unmoved(event.thread(), pages * kPageBytes);
   change_order();
 }
@@ -52,13 +53,13 @@ bool observe_library_release(const void* block) noexcept {
   // Also while our own code runs: the address is about to be reused.
   std::uint16_t pages = 0;
   if (block == nullptr || !live_blocks().may_contain(block) || !live_blocks().remove(block, &pages)) return false;
-  log_release(trace::RecordKind::release, block, pages);
+  log_library_release(block, pages, emit_release);
   return true;
 }
 
 void observe_library_release_undone(const void* block) noexcept {
   live_blocks().insert(block);
-  log_release(trace::RecordKind::release_undone, block, 0);
+  log_library_release(block, 0, emit_release_undone);
 }
 
 }  // namespace whyrss::shim

@@ -1,8 +1,8 @@
 // The seam between the entry points and the trace: one function per shape of event (those of processes: see
 // process_events.h and final_walk.h). All are safe in any thread, in signal handlers and before main;
 // they keep errno, allocate nothing and do nothing while our own code runs below them.
-// Order: an entry calls observe_release (observe_heap.h) and observe_range before the real function and the others
-// after it (trace_format.h says why).
+// Order: an entry calls observe_release (observe_heap.h) and, of munmap, observe_range before the real function, all
+// else after it (trace_format.h says why).
 #pragma once
 
 #include <cstddef>

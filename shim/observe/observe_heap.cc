@@ -20,6 +20,7 @@
 #include "shim/observe/exact_events.h"
 #include "shim/observe/exact_fast_path.h"
 #include "shim/observe/library_hooks.h"
+#include "shim/sys/cheap_atomics.h"
 #include "shim/sys/real.h"
 
 namespace whyrss::shim {
@@ -49,16 +50,15 @@ void change_if_small(const void* block, std::size_t usable, LiveChange change) n
 void count_large(const ThreadState& thread, std::size_t usable, int more) noexcept {
   more > 0 ? g_large_blocks.add(usable) : g_large_blocks.remove(usable);
   if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
-    slot->live_bytes.fetch_add(more * static_cast<std::int64_t>(usable), std::memory_order_relaxed);
+    add_to(slot->live_bytes, more * static_cast<std::int64_t>(usable));
 }
 
 void log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
   ThreadState& thread = event.thread();
   if (!follow_block(thread, block)) return;
-  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr)
-    slot->large_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr) add_to(slot->large_allocations, 1);
   count_large(thread, usable, 1);
-  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), number_of(block), usable, 0);
+  emit_allocation(thread, trace::RecordKind::allocate, stack_of(event, caller), number_of(block), usable);
   change_order();
 }
 
@@ -88,8 +88,9 @@ void count_small(Observation& event, const Caller& caller, const void* block, st
   arm_countdown(thread);
 }
 
-void log_logged_release(trace::RecordKind kind, const void* block) noexcept {
-  if (Observation event; event) emit_block(event.thread(), kind, trace::kNoStack, number_of(block), 0, 0);
+template <class Emit>
+void log_logged_release(const void* block, Emit emit_of) noexcept {
+  if (Observation event; event) emit_of(event.thread(), number_of(block));
   change_order();
 }
 
@@ -133,7 +134,7 @@ Released log_release(const void* block, std::size_t usable) noexcept {
   // Also while our own code runs: the address is about to be reused.
   if (live_blocks().may_contain(block) && live_blocks().remove(block)) {
     if (!small) count_large(thread, usable, -1);
-    log_logged_release(trace::RecordKind::release, block);
+    log_logged_release(block, emit_release);
     return Released::followed;
   }
   if (!heap().exact || !small) return Released::unlogged;
@@ -165,7 +166,7 @@ void observe_release_undone(const void* block, Released released) noexcept {
     live_blocks().insert(block);
     if (!small) count_large(thread, usable, 1);
   }
-  log_logged_release(trace::RecordKind::release_undone, block);
+  log_logged_release(block, emit_release_undone);
 }
 
 }  // namespace whyrss::shim

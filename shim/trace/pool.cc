@@ -121,6 +121,7 @@ bool take_chunk(const Writer& writer, Lease& lease) noexcept {
   chunk.lost_before = lease.lost;
   chunk.committed.store(0, std::memory_order_relaxed);
   chunk.drained.store(0, std::memory_order_relaxed);
+  chunk.claimed.store(0, std::memory_order_relaxed);
   chunk.lease.store(writer.pool.header->next_lease.fetch_add(1, std::memory_order_relaxed) + 1,
                     std::memory_order_relaxed);
   chunk.state.store(ChunkState::leased, std::memory_order_release);
@@ -337,13 +338,27 @@ void seal(Lease& lease) noexcept {
   lease = {.lost = lease.lost};
 }
 
+namespace {
+
+// What is published of a chunk, and will not be taken back.
+std::uint32_t claim(ChunkHeader& chunk) noexcept {
+  std::uint32_t committed = chunk.committed.load(std::memory_order_acquire);
+  if (committed == chunk.claimed.load(std::memory_order_relaxed)) return committed;
+  chunk.claimed.store(committed, std::memory_order_seq_cst);
+  const std::uint32_t now = chunk.committed.load(std::memory_order_seq_cst);
+  if (now < committed) chunk.claimed.store(committed = now, std::memory_order_release);
+  return committed;
+}
+
+}  // namespace
+
 Segment next_segment(PoolView pool, std::uint32_t index) noexcept {
   Segment segment;
   segment.chunk_index = index;
-  const ChunkHeader& chunk = pool.chunks[index];
+  ChunkHeader& chunk = pool.chunks[index];
   const ChunkState state = chunk.state.load(std::memory_order_acquire);
   if (state != ChunkState::leased && state != ChunkState::sealed) return segment;
-  const std::uint32_t committed = chunk.committed.load(std::memory_order_acquire);
+  const std::uint32_t committed = claim(chunk);
   const std::uint32_t drained = chunk.drained.load(std::memory_order_relaxed);
   if (committed > kChunkBytes || drained > committed) return segment;  // scribbled
   segment.lease = chunk.lease.load(std::memory_order_relaxed);

@@ -7,6 +7,7 @@
 //     bare ──reserve──▶ free ──a thread takes it──▶ leased ──full, or its thread left──▶ sealed ──drained──▶ free
 //                   A leased chunk is appended to; each record is published by a release store of `committed`. The list
 //                   of free chunks is LIFO, so that a drained chunk is still in cache.
+//                   The last record may be taken back while the reader has not claimed it (retract).
 // After SIGKILL     whatever was published stays readable: of the writer, of the reader, of both. The
 //                   reader advances `drained` only after the bytes are in the recording; segments
 //                   carry (lease, offset), so what was written twice is recognised.
@@ -37,7 +38,7 @@
 namespace whyrss::trace {
 
 inline constexpr std::array<char, 8> kPoolMagic{'w', 'h', 'y', 'p', 'o', 'o', 'l', '\n'};
-inline constexpr std::uint32_t kPoolVersion = 2;
+inline constexpr std::uint32_t kPoolVersion = 3;
 inline constexpr std::uint32_t kChunkBytes = 16 * 1024;
 inline constexpr std::uint32_t kDefaultChunkCount = 1024;
 inline constexpr std::uint32_t kDefaultSlotCount = 1024;
@@ -133,6 +134,8 @@ struct alignas(64) ChunkHeader {
   std::uint64_t start_ticks;             // owner process
   std::uint32_t lost_before;             // records this thread dropped before this lease
   std::uint32_t slot;
+  std::atomic<std::uint32_t> claimed;    // (reader) bytes that it reads or has read
+  std::atomic<std::uint32_t> retracted;  // records taken back, modulo 2^32
 };
 
 static_assert(sizeof(PoolHeader) == 4096 && sizeof(ProcessSlot) == 128 && sizeof(ChunkHeader) == 64);
@@ -188,6 +191,9 @@ struct Lease {
   std::uint32_t used = 0;   // = committed
   std::uint32_t lost = 0;   // records dropped since the last successful lease
   std::uint64_t ticks = 0;  // of its last clock or compact record; 0: none yet
+  // The last record that may be taken back: of which block, and where it lies. 0: none.
+  std::uint64_t retractable_block = 0;
+  std::uint32_t retractable_at = 0, retractable_end = 0;
 };
 
 // Who writes; copied into every chunk it leases.
@@ -206,6 +212,22 @@ inline void publish(Lease& lease, std::size_t size_bytes) noexcept {
   lease.chunk->committed.store(lease.used, std::memory_order_release);
 }
 
+// Takes back what was published from `from` on, the last record. False: the reader has it, or may be about to read it.
+// Either side stores first what it wants and then reads what the other one wants, so that one of them at least gives
+// way.
+inline bool retract(Lease& lease, std::uint32_t from) noexcept {
+  ChunkHeader& chunk = *lease.chunk;
+  if (chunk.claimed.load(std::memory_order_relaxed) > from) return false;
+  chunk.committed.store(from, std::memory_order_seq_cst);
+  if (chunk.claimed.load(std::memory_order_seq_cst) > from) {
+    chunk.committed.store(lease.used, std::memory_order_release);
+    return false;
+  }
+  chunk.retracted.store(chunk.retracted.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+  lease.used = from;
+  return true;
+}
+
 // Hands the chunk over to the reader; the lease is empty afterwards.
 void seal(Lease& lease) noexcept;
 
@@ -221,7 +243,8 @@ struct Segment {
   bool sealed = false;
 };
 
-// The undrained part of chunk `index`; an empty span and sealed = false when there is nothing.
+// The undrained part of chunk `index`, which is claimed with that; an empty span and sealed = false when there is
+// nothing.
 Segment next_segment(PoolView pool, std::uint32_t index) noexcept;
 
 // Marks the segment as stored. A sealed chunk that is drained to its end goes back to the free list;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Fails when a file includes what its layer may not know (the arrows of CONTRIBUTING.md), and where more than two units
-include each other in a circle. A unit is a header with its source file.
+"""Fails when a file includes what its layer may not know (the arrows of CONTRIBUTING.md), where more than two units
+include each other in a circle, and where two sources of a layer define the same name in unnamed namespaces. A unit is a
+header with its source file.
 
 layers.py ROOT | layers.py --self-test
 """
@@ -129,6 +130,33 @@ def complaints(root):
             yield f"{len(circle)} units include each other: {', '.join(sorted(circle))}"
 
 
+# What sources of a layer define for themselves at the left margin: a type, a constant, a function with its parameters.
+OWN_BLOCK = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.DOTALL | re.MULTILINE)
+OWN_TYPE = re.compile(r"^(?:class|struct|enum class|enum) (\w+)\b(?![^\n]*;$)", re.MULTILINE)
+OWN_CONSTANT = re.compile(r"^(?:constexpr|const|thread_local|std::)[^\n(]*?\b(\w+)(?:\[\w*\])?\s*[={]", re.MULTILINE)
+OWN_FUNCTION = re.compile(r"^(?!return|using|namespace|else|class|struct|enum)[\w:][\w:<>,&* ]*?[ *&](\w+)\(([^{;]*?)\)(?: noexcept)?\s*\{",
+                          re.MULTILINE)
+
+
+def own_names(text):
+    for block in OWN_BLOCK.findall(text):
+        yield from OWN_TYPE.findall(block)
+        yield from OWN_CONSTANT.findall(block)
+        for name, parameters in OWN_FUNCTION.findall(block):
+            yield f"{name}({re.sub(r'[ ]*[A-Za-z_0-9]+[ ]*(?=,|$)', '', ' '.join(parameters.split()))})"
+
+
+def twins(root):
+    """Names that two sources of a layer define in unnamed namespaces: compiled as one unit they clash."""
+    owners = {}
+    for source in sorted((root / "analyzer").glob("**/*.cc")):
+        unit = str(source.relative_to(root))
+        for name in set(own_names(source.read_text())):
+            first = owners.setdefault((unit.split("/")[1], name), unit)
+            if first != unit:
+                yield f"{unit}: {first} defines {name} too"
+
+
 def self_test():
     """Each forbidden arrow is seen, and each allowed one is not."""
     cases = [
@@ -154,6 +182,9 @@ def self_test():
             (root / path).write_text(text + "\n")
             if bool(list(complaints(root))) != forbidden:
                 return f"self-test: {path} with {text}: expected {'a' if forbidden else 'no'} complaint"
+    own = "namespace {\nstruct A {\n};\nconstexpr int kB = 1;\nint c(const std::string& d, int e) {\n}\n}  // namespace\n"
+    if sorted(own_names(own)) != ["A", "c(const std::string&, int)", "kB"]:
+        return f"self-test: names of a source: {sorted(own_names(own))}"
     knot = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": {"d"}, "f": {"a"}}
     if sorted(map(sorted, circles(knot))) != [["a", "b", "c"], ["d", "e"]]:
         return f"self-test: circles: {circles(knot)}"
@@ -165,5 +196,6 @@ if __name__ == "__main__":
         sys.exit(__doc__)
     if sys.argv[1] == "--self-test":
         sys.exit(self_test())
-    found = list(complaints(pathlib.Path(sys.argv[1])))
+    root_folder = pathlib.Path(sys.argv[1])
+    found = [*complaints(root_folder), *twins(root_folder)]
     sys.exit("\n".join(found) if found else None)

@@ -1,5 +1,6 @@
 // heap_shapes SHAPE BYTES [TIMES]: one block by the named call, between the marks "begin" and "end", and
-// its release by the call that belongs to it; again and again. Exit status 9: no such shape, 3: the call failed.
+// its release by the call that belongs to it; again and again. Without TIMES a mapping comes and goes in between, so
+// that the record of the block is not the last one. Exit status 9: no such shape, 3: the call failed.
 #include <dlfcn.h>
 #include <malloc.h>
 #include <sys/mman.h>
@@ -46,6 +47,12 @@ const Shape kShapes[] = {
      [](std::size_t) { std::free(g_block); }},
     {"realloc_shrunk", [](std::size_t n) { return std::malloc(n); },
      [](std::size_t) { std::free(std::realloc(g_block, 100)); }},
+    {"realloc_failed",
+     [](std::size_t n) {
+       g_block = std::malloc(n);
+       return std::realloc(g_block, std::size_t{1} << 62) == nullptr ? g_block : nullptr;
+     },
+     [](std::size_t) { std::free(g_block); }},
     {"realloc_zero", [](std::size_t n) { return std::malloc(n); },
      [](std::size_t) { g_block = std::realloc(g_block, 0), std::free(g_block); }},
     {"reallocarray", [](std::size_t n) { return reallocarray(nullptr, 1, n); },
@@ -106,6 +113,7 @@ int main(int argc, char** argv) {
       g_block = shape.allocate(bytes);
       if (g_block == nullptr) return 3;
       std::memset(g_block, 1, bytes);
+      if (argc == 3) munmap(mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), 1 << 20);
       shape.release(bytes);
     }
     WHYRSS_MARK("end");

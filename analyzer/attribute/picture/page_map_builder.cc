@@ -5,7 +5,7 @@
 namespace whyrss {
 namespace {
 
-std::uint64_t page_of(std::uint64_t address) { return address & ~(kLivePageBytes - 1); }
+std::uint64_t live_page_of(std::uint64_t address) { return address & ~(kLivePageBytes - 1); }
 
 }  // namespace
 
@@ -14,7 +14,7 @@ PageMap PageMapBuilder::build(const std::vector<Vma>& vmas) {
   std::vector<PageMapRun> runs;
   for (auto part = parts_.begin(); part != parts_.end();) {
     // Of the page that it shares with others, the largest part.
-    const std::uint64_t page = page_of(part->start), page_end = page + kLivePageBytes;
+    const std::uint64_t page = live_page_of(part->start), page_end = page + kLivePageBytes;
     if (part->start != page || part->end < page_end) {
       auto last = part;
       while (last != parts_.end() && last->start < page_end) ++last;
@@ -33,7 +33,7 @@ PageMap PageMapBuilder::build(const std::vector<Vma>& vmas) {
       continue;
     }
     PageMapRun whole = *part;
-    whole.end = page_of(part->end);
+    whole.end = live_page_of(part->end);
     if (whole.start < whole.end) append_joined(runs, whole);
     if (part->end == whole.end)
       ++part;

@@ -20,7 +20,7 @@ namespace {
 constexpr int kMostSuffixes = 1000;
 constexpr std::int64_t kSoonNs = 2'000'000'000;     // until a collector that has just begun has written its manifest
 constexpr std::int64_t kAttachNs = 10'000'000'000;  // as long as the shim waits for its collector
-constexpr useconds_t kAgainUs = 5000;
+constexpr useconds_t kRetryUs = 5000;
 
 std::string gate_path(const std::string& directory) { return directory + "/join"; }
 
@@ -43,7 +43,7 @@ bool is_locked_soon(const std::string& directory) {
   const std::int64_t deadline_ns = monotonic_ns() + kSoonNs;
   while (!is_locked(directory)) {
     if (!has_just_begun(directory) || monotonic_ns() >= deadline_ns) return false;
-    usleep(kAgainUs);
+    usleep(kRetryUs);
   }
   return true;
 }
@@ -61,7 +61,7 @@ std::optional<Manifest> running_manifest(const std::string& directory) {
     const auto manifest = text ? parse_manifest(*text, directory) : Result<Manifest>(Error{});
     if (manifest && !manifest->pool_path.empty())
       return manifest->state == "recording" && is_of_this_host(*manifest) ? std::optional(*manifest) : std::nullopt;
-    usleep(kAgainUs);
+    usleep(kRetryUs);
   } while (is_locked(directory) && monotonic_ns() < deadline_ns);
   return std::nullopt;
 }
@@ -103,7 +103,7 @@ void wait_until_attached(const JoinedSession& joined, pid_t pid) {
   while (monotonic_ns() < deadline_ns) {
     const auto maps = read_file(fmt::format("/proc/{}/maps", pid));
     if (!maps || maps->empty() || maps->find(joined.pool_path) != std::string::npos) return;
-    usleep(kAgainUs);
+    usleep(kRetryUs);
   }
 }
 

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFormat = 1;
+constexpr int kDiffFormat = 1;
 
 // What is kept at most; the largest stacks stay.
 struct Bounds {
@@ -128,7 +128,7 @@ class DiffPage {
     std::ranges::stable_sort(stacks_.stacks, std::ranges::greater{}, [](const DiffStack& stack) {
       return std::max(std::abs(stack.figure.a), std::abs(stack.figure.b));
     });
-    header_ = {{"format", kFormat},
+    header_ = {{"format", kDiffFormat},
                {"kind", "diff"},
                {"diff", Json::parse(render_diff_json(diff, style))},
                {"parts", {style.part_a, style.part_b}},

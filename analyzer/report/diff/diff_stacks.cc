@@ -28,13 +28,13 @@ struct FramePlace {
   friend auto operator<=>(const FramePlace&, const FramePlace&) = default;
 };
 
-struct Sum {
+struct StackSum {
   std::int64_t bytes = 0;
   double variance = 0;
 };
 
 struct Side {
-  std::map<std::tuple<Cause, StackId, std::string>, Sum> sums;  // of sites; a mapping only where there is no stack
+  std::map<std::tuple<Cause, StackId, std::string>, StackSum> sums;  // of sites; a mapping only where there is no stack
   std::map<FrameId, NamedFrame> frames;
   std::map<std::string, NamedFrame> mappings;
 };
@@ -58,7 +58,7 @@ Side side_of(const View& view, SiteFigure which) {
         const bool is_ours = cause.cause == Cause::whyrss;
         const StackId stack = is_ours ? kEmptyStack : site.stack;
         const std::string mapping = is_ours || stack != kEmptyStack ? "" : site.mapping();
-        Sum& sum = side.sums[{cause.cause, stack, mapping}];
+        StackSum& sum = side.sums[{cause.cause, stack, mapping}];
         sum.bytes += figure_of(site, which);
         sum.variance += site.variance;
       }

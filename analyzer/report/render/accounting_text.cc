@@ -16,8 +16,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Align = Table::Align;
 
-std::string optional_mib(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
-
 std::optional<std::int64_t> held(const CgroupReading& reading) {
   if (!reading.anon_bytes) return std::nullopt;
   return *reading.anon_bytes + reading.shmem_bytes.value_or(0);
@@ -46,13 +44,13 @@ const CgroupReading* cgroup_at(const View& view, double time_s) {
 void add_cgroup(const View& view, double time_s, Table& table) {
   const CgroupReading* reading = cgroup_at(view, time_s);
   if (reading == nullptr) return;
-  table.add({"memory cgroup, usage", optional_mib(reading->usage_bytes),
-             optional_mib(view.recording->info.cgroup->peak_bytes),
+  table.add({"memory cgroup, usage", mib_or_dash(reading->usage_bytes),
+             mib_or_dash(view.recording->info.cgroup->peak_bytes),
              "all that runs in it; file cache by who read it first"});
   const bool lazy = lazy_free_at(*view.recording, time_s) >= kNamedLazyBytes;
-  table.add({"  anonymous and shared memory of it", optional_mib(held(*reading)), "-",
+  table.add({"  anonymous and shared memory of it", mib_or_dash(held(*reading)), "-",
              std::string("what the limit cannot take back") + (lazy ? ", but for what was given up" : "")});
-  table.add({"  file cache of it", optional_mib(reading->file_bytes), "-", "what it can"});
+  table.add({"  file cache of it", mib_or_dash(reading->file_bytes), "-", "what it can"});
 }
 
 }  // namespace
@@ -85,19 +83,19 @@ Table accounting_table(const View& view) {
   table.add({"Slurm NoShared", mib(peak.rss - peak.shared), mib(accounting.rss_less_shared),
              "RSS less shared: what a fork shares counts in each"});
   const std::string reported = peak.estimate ? "; not read then: from page walks" : "";
-  table.add({"psutil, smem USS, summed", optional_mib(peak.uss), "-", "what no other process maps" + reported});
-  table.add({"psutil, smem PSS, summed; Slurm UsePss", optional_mib(peak.pss), optional_mib(pss),
+  table.add({"psutil, smem USS, summed", mib_or_dash(peak.uss), "-", "what no other process maps" + reported});
+  table.add({"psutil, smem PSS, summed; Slurm UsePss", mib_or_dash(peak.pss), mib_or_dash(pss),
              "every page once" + reported});
   add_cgroup(view, peak.time_s, table);
-  table.add({"each page once", optional_mib(peak.pss), "-", "of this:"});
-  table.add({"  pages of files", optional_mib(peak.pss_file), "-",
+  table.add({"each page once", mib_or_dash(peak.pss), "-", "of this:"});
+  table.add({"  pages of files", mib_or_dash(peak.pss_file), "-",
              "the kernel takes them back when it needs memory, dirty ones once they are written"});
-  table.add({"  shared memory", optional_mib(peak.pss_shmem), "-", "stays until unmapped and unlinked"});
-  table.add({"  anonymous", optional_mib(peak.pss_anonymous), "-", "stays until freed"});
+  table.add({"  shared memory", mib_or_dash(peak.pss_shmem), "-", "stays until unmapped and unlinked"});
+  table.add({"  anonymous", mib_or_dash(peak.pss_anonymous), "-", "stays until freed"});
   if (const std::int64_t lazy = lazy_free_at(*view.recording, peak.time_s); lazy >= kNamedLazyBytes)
     table.add({"    given up with MADV_FREE", mib(lazy), "-", "the kernel takes it back when it needs memory"});
   if (peak.unmapped.value_or(0) >= kNamedUnmappedBytes)
-    table.add({"shared memory that no process maps", mib(*peak.unmapped), optional_mib(view.family.unmapped.peak),
+    table.add({"shared memory that no process maps", mib(*peak.unmapped), mib_or_dash(view.family.unmapped.peak),
                "in no RSS, USS or PSS; the memory cgroup counts it"});
   return table;
 }
@@ -116,7 +114,7 @@ Table accounting_process_table(const View& view, std::size_t top) {
   for (std::size_t i = 0; i < shown; ++i) {
     const AccountingEntry& entry = entries[i];
     table.add({std::to_string(entry.pid), mib(entry.rss), percent_text(view, entry.rss), mib(entry.shared),
-               optional_mib(entry.uss), optional_mib(entry.pss)});
+               mib_or_dash(entry.uss), mib_or_dash(entry.pss)});
   }
   if (shown < entries.size()) {
     std::int64_t rss = 0, shared = 0;

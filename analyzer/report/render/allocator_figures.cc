@@ -16,7 +16,7 @@ namespace {
 constexpr double kAlike = 0.02;
 // Heaps below this are not worth showing, but for the main process's.
 constexpr std::int64_t kShownArenaBytes = std::int64_t{1} << 20;
-constexpr std::size_t kMostLines = 5;
+constexpr std::size_t kFigureLines = 5;
 // Nothing of a program's own is there yet.
 constexpr std::string_view kStart = "start";
 
@@ -100,7 +100,7 @@ std::vector<std::string> allocator_lines(const View& view) {
     const bool is_main = &process == &view.processes.front();
     if (stats == nullptr || (!is_main && (!differs(*stats) || fullness(*stats) < kShownArenaBytes))) continue;
     if (stats->moment == kStart && fullness(*stats) < kShownArenaBytes) continue;  // read at no other time
-    if (lines.size() < kMostLines)
+    if (lines.size() < kFigureLines)
       lines.push_back(line_of(*process.account, *stats));
     else
       ++left_out;

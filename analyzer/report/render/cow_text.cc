@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t kShownCopiedBytes = 1024 * 1024;
 
-struct Sum {
+struct LineSum {
   std::int64_t bytes = 0;
   double variance = 0;
 };
@@ -56,14 +56,14 @@ std::vector<std::string> cow_lines(const View& view, std::size_t top) {
   for (; shown < processes.size() && lines.size() < top; ++shown) {
     const ProcessView& process = *processes[shown];
     lines.push_back(process_text(process));
-    std::map<std::pair<std::string, std::string>, Sum> sums;
+    std::map<std::pair<std::string, std::string>, LineSum> sums;
     for (const CowSiteView& site : process.cow_sites) {
-      Sum& sum = sums[{blamed_line(view.recording->stacks, site.allocated_at),
-                       blamed_line(view.recording->stacks, site.written_at)}];
+      LineSum& sum = sums[{blamed_line(view.recording->stacks, site.allocated_at),
+                           blamed_line(view.recording->stacks, site.written_at)}];
       sum.bytes += site.copied;
       sum.variance += site.variance;
     }
-    std::vector<std::pair<std::pair<std::string, std::string>, Sum>> rows(sums.begin(), sums.end());
+    std::vector<std::pair<std::pair<std::string, std::string>, LineSum>> rows(sums.begin(), sums.end());
     std::ranges::stable_sort(rows, [](const auto& a, const auto& b) { return a.second.bytes > b.second.bytes; });
     for (std::size_t i = 0; i < rows.size() && i < top; ++i) {
       const auto& [at, sum] = rows[i];

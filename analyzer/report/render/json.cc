@@ -266,7 +266,7 @@ Json verdict_json(const Verdict& verdict) {
           {"advice", verdict.advice}, {"evidence", verdict.evidence}};
 }
 
-constexpr int kIndent = 2, kOnOneLine = -1;
+constexpr int kJsonIndent = 2, kOnOneLine = -1;
 
 std::string text_of(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
@@ -287,7 +287,7 @@ void write_json(const View& view, const std::vector<Verdict>& verdicts, const Js
                 {"shmem_unmapped", figure_json(view.family.unmapped)},
                 {"accounting", accounting_json(view)},
                 {"cgroup", cgroup_json(recording.info)}}}};
-  const std::string before = text_of(report, kIndent);
+  const std::string before = text_of(report, kJsonIndent);
   report = Json::object();
   report["phases"] = Json::array();
   for (const Phase& phase : recording.phases)
@@ -297,7 +297,7 @@ void write_json(const View& view, const std::vector<Verdict>& verdicts, const Js
   for (const Mark& mark : recording.marks) report["marks"].push_back({{"name", mark.name}, {"at_s", mark.at_s}});
   report["verdicts"] = Json::array();
   for (const Verdict& verdict : verdicts) report["verdicts"].push_back(verdict_json(verdict));
-  const std::string after = text_of(report, kIndent);
+  const std::string after = text_of(report, kJsonIndent);
 
   constexpr std::string_view kEnd = "\n}";  // of an object
   write(std::string_view(before).substr(0, before.size() - kEnd.size()));

@@ -152,8 +152,14 @@ std::string peak_and_end(const RecordingAccount& recording, const ProcessView& p
                      seconds_text(process.account->teardown_s.value_or(*process.account->ended_s)));
 }
 
+// Of files and shared memory, by the last poll up to then.
+std::int64_t shared_before(const ProcessAccount& account, double time_s) {
+  const auto after = std::ranges::upper_bound(account.polls, time_s, {}, &RssPoint::time_s);
+  return after == account.polls.begin() ? 0 : std::prev(after)->shared_bytes;
+}
+
 // "; 160 MiB as it ended, at 1.1 s (--from teardown)": exit handlers and the like grew it after the interval, whose end
-// is where it began to end.
+// is where it began to end. Pages of libraries that their destructors read are none of it.
 std::string grown_as_it_ended(const ProcessView& process) {
   const ProcessAccount& account = *process.account;
   if (!process.interval.to_teardown || !account.teardown_s || process.interval.to_s < *account.teardown_s) return "";
@@ -166,7 +172,8 @@ std::string grown_as_it_ended(const ProcessView& process) {
   };
   for (const Account& walk : account.accounts) compare(walk.time_s, walk.rss_bytes);
   for (const RssPoint& poll : account.polls) compare(poll.time_s, poll.rss_bytes);
-  if (most < process.rss.peak || most - process.rss.last < kNamedGrowthBytes) return "";
+  const std::int64_t read = shared_before(account, most_s) - shared_before(account, *account.teardown_s);
+  if (most < process.rss.peak || most - process.rss.last - read < kNamedGrowthBytes) return "";
   return fmt::format("; {} as it ended, at {} (--from teardown)", size_text(most), seconds_text(most_s));
 }
 

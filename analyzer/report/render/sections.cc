@@ -133,8 +133,6 @@ std::size_t cause_row_count(const ProcessView& process) {
   return 2 + static_cast<std::size_t>(std::ranges::count_if(process.causes, has_own_row));
 }
 
-std::string optional_mib(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
-
 // A parent outside of the recording (whyrss itself, a shell) is not named.
 std::string born_text(const View& view, const ProcessAccount& process) {
   for (const ProcessView& other : view.processes)
@@ -304,7 +302,7 @@ Table process_table(const View& view, const std::vector<ProcessSection>& section
                account.ended_s ? time(*account.ended_s) : "-", known(process.rss.last), moment(process.at_last),
                known(process.rss.peak), moment(process.at_peak),
                (account.high_water_at_least ? ">= " : "") + mib(account.high_water_bytes),
-               optional_mib(process.pss.last), known(uss), mib(process.copied), account.traced ? "shim" : "kernel",
+               mib_or_dash(process.pss.last), known(uss), mib(process.copied), account.traced ? "shim" : "kernel",
                shortened(command_text(account.command), kNameColumns)});
   }
   if (rows.left_out > 0) {

@@ -11,14 +11,12 @@
 #include "report/view/blame.h"
 #include "report/view/blame_sums.h"
 #include "report/view/line_text.h"
+#include "report/view/memory_figures.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
 namespace whyrss {
 namespace {
-
-// A reading comes a moment after the walk that it belongs to.
-constexpr double kSameMomentS = 2;
 
 // Of the state at a time: what was read by then, else what came with the walk that tells the state.
 const DirtyFiles* dirty_at(const ProcessView& process, double time_s) {

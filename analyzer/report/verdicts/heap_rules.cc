@@ -134,6 +134,9 @@ std::string growing_lines_text(const Trend& trend) {
                        : enumerated(lines, [](const LineGrowth& one) { return one.line; });
 }
 
+// Twice as long as it grew: a leak would have gone on.
+bool rests_long(const Trend& trend) { return trend.since_s - trend.from_s <= trend.span_s / 3; }
+
 // Only the program's author knows whether it is a leak; what the recording says for and against it.
 std::string growth_advice(const Trend& trend, bool by_arena, std::string_view holders) {
   if (trend.filling) return filling_text(trend);
@@ -156,9 +159,10 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
         seconds_text(trend.since_s), from, holders);
   if (trend.kind == Trend::Kind::flat)
     return fmt::format(
-        "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. No leak "
-        "as far as this recording goes; if it should have been freed, look for what keeps it from {} on: {}.",
-        seconds_text(trend.since_s), from, holders);
+        "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. {}f it "
+        "should have been freed, look for what keeps it from {} on: {}.",
+        seconds_text(trend.since_s), rests_long(trend) ? "No leak as far as this recording goes; i" : "I", from,
+        holders);
   if (trend.kind == Trend::Kind::waves)
     return fmt::format(
         "It fell {} times by half of this or more and came back: what the program works with at a time. No leak as far "
@@ -439,8 +443,9 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
       verdict.headline += fmt::format(": {} allocated {} pin {}{}", size_text(held_by(*top)), placed_text(*top),
                                       size_text(top->bytes), error_text(top->bytes, top->variance));
     verdict.why = fmt::format(
-        "A page goes back only when nothing on it is live. Here {} of live blocks lie scattered over pages whose other "
-        "blocks were freed.",
+        "A page goes back only when nothing on it is live. Here live blocks lie scattered over pages whose other "
+        "blocks "
+        "were freed; {} of the heap are live in all.",
         size_text(live_bytes));
     verdict.advice =
         "Allocate what lives long apart from what lives short: before it, in a pool of its own, or copied together "

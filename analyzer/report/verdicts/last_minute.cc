@@ -18,7 +18,7 @@ namespace {
 constexpr double kMinuteS = 60;
 // By so much the group's clock and that of an end may differ.
 constexpr double kApartS = 1;
-constexpr std::size_t kNamed = 3;
+constexpr std::size_t kGrownNamed = 3;
 constexpr std::string_view kOfAll = ", all programs in it together";
 
 // The last reading before an end, or, of those so close to it that they may be from before or after it, the fullest.
@@ -95,7 +95,7 @@ std::string grown_sentence(const LastMinute& minute) {
     text = fmt::format(" From {} to {} the group grew by {}{}.", seconds_text(trend.from_s), seconds_text(trend.to_s),
                        size_text(trend.bytes), minute.has_others ? kOfAll : "");
   text += fmt::format(" What grew most{} in {}: ", minute.has_others ? " of this job" : "", time);
-  for (std::size_t i = 0; i < std::min(kNamed, minute.grown.size()); ++i)
+  for (std::size_t i = 0; i < std::min(kGrownNamed, minute.grown.size()); ++i)
     text += (i == 0 ? "" : ", ") + holder_text(minute.grown[i]);
   return text + ".";
 }

@@ -21,7 +21,7 @@ std::string reclaim_advice_for(const ProcessView& process) {
   return advice + ".";
 }
 
-constexpr double kSameMomentS = 0.25;
+constexpr double kWalkedTogetherS = 0.25;
 
 struct Lazy {
   std::int64_t bytes = 0, exclusive_bytes = 0;
@@ -49,7 +49,7 @@ std::int64_t lazy_free_at(const RecordingAccount& recording, double time_s) {
     Lazy lazy = lazy_of(*before);
     // Between two walks it may have been in use.
     if (const Account* after = first_after(process.accounts, time_s);
-        after != nullptr && time_s - before->time_s > kSameMomentS)
+        after != nullptr && time_s - before->time_s > kWalkedTogetherS)
       lazy = std::min(lazy, lazy_of(*after));
     sum += lazy.exclusive_bytes;
     most_shared = std::max(most_shared, lazy.bytes - lazy.exclusive_bytes);

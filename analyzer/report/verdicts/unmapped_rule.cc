@@ -17,9 +17,9 @@ namespace whyrss {
 namespace {
 
 constexpr std::string_view kMemfd = "/memfd:", kDeletedSuffix = " (deleted)";
-constexpr double kStaysShare = 0.8;  // of the growth up to the peak
-constexpr std::size_t kNamed = 2;    // in the headline
-constexpr double kReadAgainS = 0.8;  // readings come every 0.4 s while nothing changes
+constexpr double kStaysShare = 0.8;     // of the growth up to the peak
+constexpr std::size_t kFilesNamed = 2;  // in the headline
+constexpr double kReadAgainS = 0.8;     // readings come every 0.4 s while nothing changes
 
 // What was counted at one process.
 struct UnmappedShare {
@@ -66,10 +66,11 @@ Files files_of(const std::vector<UnmappedShare>& shares) {
 std::string files_text(const Files& files) {
   if (files.largest.empty()) return "";
   if (files.count == 1) return ": " + shown_name(files.largest.front().name);
-  std::string text =
-      files.count > static_cast<std::int64_t>(kNamed) ? fmt::format(" in {} files, the largest", files.count) : ":";
+  std::string text = files.count > static_cast<std::int64_t>(kFilesNamed)
+                         ? fmt::format(" in {} files, the largest", files.count)
+                         : ":";
   const std::size_t named =
-      files.count > static_cast<std::int64_t>(kNamed) ? 1 : std::min(kNamed, files.largest.size());
+      files.count > static_cast<std::int64_t>(kFilesNamed) ? 1 : std::min(kFilesNamed, files.largest.size());
   for (std::size_t i = 0; i < named; ++i)
     text += fmt::format("{} {} ({})", i == 0 ? "" : ",", shown_name(files.largest[i].name),
                         size_text(files.largest[i].bytes));

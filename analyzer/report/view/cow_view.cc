@@ -15,7 +15,7 @@ struct Estimate {
   double variance = 0;
 };
 
-struct Group {
+struct CopyGroup {
   std::int64_t copied = 0;  // exact
   std::map<StackId, Estimate> written;
 };
@@ -26,7 +26,7 @@ struct Made {
   friend auto operator<=>(const Made&, const Made&) = default;
 };
 
-void add_sites(const Made& made, const Group& group, std::vector<CowSiteView>& sites) {
+void add_sites(const Made& made, const CopyGroup& group, std::vector<CowSiteView>& sites) {
   Estimate sum;
   for (const auto& [stack, estimate] : group.written) {
     sum.bytes += estimate.bytes;
@@ -65,11 +65,11 @@ void add_sites(const Made& made, const Group& group, std::vector<CowSiteView>& s
 
 void add_copies(ProcessView& view, Interval interval) {
   const auto is_in = [&](double time_s) { return time_s > interval.from_s && time_s <= interval.to_s; };
-  std::map<Made, Group> groups;
+  std::map<Made, CopyGroup> groups;
   for (const CowSlice& slice : view.account->copies) {
     if (!is_in(slice.time_s)) continue;
     view.copied += slice.copied_bytes;
-    Group& group = groups[{slice.allocated_at, slice.in_large_block}];
+    CopyGroup& group = groups[{slice.allocated_at, slice.in_large_block}];
     group.copied += slice.copied_bytes;
     if (slice.written_at == kEmptyStack) continue;
     Estimate& estimate = group.written[slice.written_at];

@@ -11,7 +11,6 @@ namespace whyrss {
 namespace {
 
 // A family is read one process after another.
-constexpr double kSameMomentS = 2;
 
 // A reading and the poll before it: RSS may have moved in between, and the reading is right.
 constexpr double kAtOnceS = 0.02;

@@ -18,6 +18,9 @@ struct MemoryFigures {
   bool estimate = false;
 };
 
+// A reading comes so long after the walk that it belongs to, at most.
+inline constexpr double kSameMomentS = 2;
+
 // What a cause has of it.
 std::int64_t bytes_of(const Account& account, Cause cause);
 // Of its RSS, at the end of the interval.

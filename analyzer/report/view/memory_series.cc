@@ -54,13 +54,16 @@ std::int64_t MemorySeries::between(const Point& before, const Point& after, doub
   return before.bytes + static_cast<std::int64_t>(std::llround(part * static_cast<double>(grown)));
 }
 
+std::int64_t MemorySeries::between_walks(double time_s) const {
+  const auto after = std::ranges::upper_bound(points_, time_s, {}, &Point::time_s);
+  if (after == points_.begin()) return 0;
+  const Point& before = *std::prev(after);
+  return after == points_.end() ? before.bytes : between(before, *after, time_s);
+}
+
 std::int64_t MemorySeries::kept_from(double time_s) const {
   const auto after = std::ranges::upper_bound(points_, time_s, {}, &Point::time_s);
-  std::int64_t kept = 0;
-  if (after != points_.begin()) {
-    const Point& before = *std::prev(after);
-    kept = after == points_.end() ? before.bytes : between(before, *after, time_s);
-  }
+  std::int64_t kept = between_walks(time_s);
   for (auto point = after; point != points_.end(); ++point) kept = std::min(kept, point->bytes);
   return kept;
 }
@@ -80,6 +83,33 @@ std::int64_t MemorySeries::lowest(double from_s, double to_s) const {
   for (const Point& point : points_)
     if (point.time_s >= from_s && point.time_s <= to_s) least = std::min(least.value_or(point.bytes), point.bytes);
   return least.value_or(last());
+}
+
+std::int64_t MemorySeries::highest(double from_s, double to_s) const {
+  std::optional<std::int64_t> most;
+  for (const Point& point : points_)
+    if (point.time_s >= from_s && point.time_s <= to_s) most = std::max(most.value_or(point.bytes), point.bytes);
+  return most.value_or(between_walks(from_s));
+}
+
+std::vector<MemorySeries::Kept> MemorySeries::kept_over(double from_s) const {
+  std::vector<Kept> backwards;
+  std::int64_t kept = last();
+  for (auto point = points_.rbegin(); point != points_.rend() && point->time_s > from_s; ++point) {
+    kept = std::min(kept, point->bytes);
+    backwards.push_back({point->time_s, kept});
+    const auto before = std::next(point);
+    if (before == points_.rend()) break;
+    const double since_s = std::max(before->time_s, from_s);
+    auto poll = std::ranges::lower_bound(*polls_, point->time_s, {}, &RssPoint::time_s);
+    while (poll != polls_->begin() && std::prev(poll)->time_s > since_s) {
+      --poll;
+      backwards.push_back({poll->time_s, std::min(kept, between(*before, *point, poll->time_s))});
+    }
+  }
+  backwards.push_back({from_s, kept_from(from_s)});
+  std::ranges::reverse(backwards);
+  return backwards;
 }
 
 CauseSeries series_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause,

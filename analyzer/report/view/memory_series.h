@@ -32,8 +32,17 @@ class MemorySeries {
   // Of the first walk of or after it.
   [[nodiscard]] std::int64_t untouched_from(double time_s) const;
   [[nodiscard]] std::int64_t lowest(double from_s, double to_s) const;
+  [[nodiscard]] std::int64_t highest(double from_s, double to_s) const;
+
+  struct Kept {
+    double time_s = 0;
+    std::int64_t bytes = 0;
+  };
+  // kept_from() at `from_s`, and from there on at each walk and wherever RSS was read in between; by time.
+  [[nodiscard]] std::vector<Kept> kept_over(double from_s) const;
 
  private:
+  [[nodiscard]] std::int64_t between_walks(double time_s) const;
   [[nodiscard]] std::int64_t between(const Point& before, const Point& after, double time_s) const;
 
   const std::vector<RssPoint>* polls_;

@@ -133,25 +133,27 @@ std::optional<Climb> climb_of(const MemorySeries& series, Span span, std::option
 
 struct Rises {
   double last_s = 0, longest_pause_s = 0;
+  // Up to which it rose in the time that was asked for, first and last.
+  MemorySeries::Kept first, last;
 };
 
-// When it rose from `since_s` on: what it falls back to counts, not what it works with at a time.
-Rises rises_of(const MemorySeries& series, double since_s) {
+// When it rose from `since_s` on: what it falls back to counts, not what it works with at a time. `first`: the last
+// rise by `until_s`.
+Rises rises_of(const MemorySeries& series, double since_s, double until_s) {
   constexpr std::int64_t kStepPart = 100;  // of what it grew by
-  const auto& points = series.points();
-  const std::int64_t step = std::max<std::int64_t>(grown_since(series, since_s) / kStepPart, 1);
-  std::int64_t level = series.kept_from(since_s);
-  Rises rises{.last_s = since_s};
-  for (auto point = std::ranges::upper_bound(points, since_s, {}, &MemorySeries::Point::time_s); point != points.end();
-       ++point) {
-    const std::int64_t kept = series.kept_from(point->time_s);
-    if (kept - level < step) continue;
-    rises.longest_pause_s = std::max(rises.longest_pause_s, point->time_s - rises.last_s);
-    rises.last_s = point->time_s;
-    level = kept;
+  const std::vector<MemorySeries::Kept> kept = series.kept_over(since_s);
+  const std::int64_t step = std::max<std::int64_t>((series.last() - kept.front().bytes) / kStepPart, 1);
+  Rises rises{.last_s = since_s, .first = kept.front(), .last = kept.front()};
+  for (const MemorySeries::Kept& then : kept) {
+    if (then.bytes - rises.last.bytes < step) continue;
+    rises.longest_pause_s = std::max(rises.longest_pause_s, then.time_s - rises.last_s);
+    rises.last_s = then.time_s;
+    rises.last = then;
+    if (then.time_s <= until_s) rises.first = then;
   }
   return rises;
 }
+Rises rises_of(const MemorySeries& series, double since_s) { return rises_of(series, since_s, since_s); }
 
 // When what began to grow at `since_s` stopped, if it has rested since for longer than twice its longest pause.
 std::optional<double> stopped_at(const MemorySeries& series, double since_s, Span span) {
@@ -172,8 +174,21 @@ std::optional<Span> stopped_climb(const MemorySeries& series, Span span, const s
   return stopped_s ? std::optional(Span{climb->since_s, *stopped_s}) : std::nullopt;
 }
 
+// By second, from the last rise before the last third to the last one: what comes in bursts grows by one in each of its
+// pauses, and a rest at the end is none of it.
 double rate_of(const MemorySeries& series, Span span) {
-  return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
+  const Rises rises = rises_of(series, span.from_s, span.at(2. / 3));
+  const double length_s = rises.last.time_s - rises.first.time_s;
+  if (length_s <= 0) return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
+  return static_cast<double>(rises.last.bytes - rises.first.bytes) / length_s;
+}
+
+// What it grew by in the last third. What comes and goes, and is there at the end, had been there before: by so much at
+// most as its peaks grew.
+std::int64_t grown_lately(const MemorySeries& series, Span span) {
+  const std::int64_t peaks =
+      series.highest(span.at(2. / 3), span.to_s) - series.highest(span.at(1. / 3), span.at(2. / 3));
+  return std::min(grown_since(series, span.at(2. / 3)), peaks);
 }
 
 // Whether what it grew by since then is memory that had been asked for before and was touched for the first time. The
@@ -280,7 +295,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
     trend.since_s = stopped->to_s;
     trend.climbed_bytes = grown_since(series.whole, stopped->from_s);
   } else if (long_enough || is_short_climb) {
-    const std::int64_t lately = grown_since(series.whole, span.at(2. / 3));
+    const std::int64_t lately = grown_lately(series.whole, span);
     if (climb || static_cast<double>(lately) >= kStillGrowingShare * static_cast<double>(growth)) {
       trend.kind = Trend::Kind::growing;
       trend.since_s = climb ? climb->since_s : span.at(2. / 3);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,7 @@ std::string size_text(std::int64_t bytes);
 std::string growth_text(std::int64_t bytes);
 // For columns in MiB: "517.2".
 std::string mib(std::int64_t bytes);
+inline std::string mib_or_dash(const std::optional<std::int64_t>& bytes) { return bytes ? mib(*bytes) : "-"; }
 // "9.8 s"
 std::string seconds_text(double seconds);
 

@@ -310,6 +310,40 @@ TEST(SlowGrowth, WithinItsErrorALineIsNotBlamed) {
 }
 
 // Walks that are far apart do not tell a step from even growth; RSS, which is read all the time, does.
+TEST(SlowGrowth, TheRateIsThatOfTheGrowthWithoutARestAtTheEnd) {
+  const Lines lines;
+  Program program{.duration_s = 78, .load = nothing, .leak = [](double time_s) { return 24 * std::floor(time_s / 8); }};
+  EXPECT_TRUE(contains(reported(lines, program), "still growing at the end by 3.0 MiB/s")) << reported(lines, program);
+  program.leak = [](double time_s) { return 3 * std::min(time_s, 74.0); };
+  EXPECT_TRUE(contains(reported(lines, program), "still growing at the end by 3.0 MiB/s")) << reported(lines, program);
+}
+
+// Gradients of a training loop: freed before each step, and there again after it.
+TEST(SlowGrowth, WhatIsThereAtTheEndAsItWasBeforeDoesNotGrow) {
+  const Lines lines;
+  const auto with_dips = [](double height) {
+    return [=](double time_s) {
+      const bool is_freed = std::fmod(time_s, 4) < 0.5 && time_s > 9;
+      return loads(128)(time_s) - (is_freed ? 128 : 0) + std::max(0.0, height * (time_s - 2));
+    };
+  };
+  Program program{.duration_s = 14, .load = loads(384), .leak = with_dips(0), .walk_s = 0.5};
+  EXPECT_EQ(reported(lines, program),
+            "info: 512 MiB live Python objects (most made at a.py:2 in load: 384 MiB, 128 MiB at a.py:5 in leak)");
+  program.leak = with_dips(20);
+  EXPECT_TRUE(contains(reported(lines, program), "still growing at the end")) << reported(lines, program);
+}
+
+TEST(SlowGrowth, PollsTellThatItStopped) {
+  const Lines lines;
+  const Course until = [](double time_s) { return 20 * std::min(time_s, 4.5); };
+  RecordingAccount recording = seen(lines, {.duration_s = 5, .load = nothing, .leak = until, .walk_s = 0.5});
+  for (double time_s = 0; time_s <= 5; time_s += 0.05)
+    recording.processes[0].polls.push_back(
+        {time_s, static_cast<std::int64_t>(until(time_s) * static_cast<double>(kMiB)), 0});
+  EXPECT_EQ(heap_verdict(recording).headline, "90 MiB live Python objects (made at a.py:5 in leak), flat since 4.5 s");
+}
+
 TEST(SlowGrowth, BetweenWalksRssTellsHowItMoved) {
   const Lines lines;
   RecordingAccount recording = seen(lines, {.duration_s = 21, .load = loads(200), .leak = grows(0.5, 0), .walk_s = 7});

@@ -389,6 +389,50 @@ TEST_F(PoolByNeed, NoTwoProcessesReserveTheSameChunk) {
   for (std::uint32_t tid = 1; tid <= 4; ++tid) EXPECT_EQ(numbers[tid].size(), 2 * kRecordsAChunk) << tid;
 }
 
+TEST_F(Pool, TakesBackTheLastRecordUnlessItIsClaimed) {
+  const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+  Lease lease;
+  const auto take_back = [&] { return retract(lease, lease.used - padded(sizeof(TextRecord))); };
+  for (const std::uint64_t number : {1, 2, 3}) ASSERT_TRUE(write_number(writer, lease, number));
+  EXPECT_TRUE(take_back());
+  ASSERT_TRUE(write_number(writer, lease, 4));
+  EXPECT_EQ(drain()[11], (std::vector<std::uint64_t>{1, 2, 4}));
+  EXPECT_FALSE(take_back());
+  ASSERT_TRUE(write_number(writer, lease, 5));
+  EXPECT_EQ(drain()[11], std::vector<std::uint64_t>{5});
+}
+
+// Each number is read once, in order, and whole, unless the writer knows that it took it back.
+TEST_F(Pool, WhatIsTakenBackIsNeverRead) {
+  constexpr std::uint64_t kNumbers = 300'000;
+  make(64, 4);
+  std::vector<std::uint64_t> kept;
+  std::atomic<bool> done{false};
+  std::thread thread([&] {
+    const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
+    Lease lease;
+    for (std::uint64_t number = 1; number <= kNumbers; ++number) {
+      if (!write_number(writer, lease, number)) {
+        std::this_thread::yield();
+        continue;
+      }
+      if (number % 4 == 0 || !retract(lease, lease.used - padded(sizeof(TextRecord)))) kept.push_back(number);
+    }
+    seal(lease);
+    done = true;
+  });
+  std::vector<std::uint64_t> read;
+  for (bool last = false; !last;) {
+    last = done;
+    const std::vector<std::uint64_t> numbers = drain()[11];
+    read.insert(read.end(), numbers.begin(), numbers.end());
+  }
+  thread.join();
+  std::ranges::sort(read);  // the reader may come upon a later chunk first
+  EXPECT_EQ(read, kept);
+  EXPECT_GT(kept.size(), kNumbers / 8);
+}
+
 TEST_F(Pool, SurvivesAScribblingTarget) {
   const Writer writer{.pool = pool_, .pid = 1, .tid = 11};
   Lease lease;

@@ -21,6 +21,7 @@ constexpr const char* kShapes[] = {"malloc",
                                    "realloc_new",
                                    "realloc_grown",
                                    "realloc_shrunk",
+                                   "realloc_failed",
                                    "realloc_zero",
                                    "reallocarray",
                                    "posix_memalign",
@@ -92,6 +93,37 @@ std::string name_of(const ::testing::TestParamInfo<HeapShape::ParamType>& info) 
 
 INSTANTIATE_TEST_SUITE_P(AllEntries, HeapShape,
                          ::testing::Combine(::testing::ValuesIn(kShapes), ::testing::ValuesIn(kAllocators)), name_of);
+
+// Buffers that a loop gives back at once: their records are taken back, and neither they nor a chunk are used up.
+TEST(ShimHeap, BuffersThatComeAndGoLeaveNoRecords) {
+  for (const char* shape : {"malloc", "new", "realloc_shrunk", "realloc_failed"}) {
+    Preloaded preloaded;
+    const Outcome outcome = preloaded.run({WHYRSS_HEAP_SHAPES, shape, "65536", "20000"});
+    ASSERT_EQ(outcome.status, 0) << outcome.output;
+    std::size_t blocks = 0;
+    for (const Event& event : outcome.marked())
+      blocks += event.kind() == RecordKind::allocate || event.kind() == RecordKind::release ||
+                        event.kind() == RecordKind::release_undone
+                    ? 1
+                    : 0;
+    EXPECT_LE(blocks, 20U) << shape;  // of those in which page faults were sampled
+    EXPECT_EQ(outcome.dropped, 0U);
+    ASSERT_EQ(outcome.slots.size(), 1U);
+    EXPECT_GE(outcome.slots[0]->large_allocations.load(), 20'000U);
+    // Nothing is left of them in what the collector goes by.
+    EXPECT_LT(outcome.slots[0]->live_bytes.load(), 1 << 20);
+    EXPECT_GT(outcome.slots[0]->live_bytes.load(), -(1 << 20));
+  }
+}
+
+TEST(ShimHeap, ExactModeKeepsEachRecord) {
+  Preloaded preloaded;
+  const Outcome outcome = preloaded.run({WHYRSS_HEAP_SHAPES, "malloc", "65536", "100"}, "", {"WHYRSS_OPTS=mode=exact"});
+  ASSERT_EQ(outcome.status, 0) << outcome.output;
+  std::size_t allocated = 0;
+  for (const Event& event : outcome.marked()) allocated += event.kind() == RecordKind::allocate ? 1 : 0;
+  EXPECT_EQ(allocated, 100U);
+}
 
 struct Counted {
   std::uint64_t allocations = 0, bytes = 0, releases = 0;
