@@ -340,14 +340,17 @@ void seal(Lease& lease) noexcept {
 
 namespace {
 
-// What is published of a chunk, and will not be taken back.
+// What is published of a chunk, and will not be taken back. For a moment a writer may publish less than what was
+// claimed before: it is about to find that out. What was claimed stays so.
 std::uint32_t claim(ChunkHeader& chunk) noexcept {
-  std::uint32_t committed = chunk.committed.load(std::memory_order_acquire);
-  if (committed == chunk.claimed.load(std::memory_order_relaxed)) return committed;
-  chunk.claimed.store(committed, std::memory_order_seq_cst);
-  const std::uint32_t now = chunk.committed.load(std::memory_order_seq_cst);
-  if (now < committed) chunk.claimed.store(committed = now, std::memory_order_release);
-  return committed;
+  const std::uint32_t before = chunk.claimed.load(std::memory_order_relaxed);
+  const std::uint32_t wanted = chunk.committed.load(std::memory_order_acquire);
+  if (wanted <= before) return before;
+  chunk.claimed.store(wanted, std::memory_order_seq_cst);
+  const std::uint32_t now = std::max(before, chunk.committed.load(std::memory_order_seq_cst));
+  if (now >= wanted) return wanted;
+  chunk.claimed.store(now, std::memory_order_release);
+  return now;
 }
 
 }  // namespace
