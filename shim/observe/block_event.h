@@ -33,7 +33,8 @@ inline bool emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_
 
 // Buffers that a loop asks for and gives back at once leave no records, where the collector has not read them yet:
 // np.empty(65536, "u1") in a loop costs 1.4x in place of 2.1x, and no events are lost. Larger ones are worth a record,
-// as a page walk may come upon them. Not in exact mode, where each event is wanted.
+// as a page walk may come upon them. Not in exact mode, where each event is wanted, nor without a collector: the
+// pool is then all that there is.
 constexpr std::size_t kRetractableBytes = 1 << 20;
 
 // The allocation of a block, whose record log_block_release() may take back.
@@ -41,7 +42,9 @@ inline void emit_allocation(ThreadState& thread, trace::RecordKind kind, std::ui
                             std::size_t size_bytes) noexcept {
   if (!emit_block(thread, kind, stack_id, block, size_bytes, 0)) return;
   trace::Lease& lease = thread.lease;
-  lease.retractable_block = !heap().exact && size_bytes < kRetractableBytes ? block : 0;
+  const bool may_be = !heap().exact && size_bytes < kRetractableBytes &&
+                      thread.writer.pool.header->reader_pid.load(std::memory_order_relaxed) != 0;
+  lease.retractable_block = may_be ? block : 0;
   lease.retractable_end = lease.used;
   lease.retractable_at = lease.used - trace::padded(sizeof(trace::BlockRecord));
 }

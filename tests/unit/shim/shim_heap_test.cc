@@ -64,6 +64,7 @@ TEST_P(HeapShape, SeenExactlyOnce) {
     GTEST_SKIP() << "jemalloc has no pvalloc: freeing glibc's crashes without us too";
   // When it runs with the library in front of the allocator
   Preloaded preloaded;
+  preloaded.pretend_reader();
   const Outcome outcome = preloaded.run({WHYRSS_HEAP_SHAPES, shape, std::to_string(kBytes)}, library);
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   EXPECT_EQ(outcome.output, "");
@@ -98,6 +99,7 @@ INSTANTIATE_TEST_SUITE_P(AllEntries, HeapShape,
 TEST(ShimHeap, BuffersThatComeAndGoLeaveNoRecords) {
   for (const char* shape : {"malloc", "new", "realloc_shrunk", "realloc_failed"}) {
     Preloaded preloaded;
+    preloaded.pretend_reader();
     const Outcome outcome = preloaded.run({WHYRSS_HEAP_SHAPES, shape, "65536", "20000"});
     ASSERT_EQ(outcome.status, 0) << outcome.output;
     std::size_t blocks = 0;
@@ -118,6 +120,7 @@ TEST(ShimHeap, BuffersThatComeAndGoLeaveNoRecords) {
 
 TEST(ShimHeap, ExactModeKeepsEachRecord) {
   Preloaded preloaded;
+  preloaded.pretend_reader();
   const Outcome outcome = preloaded.run({WHYRSS_HEAP_SHAPES, "malloc", "65536", "100"}, "", {"WHYRSS_OPTS=mode=exact"});
   ASSERT_EQ(outcome.status, 0) << outcome.output;
   std::size_t allocated = 0;
