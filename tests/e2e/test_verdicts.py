@@ -149,7 +149,7 @@ def test_a_full_cache_is_flat(runs):
     assert found["severity"] == "info"
     assert found["evidence"]["trend"]["kind"] == "flat", found
     assert "flat since" in found["headline"]
-    assert "No leak as far as this recording goes" in found["advice"]
+    assert "It has not grown since" in found["advice"]
     assert found["bytes"] >= CACHE_ROWS * ITEM_BYTES
 
 
