@@ -1,4 +1,4 @@
-// Walks along a sorted list of disjoint ranges while positions only grow; what such a range is long.
+// Walks along a sorted list of disjoint ranges while positions only grow.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 
 namespace whyrss {
 
+// Of a range of addresses, in bytes.
 inline std::int64_t length(std::uint64_t start, std::uint64_t end) { return static_cast<std::int64_t>(end - start); }
 
 template <typename Ranged>

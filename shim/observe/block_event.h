@@ -31,13 +31,13 @@ inline bool emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_
   return true;
 }
 
-// Buffers that a loop asks for and gives back at once leave no records, where the collector has not read them yet:
-// np.empty(65536, "u1") in a loop costs 1.4x in place of 2.1x, and no events are lost. Larger ones are worth a record,
+// Smaller buffers that a loop asks for and gives back at once leave no records, where the collector has not read them
+// yet: a loop of nothing else loses no events then, and costs 5.2x in place of 12.9x. Larger ones are worth a record,
 // as a page walk may come upon them. Not in exact mode, where each event is wanted, nor without a collector: the
 // pool is then all that there is.
 constexpr std::size_t kRetractableBytes = 1 << 20;
 
-// The allocation of a block, whose record log_block_release() may take back.
+// The allocation of a block, whose record emit_release() may take back.
 inline void emit_allocation(ThreadState& thread, trace::RecordKind kind, std::uint32_t stack_id, std::uintptr_t block,
                             std::size_t size_bytes) noexcept {
   if (!emit_block(thread, kind, stack_id, block, size_bytes, 0)) return;

@@ -1,6 +1,6 @@
 // Atomic changes to what only threads of this process write: without a bus lock, of some 20 cycles, while it has one
-// thread. One instruction each, so that a signal handler sees it done or not. Order among threads is that of
-// std::memory_order_acq_rel.
+// thread. One instruction each, so that a signal handler sees it done or not, and in its place among the other
+// accesses. With threads the order is at least std::memory_order_acq_rel.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ namespace whyrss::shim {
 template <class T>
 [[gnu::always_inline]] inline void add_to(std::atomic<T>& counter, std::type_identity_t<T> value) noexcept {
   if (is_single_threaded())
-    __asm__ volatile("add %1, %0" : "+m"(counter) : "r"(value) : "cc");
+    __asm__ volatile("add %1, %0" : "+m"(counter) : "r"(value) : "cc", "memory");
   else
     counter.fetch_add(value, std::memory_order_acq_rel);
 }
@@ -21,7 +21,7 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline void set_bits(std::atomic<T>& word, std::type_identity_t<T> bits) noexcept {
   if (is_single_threaded())
-    __asm__ volatile("or %1, %0" : "+m"(word) : "r"(bits) : "cc");
+    __asm__ volatile("or %1, %0" : "+m"(word) : "r"(bits) : "cc", "memory");
   else
     word.fetch_or(bits);
 }
@@ -29,7 +29,7 @@ template <class T>
 template <class T>
 [[gnu::always_inline]] inline void keep_bits(std::atomic<T>& word, std::type_identity_t<T> bits) noexcept {
   if (is_single_threaded())
-    __asm__ volatile("and %1, %0" : "+m"(word) : "r"(bits) : "cc");
+    __asm__ volatile("and %1, %0" : "+m"(word) : "r"(bits) : "cc", "memory");
   else
     word.fetch_and(bits);
 }

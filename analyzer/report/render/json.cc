@@ -1,7 +1,6 @@
 #include "report/render/json.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "model/library_allocator.h"
 #include "report/render/accounting_text.h"

@@ -35,7 +35,7 @@ struct EntrySum {
   }
 };
 
-// Sorted by what is largest, then by key.
+// By growth, then by what is resident, then by key.
 template <typename Key, typename Value, typename SumOf>
 std::vector<const std::pair<const Key, Value>*> largest_first(const std::map<Key, Value>& sums, SumOf sum_of) {
   std::vector<const std::pair<const Key, Value>*> sorted;
@@ -49,7 +49,7 @@ std::vector<const std::pair<const Key, Value>*> largest_first(const std::map<Key
 
 const EntrySum& itself(const EntrySum& sum) { return sum; }
 
-// Which stacks are whole.
+// Which sites are small, and what is kept of their stacks.
 class Shortening {
  public:
   Shortening(const StackJson& stacks, const SiteStyle& style)

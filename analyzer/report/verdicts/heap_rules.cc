@@ -134,7 +134,7 @@ std::string growing_lines_text(const Trend& trend) {
                        : enumerated(lines, [](const LineGrowth& one) { return one.line; });
 }
 
-// Twice as long as it grew: a leak would have gone on.
+// For twice as long as it grew: a leak would have gone on.
 bool rests_long(const Trend& trend) { return trend.since_s - trend.from_s <= trend.span_s / 3; }
 
 // Only the program's author knows whether it is a leak; what the recording says for and against it.

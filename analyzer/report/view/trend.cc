@@ -131,25 +131,24 @@ std::optional<Climb> climb_of(const MemorySeries& series, Span span, std::option
   return std::nullopt;
 }
 
+// When it rose, and up to which bytes.
 struct Rises {
-  double last_s = 0, longest_pause_s = 0;
-  // Up to which it rose in the time that was asked for, first and last.
-  MemorySeries::Kept first, last;
+  MemorySeries::Kept early, last;
+  double longest_pause_s = 0;
 };
 
-// When it rose from `since_s` on: what it falls back to counts, not what it works with at a time. `first`: the last
-// rise by `until_s`.
+// From `since_s` on: what it falls back to counts, not what it works with at a time. `early`: the last rise by
+// `until_s`.
 Rises rises_of(const MemorySeries& series, double since_s, double until_s) {
   constexpr std::int64_t kStepPart = 100;  // of what it grew by
   const std::vector<MemorySeries::Kept> kept = series.kept_over(since_s);
   const std::int64_t step = std::max<std::int64_t>((series.last() - kept.front().bytes) / kStepPart, 1);
-  Rises rises{.last_s = since_s, .first = kept.front(), .last = kept.front()};
+  Rises rises{.early = kept.front(), .last = kept.front()};
   for (const MemorySeries::Kept& then : kept) {
     if (then.bytes - rises.last.bytes < step) continue;
-    rises.longest_pause_s = std::max(rises.longest_pause_s, then.time_s - rises.last_s);
-    rises.last_s = then.time_s;
+    rises.longest_pause_s = std::max(rises.longest_pause_s, then.time_s - rises.last.time_s);
     rises.last = then;
-    if (then.time_s <= until_s) rises.first = then;
+    if (then.time_s <= until_s) rises.early = then;
   }
   return rises;
 }
@@ -160,31 +159,31 @@ std::optional<double> stopped_at(const MemorySeries& series, double since_s, Spa
   constexpr double kRestPart = 0.05;  // of the span
   constexpr double kTimesLonger = 2;
   const Rises rises = rises_of(series, since_s);
-  const double rest_s = span.to_s - rises.last_s;
+  const double rest_s = span.to_s - rises.last.time_s;
   const bool has_stopped = rest_s >= kRestPart * span.length() && rest_s > kTimesLonger * rises.longest_pause_s;
-  return has_stopped ? std::optional(rises.last_s) : std::nullopt;
+  return has_stopped ? std::optional(rises.last.time_s) : std::nullopt;
 }
 
 // What grew evenly, and rests at the end: from when to when. `to_end`: how it climbs where the rest is taken for a
 // part.
 std::optional<Span> stopped_climb(const MemorySeries& series, Span span, const std::optional<Climb>& to_end) {
-  auto climb = climb_of(series, {span.from_s, rises_of(series, span.from_s).last_s}, std::nullopt);
+  auto climb = climb_of(series, {span.from_s, rises_of(series, span.from_s).last.time_s}, std::nullopt);
   if (!climb) climb = to_end;
   const auto stopped_s = climb ? stopped_at(series, climb->since_s, span) : std::nullopt;
   return stopped_s ? std::optional(Span{climb->since_s, *stopped_s}) : std::nullopt;
 }
 
-// By second, from the last rise before the last third to the last one: what comes in bursts grows by one in each of its
-// pauses, and a rest at the end is none of it.
+// Bytes per second, from the last rise before the last third to the last rise of all: between two bursts lies a whole
+// pause, and the rest after the last one does not count.
 double rate_of(const MemorySeries& series, Span span) {
   const Rises rises = rises_of(series, span.from_s, span.at(2. / 3));
-  const double length_s = rises.last.time_s - rises.first.time_s;
+  const double length_s = rises.last.time_s - rises.early.time_s;
   if (length_s <= 0) return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
-  return static_cast<double>(rises.last.bytes - rises.first.bytes) / length_s;
+  return static_cast<double>(rises.last.bytes - rises.early.bytes) / length_s;
 }
 
-// What it grew by in the last third. What comes and goes, and is there at the end, had been there before: by so much at
-// most as its peaks grew.
+// What it grew by in the last third, but no more than its peaks grew: what comes and goes may happen to be there at the
+// end.
 std::int64_t grown_lately(const MemorySeries& series, Span span) {
   const std::int64_t peaks =
       series.highest(span.at(2. / 3), span.to_s) - series.highest(span.at(1. / 3), span.at(2. / 3));
