@@ -201,6 +201,10 @@ Verdict verdict_of(const View& view, const Group& group) {
   verdict.advice =
       "Expected if the processes need it together: it is cheaper than a copy for each. If there are ever more "
       "segments, close and unlink each when its last reader is done.";
+  if (std::ranges::any_of(group.names, [](const std::string& name) { return name.find("torch_") != name.npos; }))
+    verdict.advice +=
+        " Segments named torch_ are tensors that torch passed from process to process, as batches of a DataLoader: one "
+        "stays as long as a tensor, a view or a numpy array of it is kept. Where a part is enough, keep its clone().";
   for (const Share& share : shares)
     if (share.process != &creator) verdict.covered_pids.push_back(share.process->account->pid);
   verdict.evidence["growth_bytes"] = group.growth;

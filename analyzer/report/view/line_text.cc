@@ -77,7 +77,7 @@ const char* touch_verb(Cause cause) {
     case Cause::heap_retained:
     case Cause::heap_metadata:
     case Cause::heap_unsplit:
-      return "first used";
+      return "touched first";
     case Cause::lazy_free:
       return "given up";
     default:

@@ -116,7 +116,7 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
                       std::int64_t least_bytes) {
   const ProcessAccount& account = *process.account;
   const Interval& interval = process.interval;
-  CauseSeries series{.whole = MemorySeries(account.polls), .lines = {}};
+  CauseSeries series{.whole = MemorySeries(account.polls), .imported_s = {}, .lines = {}};
   const Imports imports(stacks, cause);
   std::vector<const SiteView*> own_sites;
   for (const SiteView& site : cause.sites) {
@@ -140,12 +140,14 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
     return place->second;
   };
 
+  std::vector<MemorySeries::Kept> imported;
   auto state = account.accounts.begin();  // in force at the interval's start
   for (auto next = state; next != account.accounts.end() && next->time_s <= interval.from_s; ++next) state = next;
   for (; state != account.accounts.end() && state->time_s <= interval.to_s; ++state) {
     const MemorySeries::Point empty{.time_s = std::max(state->time_s, interval.from_s), .rss_bytes = state->rss_bytes};
     MemorySeries::Point whole = empty;
     bool has_imports = false;
+    imported.push_back({.time_s = empty.time_s, .bytes = 0});
     std::vector<MemorySeries::Point> of_lines(series.lines.size(), empty);
     const auto add = [](MemorySeries::Point& point, const Slice& slice) {
       point.bytes += slice.bytes;
@@ -156,6 +158,7 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
       if (slice.site.cause != cause.cause) continue;
       if (imports.made(slice.site.stack)) {
         has_imports = true;
+        imported.back().bytes += slice.bytes;
         continue;
       }
       add(whole, slice);
@@ -165,6 +168,9 @@ CauseSeries series_of(const StackTable& stacks, const ProcessView& process, cons
     series.whole.add(whole);
     for (std::size_t i = 0; i < of_lines.size(); ++i) series.lines[i].series.add(of_lines[i]);
   }
+  const auto is_there = [&](const MemorySeries::Kept& then) { return 10 * then.bytes >= 9 * imported.back().bytes; };
+  if (series.imported_growth > 0 && !imported.empty())
+    series.imported_s = std::ranges::find_if(imported, is_there)->time_s;
   return series;
 }
 

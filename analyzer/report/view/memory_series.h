@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "report/view/blame_sums.h"
@@ -57,6 +58,7 @@ struct LineSeries {
 struct CauseSeries {
   MemorySeries whole;
   std::int64_t imported_growth = 0;  // of the cause, left out here
+  std::optional<double> imported_s;  // when nearly all of that was there
   std::vector<LineSeries> lines;     // named ones that grew by `least_bytes` or more, largest first
 };
 

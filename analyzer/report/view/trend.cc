@@ -248,6 +248,13 @@ void find_climbing_lines(const CauseSeries& series, Span span, Climbs which, Tre
   largest_first(trend.lines);
 }
 
+// A short program imports for a good part of its life: its work begins after that.
+Span span_of_work(const CauseSeries& series, Span life) {
+  constexpr double kLeastPart = 0.25, kMostPart = 2. / 3;
+  const double imported_s = series.imported_s.value_or(life.from_s);
+  return imported_s < life.at(kLeastPart) || imported_s > life.at(kMostPart) ? life : Span{imported_s, life.to_s};
+}
+
 // Whether it was not read for a good part of that time, at its end.
 bool was_unseen(const ProcessAccount& account, Span span) {
   constexpr double kUnseenPart = 4;
@@ -264,8 +271,8 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   const Interval& interval = process.interval;
   // What came after the last walk, of a damaged recording for one, is not known.
   const double from_s = std::max(interval.from_s, process.account->born_s);
-  const Span span{from_s, points.empty() ? from_s : points.back().time_s};
-  trend.from_s = span.from_s;
+  const Span span = span_of_work(series, {from_s, points.empty() ? from_s : points.back().time_s});
+  trend.from_s = from_s;
   trend.span_s = span.length();
   if (points.size() < kTrendPoints || trend.span_s <= 0 || was_unseen(*process.account, span)) return trend;
   const std::int64_t growth = cause.rss.growth() - series.imported_growth;

@@ -25,7 +25,7 @@ struct Trend {
   std::int64_t climbed_bytes = 0;
   int falls = 0;      // waves: how often it went
   double from_s = 0;  // of the interval, as far as the process lived
-  double span_s = 0;  // likewise
+  double span_s = 0;  // the time judged: from there, or from after the imports of a short program, to the end
   // growing: who did since since_s, largest first. Else: who grew evenly to the end, each since a time of its own,
   // while the rest went, or came and went.
   std::vector<LineGrowth> lines;

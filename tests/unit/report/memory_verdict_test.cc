@@ -224,6 +224,7 @@ TEST(SharedMemory, ManySegmentsOfOneLineAreOneVerdict) {
   const auto verdicts = verdicts_of(recording_of(lines.stacks, 2, {process_of(10, {{1, parts}})}));
   ASSERT_EQ(verdicts.size(), 1U);
   EXPECT_EQ(verdicts[0].headline, "40 MiB shared memory in 20 segments (mapped at a.py:3 in load)");
+  EXPECT_NE(verdicts[0].advice.find("Segments named torch_ are tensors"), std::string::npos) << verdicts[0].advice;
 }
 
 // Two processes that lived until 10 s; at the first one files of 10 MiB and more are counted, at the other 80 MiB.

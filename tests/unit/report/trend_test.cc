@@ -274,16 +274,30 @@ TEST(SlowGrowth, StepsAndBreathingAreFlat) {
   }
 }
 
-// A cache that changes all it holds: samples say a little more or less of its line at each walk.
-// An import that takes most of a short program's time, and work at its end.
-TEST(SlowGrowth, OfImportsIsNotOfTheWork) {
-  Lines lines;
+StackId importing_stack(Lines& lines) {
   const auto frame = [&](const char* file, int line, const char* function) {
     return lines.stacks.intern(Frame{.kind = FrameKind::python, .function = function, .file = file, .line = line});
   };
-  lines.leak = lines.stacks.intern({frame("/usr/lib/python3/dist-packages/torch/__init__.py", 9, "<module>"),
-                                    frame("<frozen importlib._bootstrap>", 1178, "_find_and_load"),
-                                    frame("/home/u/a.py", 1, "<module>")});
+  return lines.stacks.intern({frame("/usr/lib/python3/dist-packages/torch/__init__.py", 9, "<module>"),
+                              frame("<frozen importlib._bootstrap>", 1178, "_find_and_load"),
+                              frame("/home/u/a.py", 1, "<module>")});
+}
+
+// A program that imports torch for half of its 9 seconds, and leaks in the other half.
+TEST(SlowGrowth, AfterImportsIsJudgedByTheTimeAfterThem) {
+  Lines lines;
+  lines.load = importing_stack(lines);
+  const Program program{.duration_s = 9, .load = loads(160, 4.5), .leak = grows(40, 4.6), .walk_s = 0.3};
+  const Verdict verdict = heap_verdict(seen(lines, program));
+  EXPECT_EQ(verdict.headline,
+            "176 MiB live Python objects (made at a.py:5 in leak), still growing at the end by 40 MiB/s");
+  EXPECT_TRUE(contains(verdict.advice, "s on it grew evenly to the end")) << verdict.advice;
+}
+
+// An import that takes most of a short program's time, and work at its end.
+TEST(SlowGrowth, OfImportsIsNotOfTheWork) {
+  Lines lines;
+  lines.leak = importing_stack(lines);
   const Program program{.duration_s = 5,
                         .load = [](double time_s) { return time_s >= 4.9 ? 160 : 0; },
                         .leak = [](double time_s) { return 50 * time_s; },
@@ -291,6 +305,7 @@ TEST(SlowGrowth, OfImportsIsNotOfTheWork) {
   EXPECT_EQ(reported(lines, program), "info: 160 MiB live Python objects (made at a.py:2 in load)");
 }
 
+// A cache that changes all it holds: samples say a little more or less of its line at each walk.
 TEST(SlowGrowth, WithinItsErrorALineIsFlat) {
   const Lines lines;
   const auto breathing = [&](double standard_error_mib) {
