@@ -112,6 +112,22 @@ NativeCode native_code_once(const StackTable& stacks, FrameId id) {
   return static_cast<NativeCode>(kind_once(stacks, id, [&] { return native_code(frame, stacks[frame.module].path); }));
 }
 
+// The frame of an event loop that runs what is due: the line that started the loop asked for none of it.
+bool runs_callbacks(const Frame& frame, const std::string& module) {
+  struct Dispatcher {
+    std::string_view file, function;
+  };
+  static constexpr std::array<Dispatcher, 3> kDispatchers{{
+      {"/asyncio/events.py", "_run"},
+      {"/trio/_core/_run.py", "unrolled_run"},
+      {"/twisted/internet/base.py", "mainLoop"},
+  }};
+  if (frame.kind == FrameKind::native) return module.find("/uvloop/loop.") != std::string::npos;
+  return std::ranges::any_of(kDispatchers, [&](const Dispatcher& dispatcher) {
+    return has_name(frame, dispatcher.function) && frame.file.ends_with(dispatcher.file);
+  });
+}
+
 std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
   FirstOf<PythonCode> python;
   FirstOf<NativeCode> native;
@@ -119,6 +135,7 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
     if (is_thread_frame(frame)) continue;
+    if (python.frame() && runs_callbacks(frame, stacks[frame.module].path)) break;
     if (frame.kind == FrameKind::native) {
       const NativeCode code = native_code_once(stacks, id);
       if (code == NativeCode::allocator) native = {};

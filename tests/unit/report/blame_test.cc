@@ -90,6 +90,24 @@ TEST(Blame, TheLinesThatCallTheFunctionToBlame) {
   EXPECT_EQ(caller({{package, "zeros"}, {package, "full"}}), "") << "no line is the program's own";
 }
 
+// What a loop runs when it is due is not asked for by the line that started the loop.
+TEST(Blame, WhatAnEventLoopRunsIsNotOfTheLineThatStartedIt) {
+  const Lines loop{{"/usr/lib/python3.11/asyncio/events.py", "Handle._run"},
+                   {"/usr/lib/python3.11/asyncio/base_events.py", "BaseEventLoop._run_once"},
+                   {"/home/u/server.py", "<module>"}};
+  const auto in_loop = [&](Lines lines) {
+    lines.insert(lines.end(), loop.begin(), loop.end());
+    return blamed({lines});
+  };
+  const std::pair<std::string, std::string> socket{"/usr/lib/python3.11/asyncio/selector_events.py", "_read_ready"};
+  EXPECT_EQ(in_loop({{in_site("aiohttp/client_proto.py"), "data_received"}, socket}),
+            in_site("aiohttp/client_proto.py") + " data_received");
+  EXPECT_EQ(in_loop({socket}), socket.first + " _read_ready");
+  EXPECT_EQ(in_loop({{in_site("aiohttp/web.py"), "start"}, {"/home/u/server.py", "handler"}}),
+            "/home/u/server.py handler");
+  EXPECT_EQ(in_loop({}), "/home/u/server.py <module>") << "the loop itself";
+}
+
 TEST(Blame, AFrameWhoseCodeIsNotKnownIsNotNamed) {
   EXPECT_EQ(blamed({{{"", ""}, {"/home/u/a.py", "grow"}}}), "/home/u/a.py grow");
   EXPECT_EQ(blamed({{{"", ""}}}), "");
