@@ -33,15 +33,17 @@ struct alignas(64) ThreadState {
   std::uint64_t small_allocated_bytes = 0;
   std::uint64_t small_releases = 0;
   std::uint64_t small_released_bytes = 0;  // usable; where live bytes are counted page by page
-  std::uint64_t armed = 0;                 // what `left` or `request_left` began with
-  std::uint64_t gap = 0;                   // from there to the byte that is sampled next
-  std::uint32_t gap_coarseness = 0;        // with which `gap` was drawn
-  std::uint32_t exit_rounds = 0;           // of the pthread key destructor
-  SamplingPace pace;                       // of this thread's samples
-  std::uint64_t random = 0;                // of sampling.h
-  std::uint64_t read_random = 0;           // of kernel_faults.h, as what follows
-  std::uint64_t reported_faults = 0;       // minor faults that records have reported
-  std::uint64_t last_vector_bytes = 0;     // that readv or recvmsg filled
+  // Its directory of the liveness table (heap/liveness.h); nullptr: it counts in the common one.
+  std::atomic<std::uint64_t>* own_pages = nullptr;
+  std::uint64_t armed = 0;              // what `left` or `request_left` began with
+  std::uint64_t gap = 0;                // from there to the byte that is sampled next
+  std::uint32_t gap_coarseness = 0;     // with which `gap` was drawn
+  std::uint32_t exit_rounds = 0;        // of the pthread key destructor
+  SamplingPace pace;                    // of this thread's samples
+  std::uint64_t random = 0;             // of sampling.h
+  std::uint64_t read_random = 0;        // of kernel_faults.h, as what follows
+  std::uint64_t reported_faults = 0;    // minor faults that records have reported
+  std::uint64_t last_vector_bytes = 0;  // that readv or recvmsg filled
 
   // Stack address of the guard while our own code runs (guard.h), 0: it does not.
   std::uintptr_t busy_sp = 0;

@@ -47,12 +47,7 @@ std::int64_t sum_leaf(const RawFile& pagemap, std::uint64_t leaf) noexcept {
   return units;
 }
 
-}  // namespace
-
-std::int64_t sum_live_bytes() noexcept {
-  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory == nullptr) return -1;
-  const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
+std::int64_t sum_directory(const RawFile& pagemap, LivenessDirectory directory) noexcept {
   constexpr std::size_t kPerPage = kPageBytes / sizeof(std::uint64_t);
   std::int64_t units = 0;
   find_written(pagemap, reinterpret_cast<std::uint64_t>(directory), kDirectoryPages, g_directory_entries);
@@ -62,6 +57,16 @@ std::int64_t sum_live_bytes() noexcept {
       if (const std::uint64_t leaf = directory[i].load(std::memory_order_acquire); leaf != 0)
         units += sum_leaf(pagemap, leaf);
   }
+  return units;
+}
+
+}  // namespace
+
+std::int64_t sum_live_bytes() noexcept {
+  if (heap().directory.load(std::memory_order_acquire) == nullptr) return -1;
+  const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
+  std::int64_t units = 0;
+  visit_directories([&](LivenessDirectory directory) { units += sum_directory(pagemap, directory); });
   const std::int64_t small = units * static_cast<std::int64_t>(trace::kLivenessUnitBytes);
   return std::max<std::int64_t>(small + g_large_blocks.bytes.load(std::memory_order_relaxed), 0);
 }

@@ -23,14 +23,35 @@ void open_liveness() noexcept;
 std::uint64_t liveness_address() noexcept;
 // The table's memory, to the reader; the thread is entered and Busy held by the caller.
 void report_liveness(ThreadState& thread) noexcept;
-// Maps the leaves that a block lies on. The thread is entered and Busy held by the caller.
+// Maps the leaves that a block lies on, in the common directory. The thread is entered and Busy held by the caller.
 void map_leaves(ThreadState& thread, const void* block, std::size_t usable) noexcept;
+
+// In sampled mode, where there are other threads: from now on the thread counts what lies near the block in a directory
+// of its own, unless there is none for it. The thread is entered and Busy held by the caller.
+void use_own_pages(ThreadState& thread, const void* block) noexcept;
+// Whether use_own_pages has not been called for what lies near the block, and may help.
+bool lacks_own_pages(const ThreadState& thread, const void* block) noexcept;
+// At the thread's end: its directory is free for another one.
+void leave_own_pages(ThreadState& thread) noexcept;
+// The other threads are not there.
+void liveness_after_fork_in_child(const ThreadState& thread) noexcept;
+
+// Calls visit(directory) for all that may have counters.
+template <class Visit>
+void visit_directories(Visit visit) noexcept;
 
 // What a change does to the counter of a page.
 enum class LiveChange : std::uint8_t { allocate, release, undo_release };
 
 // Of a block that lies on several pages.
-bool change_live_pages(LivenessDirectory directory, const void* block, std::size_t usable, LiveChange change) noexcept;
+enum class AddTo : std::uint8_t { common, own };
+bool change_live_pages(LivenessDirectory directory, AddTo whose, const void* block, std::size_t usable,
+                       LiveChange change) noexcept;
+
+// Read once for each block: a signal handler may be the first to have one.
+[[gnu::always_inline]] inline LivenessDirectory own_directory(const ThreadState& thread) noexcept {
+  return __atomic_load_n(&thread.own_pages, __ATOMIC_RELAXED);
+}
 
 // The counter of the page of `address`, nullptr: it has none.
 [[gnu::always_inline]] inline std::uint32_t* live_counter(LivenessDirectory directory, std::uint64_t address) noexcept {
@@ -42,9 +63,13 @@ bool change_live_pages(LivenessDirectory directory, const void* block, std::size
 }
 
 // One instruction each: a signal handler sees it done or not. A program without threads needs no bus lock.
+[[gnu::always_inline]] inline void add_own_live(std::uint32_t* counter, std::uint32_t units) noexcept {
+  __asm__ volatile("addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
+}
+
 [[gnu::always_inline]] inline void add_live(std::uint32_t* counter, std::uint32_t units) noexcept {
   if (is_single_threaded())
-    __asm__ volatile("addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
+    add_own_live(counter, units);
   else
     __asm__ volatile("lock addl %1, %0" : "+m"(*counter) : "er"(units) : "cc");
 }
@@ -59,29 +84,41 @@ constexpr std::uint32_t live_units(LiveChange change, std::size_t bytes) noexcep
   return address % trace::kLivenessPageBytes + usable <= trace::kLivenessPageBytes;
 }
 
-// A block of less than trace::kLargeBlockBytes came or goes. False: it lies on several pages, or on one that has no
-// counter; nothing was counted.
-[[gnu::always_inline]] inline bool change_live_on_page(LivenessDirectory directory, const void* block,
-                                                       std::size_t usable, LiveChange change) noexcept {
+// A block of less than trace::kLargeBlockBytes comes or goes. False: it lies on several pages, or on one that has no
+// counter where this thread counts; nothing was counted.
+[[gnu::always_inline]] inline bool change_live_on_page(const ThreadState& thread, LivenessDirectory directory,
+                                                       const void* block, std::size_t usable,
+                                                       LiveChange change) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   if (!is_on_one_page(address, usable)) [[unlikely]]
     return false;
-  std::uint32_t* counter = live_counter(directory, address);
+  const LivenessDirectory own = own_directory(thread);
+  std::uint32_t* counter = live_counter(own != nullptr ? own : directory, address);
   if (counter == nullptr) [[unlikely]]
     return false;
-  add_live(counter, live_units(change, usable));
+  if (own != nullptr)
+    add_own_live(counter, live_units(change, usable));
+  else
+    add_live(counter, live_units(change, usable));
   return true;
 }
 
-// The same wherever it lies. False: a page has no counter; nothing was counted.
-[[gnu::always_inline]] inline bool change_live(LivenessDirectory directory, const void* block, std::size_t usable,
-                                               LiveChange change) noexcept {
-  if (!is_on_one_page(reinterpret_cast<std::uintptr_t>(block), usable)) [[unlikely]]
-    return change_live_pages(directory, block, usable, change);
-  return change_live_on_page(directory, block, usable, change);
-}
+// The same wherever it lies, in the common directory where the thread has no counter of its own. False: a page has no
+// counter; nothing was counted.
+bool change_live(const ThreadState& thread, LivenessDirectory directory, const void* block, std::size_t usable,
+                 LiveChange change) noexcept;
 
 // Tells the reader where the liveness table is, or that there is none while another image takes the process over.
 void publish_liveness(ThreadState& thread, bool valid) noexcept;
+
+template <class Visit>
+void visit_directories(Visit visit) noexcept {
+  const auto* table = reinterpret_cast<const trace::LivenessTable*>(liveness_address());
+  if (table == nullptr) return;
+  visit(reinterpret_cast<LivenessDirectory>(table->directory));
+  for (const std::uint64_t& address : table->thread_directories)
+    if (const std::uint64_t own = __atomic_load_n(&address, __ATOMIC_ACQUIRE); own != 0)
+      visit(reinterpret_cast<LivenessDirectory>(own));
+}
 
 }  // namespace whyrss::shim

@@ -17,11 +17,14 @@ constexpr std::size_t kClassBytes = 16, kClasses = 32;
 
 constinit std::uint32_t g_pool_bytes = 0;
 
-void set_pages(LivenessDirectory directory, const void* arena, std::size_t size_bytes, std::uint32_t value) noexcept {
+// No block of malloc lies there that another thread could count.
+void set_pages(LivenessDirectory common, const void* arena, std::size_t size_bytes, std::uint32_t value) noexcept {
   const auto start = reinterpret_cast<std::uintptr_t>(arena);
-  for (std::size_t at = 0; at < size_bytes; at += trace::kLivenessPageBytes)
-    if (std::uint32_t* counter = live_counter(directory, start + at); counter != nullptr)
-      __atomic_store_n(counter, value, __ATOMIC_RELAXED);
+  visit_directories([=](LivenessDirectory directory) {
+    for (std::size_t at = 0; at < size_bytes; at += trace::kLivenessPageBytes)
+      if (std::uint32_t* counter = live_counter(directory, start + at); counter != nullptr)
+        __atomic_store_n(counter, directory == common ? value : 0, __ATOMIC_RELAXED);
+  });
 }
 
 LivenessDirectory directory_now() noexcept { return heap().directory.load(std::memory_order_acquire); }

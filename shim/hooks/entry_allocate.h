@@ -73,7 +73,7 @@ inline std::uint64_t countdown(std::uint64_t& left) noexcept {
   if (directory == nullptr || !header_reports(block, usable)) [[unlikely]]
     return false;
   const std::uint64_t left = countdown(thread.left);
-  if (usable >= left || !change_live_on_page(directory, block, usable, LiveChange::allocate)) [[unlikely]]
+  if (usable >= left || !change_live_on_page(thread, directory, block, usable, LiveChange::allocate)) [[unlikely]]
     return false;
   thread.left = left - usable;
   ++thread.small_allocations;
@@ -106,7 +106,7 @@ template <class Allocate>
   if (const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire); directory != nullptr) {
     std::size_t usable = 0;
     if (!header_reports(block, usable) || usable >= trace::kLargeBlockBytes ||
-        !change_live_on_page(directory, block, usable, LiveChange::release)) [[unlikely]]
+        !change_live_on_page(thread, directory, block, usable, LiveChange::release)) [[unlikely]]
       return false;
     thread.small_released_bytes += usable;
   }

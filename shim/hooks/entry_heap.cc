@@ -58,7 +58,7 @@ template <class Resize>
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
   if (directory != nullptr && usable < trace::kLargeBlockBytes) {
     thread.small_released_bytes += usable;
-    change_live(directory, block, usable, LiveChange::release);
+    change_live(thread, directory, block, usable, LiveChange::release);
   }
   if (moved == nullptr || moved == thread.last_block || is_allocation_counted(thread, moved)) return moved;
   const Caller caller = caller_here();
@@ -139,7 +139,9 @@ void count_released(const void* block) noexcept {
   if (directory == nullptr) return;
   if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) {
     thread.small_released_bytes += usable;
-    change_live(directory, block, usable, LiveChange::release);
+    change_live(thread, directory, block, usable, LiveChange::release);
+    if (lacks_own_pages(thread, block)) [[unlikely]]
+      observe_distant_release(block);
   }
 }
 

@@ -60,7 +60,7 @@ struct Change {
   if (place.counter != nullptr)
     add_live(place.counter, live_units(change.change, change.usable));
   else if (place.directory != nullptr)
-    change_live_pages(place.directory, change.block, change.usable, change.change);
+    change_live_pages(place.directory, AddTo::common, change.block, change.usable, change.change);
 }
 
 // On one page, in a program with threads. As stamp_and_count.
@@ -173,7 +173,7 @@ bool count_on_its_pages(ThreadState& thread, const void* block) noexcept {
   if (directory == nullptr) return false;
   const std::size_t usable = usable_bytes(block);
   const std::uint64_t left = std::atomic_ref(thread.left).load(std::memory_order_relaxed);
-  if (usable >= left || !change_live(directory, block, usable, LiveChange::allocate)) return false;
+  if (usable >= left || !change_live(thread, directory, block, usable, LiveChange::allocate)) return false;
   thread.left = left - usable;
   ++thread.small_allocations;
   thread.last_block = block;

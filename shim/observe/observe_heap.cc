@@ -36,14 +36,20 @@ std::uint32_t stack_of(Observation& event, const Caller& caller) noexcept {
 // Also while our own code runs, or where nothing can be written: its release will be counted.
 void count_live(Observation& event, const void* block, std::size_t usable) noexcept {
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory == nullptr || change_live(directory, block, usable, LiveChange::allocate) || !event) return;
-  map_leaves(event.thread(), block, usable);
-  change_live(directory, block, usable, LiveChange::allocate);
+  if (directory == nullptr) return;
+  ThreadState& thread = event.thread();
+  if (!change_live(thread, directory, block, usable, LiveChange::allocate)) {
+    if (!event) return;
+    map_leaves(thread, block, usable);
+    change_live(thread, directory, block, usable, LiveChange::allocate);
+  }
+  if (event) use_own_pages(thread, block);
 }
 
 void change_if_small(const void* block, std::size_t usable, LiveChange change) noexcept {
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory != nullptr && usable < trace::kLargeBlockBytes) change_live(directory, block, usable, change);
+  if (directory != nullptr && usable < trace::kLargeBlockBytes)
+    change_live(thread_state(), directory, block, usable, change);
 }
 
 // One more or one less that lives.
@@ -167,6 +173,10 @@ void observe_release_undone(const void* block, Released released) noexcept {
     if (!small) count_large(thread, usable, 1);
   }
   log_logged_release(block, emit_release_undone);
+}
+
+void observe_distant_release(const void* block) noexcept {
+  if (Observation event; event) use_own_pages(event.thread(), block);
 }
 
 }  // namespace whyrss::shim

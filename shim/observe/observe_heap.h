@@ -21,5 +21,7 @@ enum class Released : std::uint8_t {
 Released observe_release(const void* block) noexcept;
 // The realloc announced by observe_release(block) failed.
 void observe_release_undone(const void* block, Released released) noexcept;
+// A small block was released that the thread cannot count in its own pages (heap/liveness.h), but may from now on.
+void observe_distant_release(const void* block) noexcept;
 
 }  // namespace whyrss::shim

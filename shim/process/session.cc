@@ -76,6 +76,7 @@ void end_thread(void*) noexcept {
     trace::seal(thread.lease);
     thread.ended = true;
     thread.fast = false;
+    leave_own_pages(thread);
     flush_counts(thread);
   }
   errno = saved_errno;
@@ -229,6 +230,7 @@ void attach_forked_child(ThreadState& thread) noexcept {
   trace::follow_reader(g_session.pool.header->reader_offsets, g_session.pool.header->readers_wall);
   attach_process(thread, trace::Born::fork);
   library_hooks_after_fork_in_child();
+  liveness_after_fork_in_child(thread);
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
   hand_off_uffd(thread);

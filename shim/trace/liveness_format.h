@@ -2,20 +2,26 @@
 // shim in the target's private memory, so that a fork child begins with the right counts; read by the collector from
 // outside. Two levels, because virtual size counts on some clusters: a leaf is mapped when its first page is used.
 //
-//   LivenessTable in the target (address in ProcessSlot::liveness): directory -> kDirectoryEntries addresses of leaves,
-//   0: none leaf -> kLeafPages counters of 32 bits, one per page
+//   LivenessTable in the target (address in ProcessSlot::liveness)
+//   directory -> kDirectoryEntries addresses of leaves, 0: none
+//   leaf -> kLeafPages counters of 32 bits, one per page
+//
+// In sampled mode a thread has a directory of its own as long as it lives, as far as there are some: it counts there
+// without a bus lock. The next thread goes on with what is in it. A page's counter is the sum of those in all
+// directories, modulo 2^32. Where one of a thread has a leaf, the common one has too.
 //
 // A counter     bits 0 to 15   live units of 8 bytes; an int16: below 0 when blocks from before us were released
 //               bits 16 to 31  allocations on this page, modulo 2^16: not 0 once the page has held a block
-// or kPymallocPage in the high half and 0 in the low one: the page belongs to an arena of CPython's small-object
-// allocator, whose pools say themselves how full they are. A block that lies on several pages counts on each with the
-// units that lie there.
+// or kPymallocPage in the high half and 0 in the low one (in the common directory, and 0 in the others): the page
+// belongs to an arena of CPython's small-object allocator, whose pools say themselves how full they are. A block that
+// lies on several pages counts on each with the units that lie there.
 //
-// Threads       relaxed atomic adds (plain ones while the program is single-threaded); the reader sees counts that are
-//               off by what is in flight.
+// Threads       relaxed atomic adds (plain ones in a thread's own directory, and while the program is single-threaded);
+//               the reader sees counts that are off by what is in flight.
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace whyrss::trace {
@@ -32,14 +38,17 @@ inline constexpr std::uint64_t kDirectoryEntries = (std::uint64_t{1} << 47) / kL
 inline constexpr std::uint32_t kPymallocPage = 0xffff;
 inline constexpr std::array<char, 8> kLivenessMagic{'w', 'h', 'y', 'l', 'i', 'v', 'e', '\n'};
 
+inline constexpr std::size_t kThreadDirectories = 16;
+
 struct LivenessTable {
   std::array<char, 8> magic;
-  std::uint64_t directory;            // address of kDirectoryEntries x u64
+  std::uint64_t directory;            // the common one: address of kDirectoryEntries x u64
   std::uint32_t pymalloc_pool_bytes;  // 4096 (CPython 3.8, 3.9), 16384 (3.10 on), 0: no CPython seen
   std::uint32_t reserved;
   std::uint64_t leaves_refused;  // that did not fit into the address space: what lies there is not counted
+  std::array<std::uint64_t, kThreadDirectories> thread_directories;  // likewise; 0: none yet
 };
 
-static_assert(sizeof(LivenessTable) == 32);
+static_assert(sizeof(LivenessTable) == 32 + 8 * kThreadDirectories);
 
 }  // namespace whyrss::trace

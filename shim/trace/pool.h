@@ -38,7 +38,7 @@
 namespace whyrss::trace {
 
 inline constexpr std::array<char, 8> kPoolMagic{'w', 'h', 'y', 'p', 'o', 'o', 'l', '\n'};
-inline constexpr std::uint32_t kPoolVersion = 3;
+inline constexpr std::uint32_t kPoolVersion = 4;
 inline constexpr std::uint32_t kChunkBytes = 16 * 1024;
 inline constexpr std::uint32_t kDefaultChunkCount = 1024;
 inline constexpr std::uint32_t kDefaultSlotCount = 1024;

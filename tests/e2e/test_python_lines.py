@@ -94,10 +94,11 @@ def test_lines_that_hold_objects(whyrss, tmp_path, number, python):
             if size >= MIB:
                 off_by_errors.append((max(0, abs(figure - size) - VARIES * size) / max(error, 1), name, line, size, figure))
         large = [(line, size) for line, (size, _) in all_objects.items() if size >= MIB]
-        within += [abs(figure - size) <= 2 * error for recorded in recordings for line, size in large
+        within += [abs(figure - size) <= max(2 * error, size / 1000) for recorded in recordings for line, size in large
                    for figure, error in [recorded.get(line, (0, 0))]]
     assert wrong_first == []
     assert_figure(max(off_by_errors) < (4,), max(off_by_errors))
     assert_figure(sum(off[0] > 2 for off in off_by_errors) <= max(2, len(off_by_errors) / 10), sorted(off_by_errors)[-4:])
     if RECORDINGS > 1:
-        assert sum(within) >= 0.95 * len(within), f"{sum(within)} of {len(within)} lines are within two standard errors"
+        least = 0.95 * len(within) - 3 * math.sqrt(0.95 * 0.05 * len(within))  # were it so, one run of 700 has fewer
+        assert sum(within) >= least, f"{sum(within)} of {len(within)} lines are within two standard errors"

@@ -1,6 +1,8 @@
 #include "collect/read/liveness_read.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -51,6 +53,13 @@ void visit_present(const std::vector<Span>& present, std::uint64_t start, std::u
   for (; at != present.end() && at->start < end; ++at) visit(std::max(at->start, start), std::min(at->end, end));
 }
 
+// A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
+bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
+
+std::int32_t live_units(std::uint32_t counter) { return static_cast<std::int16_t>(counter & 0xffff); }
+
+bool is_below_zero(std::uint32_t counter) { return live_units(counter) < 0; }
+
 // Counters of the table that lie together and are there, and the first address that they tell of.
 struct Counters {
   std::uint64_t first;
@@ -62,19 +71,72 @@ class TableReader {
  public:
   TableReader(const TargetMemory& memory, const std::vector<Span>& present) : memory_(memory), present_(present) {}
 
-  // In address order.
-  std::vector<Counters> read(std::uint64_t directory) {
-    visit_present(present_, directory, directory + kDirectoryBytes, [&](std::uint64_t start, std::uint64_t end) {
-      std::vector<std::uint64_t> leaves((end - start) / sizeof(std::uint64_t));
-      if (!memory_.read(start, std::as_writable_bytes(std::span(leaves)))) return;
-      for (std::size_t i = 0; i < leaves.size(); ++i)
-        if (leaves[i] != 0 && leaves[i] % kLivenessPageBytes == 0)
-          read_leaf(leaves[i], ((start - directory) / sizeof(std::uint64_t) + i) * trace::kLeafSpan);
-    });
+  // Sums of all directories, in address order.
+  std::vector<Counters> read(const trace::LivenessTable& table) {
+    std::map<std::uint64_t, std::vector<std::uint64_t>> leaves;  // of the same addresses, by the first one
+    find_leaves(table.directory, leaves);
+    for (const std::uint64_t directory : table.thread_directories)
+      if (directory != 0) find_leaves(directory, leaves);
+    for (const auto& [first_address, of_threads] : leaves) {
+      if (of_threads.size() == 1)
+        read_leaf(of_threads.front(), first_address);
+      else
+        sum_leaves(of_threads, first_address);
+    }
     return std::move(counters_);
   }
 
  private:
+  static constexpr std::size_t kCountersPerPage = kLivenessPageBytes / sizeof(std::uint32_t);
+
+  void find_leaves(std::uint64_t directory, std::map<std::uint64_t, std::vector<std::uint64_t>>& leaves) {
+    visit_present(present_, directory, directory + kDirectoryBytes, [&](std::uint64_t start, std::uint64_t end) {
+      std::vector<std::uint64_t> entries((end - start) / sizeof(std::uint64_t));
+      if (!memory_.read(start, std::as_writable_bytes(std::span(entries)))) return;
+      for (std::size_t i = 0; i < entries.size(); ++i)
+        if (entries[i] != 0 && entries[i] % kLivenessPageBytes == 0)
+          leaves[((start - directory) / sizeof(std::uint64_t) + i) * trace::kLeafSpan].push_back(entries[i]);
+    });
+  }
+
+  // What one thread allocates while the leaves are read, and another one releases, may be missing: a page with less
+  // than nothing is read again, so that only those stay below that are.
+  void sum_leaves(const std::vector<std::uint64_t>& leaves, std::uint64_t first_address) {
+    std::map<std::uint64_t, std::vector<std::uint32_t>> sums;  // by the page of counters in the leaf
+    for (const std::uint64_t leaf : leaves)
+      visit_present(present_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
+        for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)
+          sums.try_emplace((page - leaf) / kLivenessPageBytes);
+      });
+    constexpr int kReadings = 3;
+    for (auto& [page, sum] : sums)
+      for (int i = 0; i < kReadings && (i == 0 || std::ranges::any_of(sum, is_below_zero)); ++i)
+        sum = sum_page(leaves, page * kLivenessPageBytes);
+    for (auto& [page, sum] : sums) {
+      if (sum.empty()) continue;
+      const std::uint64_t first = first_address + page * kCountersPerPage * kLivenessPageBytes;
+      if (counters_.empty() || counters_.back().end() != first) counters_.push_back({.first = first, .values = {}});
+      std::vector<std::uint32_t>& values = counters_.back().values;
+      values.insert(values.end(), sum.begin(), sum.end());
+    }
+  }
+
+  // Empty: no leaf has that page any more.
+  std::vector<std::uint32_t> sum_page(const std::vector<std::uint64_t>& leaves, std::uint64_t offset_bytes) {
+    std::vector<std::uint32_t> sum, values(kCountersPerPage);
+    for (const std::uint64_t leaf : leaves) {
+      bool is_there = false;
+      visit_present(present_, leaf + offset_bytes, leaf + offset_bytes + kLivenessPageBytes,
+                    [&](std::uint64_t, std::uint64_t) { is_there = true; });
+      if (!is_there || !memory_.read(leaf + offset_bytes, std::as_writable_bytes(std::span(values)))) continue;
+      if (sum.empty())
+        sum = values;
+      else
+        std::ranges::transform(sum, values, sum.begin(), std::plus{});
+    }
+    return sum;
+  }
+
   void read_leaf(std::uint64_t leaf, std::uint64_t first_address) {
     visit_present(present_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
       if (read_part(leaf, first_address, start, end)) return;
@@ -96,11 +158,6 @@ class TableReader {
   std::vector<Counters> counters_;
 };
 
-// A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
-bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
-
-std::int32_t live_units(std::uint32_t counter) { return static_cast<std::int16_t>(counter & 0xffff); }
-
 std::uint16_t word_of(std::uint32_t counter) {
   const auto live = static_cast<std::uint16_t>(
       std::clamp(live_units(counter), 0, static_cast<std::int32_t>(trace::kLivenessPageUnits)));
@@ -111,7 +168,7 @@ void sum_up(const std::vector<std::uint32_t>& counters, trace::LivenessHeader& h
   std::int64_t units = 0;
   for (const std::uint32_t counter : counters) {  // of pymalloc's pages these are 0
     units += std::max(live_units(counter), 0);
-    header.underflowed_pages += live_units(counter) < 0 ? 1 : 0;
+    header.underflowed_pages += is_below_zero(counter) ? 1 : 0;
   }
   header.table_live_bytes += static_cast<std::uint64_t>(units) * trace::kLivenessUnitBytes;
 }
@@ -172,7 +229,7 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
   if (table->magic != trace::kLivenessMagic) return nothing_of(walk, LivenessFlags::no_table);
   Liveness liveness = nothing_of(walk, 0);
   const std::vector<Span> resident = resident_anonymous(walk);
-  for (const Counters& counters : TableReader(memory, resident).read(table->directory)) {
+  for (const Counters& counters : TableReader(memory, resident).read(*table)) {
     sum_up(counters.values, liveness.header);
     visit_present(resident, counters.first, counters.end(),
                   [&](std::uint64_t start, std::uint64_t end) { add_pages(counters, start, end, liveness.ranges); });

@@ -52,19 +52,28 @@ class Table {
     std::memcpy(table_.magic.data(), trace::kLivenessMagic.data(), table_.magic.size());
     table_.directory = directory_.address();
   }
-  void set(std::uint64_t address, std::uint32_t counter) {
-    auto* directory = reinterpret_cast<std::uint64_t*>(directory_.begin());
-    std::uint64_t& leaf = directory[address / trace::kLeafSpan];
-    if (leaf == 0) leaf = leaves_.emplace_back(std::make_unique<Region>(trace::kLeafBytes))->address();
-    reinterpret_cast<std::uint32_t*>(leaf)[address % trace::kLeafSpan / kLivenessPageBytes] = counter;
+  void set(std::uint64_t address, std::uint32_t counter) { set_in(table_.directory, address, counter); }
+  // In the directory of a thread.
+  void set_of_thread(std::size_t thread, std::uint64_t address, std::uint32_t counter) {
+    std::uint64_t& directory = table_.thread_directories.at(thread);
+    if (directory == 0) directory = of_threads_.emplace_back(std::make_unique<Region>(kDirectoryBytes))->address();
+    set_in(directory, address, counter);
   }
   [[nodiscard]] std::uint64_t address() const { return reinterpret_cast<std::uint64_t>(&table_); }
   trace::LivenessTable& operator*() { return table_; }
 
  private:
+  static constexpr std::size_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
+
+  void set_in(std::uint64_t directory, std::uint64_t address, std::uint32_t counter) {
+    std::uint64_t& leaf = reinterpret_cast<std::uint64_t*>(directory)[address / trace::kLeafSpan];
+    if (leaf == 0) leaf = leaves_.emplace_back(std::make_unique<Region>(trace::kLeafBytes))->address();
+    reinterpret_cast<std::uint32_t*>(leaf)[address % trace::kLeafSpan / kLivenessPageBytes] = counter;
+  }
+
   trace::LivenessTable table_{};
-  Region directory_{trace::kDirectoryEntries * sizeof(std::uint64_t)};
-  std::vector<std::unique_ptr<Region>> leaves_;
+  Region directory_{kDirectoryBytes};
+  std::vector<std::unique_ptr<Region>> leaves_, of_threads_;
 };
 
 Liveness read_table(const Table& table) {
@@ -115,6 +124,33 @@ TEST(ReadLiveness, ListsResidentPagesThatHoldOrHeldBlocks) {
   EXPECT_EQ(liveness.header.table_live_bytes, (100U + 512U + 600U) * 8U);
   EXPECT_EQ(liveness.header.underflowed_pages, 1U);
   EXPECT_EQ(liveness.header.flags, 0U);
+}
+
+TEST(ReadLiveness, AddsUpWhatThreadsCountForThemselves) {
+  // Given a heap on which one thread allocates and another one releases, some of it counted by neither alone
+  constexpr std::uint64_t kPages = 3000;
+  const Region heap(kPages * kLivenessPageBytes);
+  const auto page = [&](std::uint64_t index) { return heap.address() + index * kLivenessPageBytes; };
+  for (const std::uint64_t touched : {0U, 1U, 2U, 2000U, 2999U})
+    heap.begin()[touched * kLivenessPageBytes] = std::byte{1};
+  Table table;
+  const auto released = [](std::int16_t units) { return -static_cast<std::uint32_t>(units); };
+  table.set(page(0), counter_of(100, 3));
+  table.set_of_thread(3, page(0), released(40));
+  table.set_of_thread(3, page(1), counter_of(300, 5));
+  table.set_of_thread(7, page(1), released(300));
+  table.set_of_thread(7, page(2000), counter_of(8, 1));
+  table.set_of_thread(3, page(2999), released(2));  // of a block from before us
+  // When it is read
+  const Liveness liveness = read_table(table);
+  // Then a page has the sum of what they counted
+  const std::map<std::uint64_t, std::uint16_t> expected{{page(0), PageLiveness::ever_held | 60},
+                                                        {page(1), PageLiveness::ever_held},
+                                                        {page(2000), PageLiveness::ever_held | 8},
+                                                        {page(2999), PageLiveness::ever_held}};
+  EXPECT_EQ(words_within(liveness, page(0), page(kPages)), expected);
+  EXPECT_EQ(liveness.header.table_live_bytes, (60U + 8U) * 8U);
+  EXPECT_EQ(liveness.header.underflowed_pages, 1U);
 }
 
 TEST(ReadLiveness, SaysWhenThereIsNoTable) {
