@@ -72,6 +72,9 @@ bool may_have_more_memory() noexcept {
   return true;
 }
 
+// There is no room for more.
+void refuse_directories() noexcept { g_taken_directories.store(UINT32_MAX, std::memory_order_relaxed); }
+
 LivenessDirectory take_directory(ThreadState& thread) noexcept {
   std::uint32_t taken = g_taken_directories.load(std::memory_order_relaxed);
   std::size_t index = 0;
@@ -83,7 +86,10 @@ LivenessDirectory take_directory(ThreadState& thread) noexcept {
   std::uint64_t& address = g_table->thread_directories[index];
   if (address != 0) return reinterpret_cast<LivenessDirectory>(address);
   void* directory = may_have_more_memory() ? map_own(kDirectoryBytes) : nullptr;
-  if (directory == nullptr) return nullptr;  // and no other thread tries that again
+  if (directory == nullptr) {
+    refuse_directories();
+    return nullptr;
+  }
   __atomic_store_n(&address, reinterpret_cast<std::uintptr_t>(directory), __ATOMIC_RELEASE);
   report_own_memory(thread, directory, kDirectoryBytes);
   return static_cast<LivenessDirectory>(directory);
@@ -139,10 +145,12 @@ void use_own_pages(ThreadState& thread, const void* block) noexcept {
     if (is_single_threaded()) return;
     thread.own_pages = take_directory(thread);
   }
-  // Without room for a leaf the common directory serves, for good: this one is not given to another thread.
+  // Without room for a leaf the common directory serves.
   if (lacks_own_pages(thread, block) &&
-      (!may_have_more_memory() || !map_leaf(thread, thread.own_pages, leaf_index(block))))
+      (!may_have_more_memory() || !map_leaf(thread, thread.own_pages, leaf_index(block)))) {
     thread.own_pages = nullptr;
+    refuse_directories();
+  }
 }
 
 void leave_own_pages(ThreadState& thread) noexcept {
@@ -153,7 +161,7 @@ void leave_own_pages(ThreadState& thread) noexcept {
 }
 
 void liveness_after_fork_in_child(const ThreadState& thread) noexcept {
-  if (g_table == nullptr) return;
+  if (g_table == nullptr || own_syscall(SYS_gettid) != own_syscall(SYS_getpid)) return;
   g_taken_directories.store(thread.own_pages == nullptr ? 0 : bit_of_directory(thread.own_pages),
                             std::memory_order_relaxed);
 }

@@ -33,7 +33,8 @@ void use_own_pages(ThreadState& thread, const void* block) noexcept;
 bool lacks_own_pages(const ThreadState& thread, const void* block) noexcept;
 // At the thread's end: its directory is free for another one.
 void leave_own_pages(ThreadState& thread) noexcept;
-// The other threads are not there.
+// Before the child is attached: the other threads are not there. One of a raw clone that has threads of its own by now,
+// and another one than the first is attached, finds the directories taken.
 void liveness_after_fork_in_child(const ThreadState& thread) noexcept;
 
 // Calls visit(directory) for all that may have counters.

@@ -225,12 +225,12 @@ void attach_forked_child(ThreadState& thread) noexcept {
   trace::forget_visits();
   thread.ended = false;
   thread.exit_rounds = 0;
+  liveness_after_fork_in_child(thread);
   set_allocator_may_be_locked(true);  // until fork() says otherwise
   reset_allocator_stats(thread);
   trace::follow_reader(g_session.pool.header->reader_offsets, g_session.pool.header->readers_wall);
   attach_process(thread, trace::Born::fork);
   library_hooks_after_fork_in_child();
-  liveness_after_fork_in_child(thread);
   if (g_session.stacks_ready.load(std::memory_order_acquire)) stacks_after_fork_in_child(thread.writer, thread.lease);
   report_inherited_pages(thread);
   hand_off_uffd(thread);

@@ -14,17 +14,43 @@ LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 OWN_NAMES = {"glibc": "uordblks", "jemalloc": "stats.allocated", "tcmalloc": "generic.current_allocated_bytes",
              "mimalloc": "current_commit"}
 
-# Says what it holds at its snapshot: usable bytes and blocks, of which every second small one was freed.
+# Says what it holds at its snapshot: usable bytes and blocks, of which every second small one was freed. Before that two
+# threads make blocks that a third one frees: much more than a page holds comes and goes on each page.
 HEAP = r"""
 #include <malloc.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "whyrss.h"
-enum { kBlocks = 200000, kLarge = 30 };
-static char *small[kBlocks], *large[kLarge];
+enum { kBlocks = 200000, kLarge = 30, kPassed = 1000, kRounds = 400 };
+static char *small[kBlocks], *large[kLarge], *passed[2][kPassed];
+static pthread_barrier_t turn;
+static void *make(void *row) {
+  for (int round = 0; round < kRounds; ++round) {
+    for (int i = 0; i < kPassed; ++i) ((char **)row)[i] = malloc(20 + i % 100);
+    pthread_barrier_wait(&turn);
+    pthread_barrier_wait(&turn);
+  }
+  return NULL;
+}
+static void *take(void *unused) {
+  for (int round = 0; round < kRounds; ++round) {
+    pthread_barrier_wait(&turn);
+    for (int i = 0; i < 2 * kPassed; ++i) free(passed[i / kPassed][i % kPassed]);
+    free(malloc(100000 + round));
+    pthread_barrier_wait(&turn);
+  }
+  return unused;
+}
 int main(void) {
   size_t bytes = 0;
+  pthread_t threads[3];
+  pthread_barrier_init(&turn, NULL, 3);
+  pthread_create(&threads[0], NULL, make, passed[0]);
+  pthread_create(&threads[1], NULL, make, passed[1]);
+  pthread_create(&threads[2], NULL, take, NULL);
+  for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
   unsigned seed = 1;
   for (int i = 0; i < kBlocks; ++i) {
     seed = seed * 1664525u + 1013904223u;
@@ -149,7 +175,7 @@ def record_as_bare(whyrss, recording, program, *arguments, options=("--allocator
 @pytest.mark.parametrize("allocator", ALLOCATORS)
 def test_its_count_is_the_programs(whyrss, recording, compile_c, allocator):
     options = preload(allocator)
-    program = compile_c(HEAP, f"-I{ROOT}/shim")
+    program = compile_c(HEAP, f"-I{ROOT}/shim", "-pthread")
     output, report = record_as_bare(whyrss, recording, program, options=options)
     (process,) = report["processes"]
     stats = process["allocator_stats"]

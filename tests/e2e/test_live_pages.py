@@ -123,8 +123,9 @@ def test_every_page_has_its_live_bytes(whyrss, tmp_path, allocator, threads, opt
     lost = held - released
     assert not released - held
     assert lost == +units_of(blocks)
-    # And each thread that was there at the same time counted for itself, where events need no common order
-    assert memory.own_directories == (0 if options == "mode=exact" else threads)
+    # And threads counted for themselves, where events need no common order
+    assert (1 if threads > 1 and options != "mode=exact" else 0) <= memory.own_directories
+    assert memory.own_directories <= (0 if options == "mode=exact" else threads)
     # And nothing but what the threads left behind stays, nowhere less than nothing
     assert min(released.values()) >= 0
     assert 0 <= (sum(released.values()) - sum(before.values())) * UNIT < 16 * 1024

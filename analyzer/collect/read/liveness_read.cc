@@ -26,15 +26,18 @@ bool may_hold_heap(const trace::WalkVma& vma) {
   return vma.backing == trace::Backing::anonymous && (vma.perms & trace::VmaPerms::shared) == 0;
 }
 
-// Private pages without a file that are there, sorted, neighbours joined.
-std::vector<Span> resident_anonymous(const PageWalk& walk) {
+bool is_resident_anonymous(std::uint32_t bits) { return is_counted(bits) && (bits & PageBits::file) == 0; }
+bool is_swapped(std::uint32_t bits) { return (bits & PageBits::swapped) != 0; }
+
+// Private pages like that, sorted, neighbours joined.
+std::vector<Span> spans_of(const PageWalk& walk, bool (*is_wanted)(std::uint32_t bits)) {
   std::vector<Span> spans;
   for (const WalkedVma& vma : walk.vmas) {
     if (!may_hold_heap(vma.vma)) continue;
     std::uint64_t at = vma.vma.start;
     for (const trace::WalkRun& run : vma.runs) {
       const std::uint64_t end = at + run.page_count * kLivenessPageBytes;
-      if (is_counted(run.bits) && (run.bits & PageBits::file) == 0) {
+      if (is_wanted(run.bits)) {
         if (!spans.empty() && spans.back().end == at)
           spans.back().end = end;
         else
@@ -53,6 +56,11 @@ void visit_present(const std::vector<Span>& present, std::uint64_t start, std::u
   for (; at != present.end() && at->start < end; ++at) visit(std::max(at->start, start), std::min(at->end, end));
 }
 
+bool has_page(const std::vector<Span>& spans, std::uint64_t address) {
+  const auto at = std::ranges::upper_bound(spans, address, {}, &Span::end);
+  return at != spans.end() && at->start <= address;
+}
+
 // A page of blocks has this value only when all of them are gone: below 0 borrows from the high half.
 bool is_pymalloc(std::uint32_t counter) { return counter == trace::kPymallocPage << 16; }
 
@@ -69,7 +77,8 @@ struct Counters {
 
 class TableReader {
  public:
-  TableReader(const TargetMemory& memory, const std::vector<Span>& present) : memory_(memory), present_(present) {}
+  TableReader(const TargetMemory& memory, const std::vector<Span>& present, const std::vector<Span>& swapped)
+      : memory_(memory), present_(present), swapped_(swapped) {}
 
   // Sums of all directories, in address order.
   std::vector<Counters> read(const trace::LivenessTable& table) {
@@ -87,8 +96,6 @@ class TableReader {
   }
 
  private:
-  static constexpr std::size_t kCountersPerPage = kLivenessPageBytes / sizeof(std::uint32_t);
-
   void find_leaves(std::uint64_t directory, std::map<std::uint64_t, std::vector<std::uint64_t>>& leaves) {
     visit_present(present_, directory, directory + kDirectoryBytes, [&](std::uint64_t start, std::uint64_t end) {
       std::vector<std::uint64_t> entries((end - start) / sizeof(std::uint64_t));
@@ -99,42 +106,57 @@ class TableReader {
     });
   }
 
-  // What one thread allocates while the leaves are read, and another one releases, may be missing: a page with less
-  // than nothing is read again, so that only those stay below that are.
+  // A page of counters, over all leaves.
+  struct Sum {
+    std::vector<std::uint32_t> values;
+    std::size_t added = 0;  // leaves
+  };
+
+  // A part of a sum says nothing: where a leaf has its page in swap, or it went away meanwhile, there is none.
   void sum_leaves(const std::vector<std::uint64_t>& leaves, std::uint64_t first_address) {
-    std::map<std::uint64_t, std::vector<std::uint32_t>> sums;  // by the page of counters in the leaf
+    std::map<std::uint64_t, Sum> sums;  // by the place of the page in the leaf
     for (const std::uint64_t leaf : leaves)
-      visit_present(present_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
-        for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)
-          sums.try_emplace((page - leaf) / kLivenessPageBytes);
-      });
-    constexpr int kReadings = 3;
-    for (auto& [page, sum] : sums)
-      for (int i = 0; i < kReadings && (i == 0 || std::ranges::any_of(sum, is_below_zero)); ++i)
-        sum = sum_page(leaves, page * kLivenessPageBytes);
-    for (auto& [page, sum] : sums) {
-      if (sum.empty()) continue;
-      const std::uint64_t first = first_address + page * kCountersPerPage * kLivenessPageBytes;
+      visit_present(present_, leaf, leaf + trace::kLeafBytes,
+                    [&](std::uint64_t start, std::uint64_t end) { add_part(leaf, start, end, sums); });
+    for (auto& place : sums) {
+      const std::uint64_t offset = place.first;
+      Sum& sum = place.second;
+      const auto expected = static_cast<std::size_t>(
+          std::ranges::count_if(leaves, [&](std::uint64_t leaf) { return has_page(present_, leaf + offset); }));
+      if (std::ranges::any_of(leaves, [&](std::uint64_t leaf) { return has_page(swapped_, leaf + offset); })) continue;
+      // What one thread allocates while the leaves are read, and another one releases, may be missing.
+      constexpr int kReadings = 3;
+      for (int i = 1; i < kReadings && std::ranges::any_of(sum.values, is_below_zero); ++i) {
+        std::map<std::uint64_t, Sum> again;
+        for (const std::uint64_t leaf : leaves)
+          if (has_page(present_, leaf + offset))
+            add_part(leaf, leaf + offset, leaf + offset + kLivenessPageBytes, again);
+        sum = std::move(again[offset]);
+      }
+      if (sum.added != expected) continue;
+      const std::uint64_t first = first_address + offset / sizeof(std::uint32_t) * kLivenessPageBytes;
       if (counters_.empty() || counters_.back().end() != first) counters_.push_back({.first = first, .values = {}});
       std::vector<std::uint32_t>& values = counters_.back().values;
-      values.insert(values.end(), sum.begin(), sum.end());
+      values.insert(values.end(), sum.values.begin(), sum.values.end());
     }
   }
 
-  // Empty: no leaf has that page any more.
-  std::vector<std::uint32_t> sum_page(const std::vector<std::uint64_t>& leaves, std::uint64_t offset_bytes) {
-    std::vector<std::uint32_t> sum, values(kCountersPerPage);
-    for (const std::uint64_t leaf : leaves) {
-      bool is_there = false;
-      visit_present(present_, leaf + offset_bytes, leaf + offset_bytes + kLivenessPageBytes,
-                    [&](std::uint64_t, std::uint64_t) { is_there = true; });
-      if (!is_there || !memory_.read(leaf + offset_bytes, std::as_writable_bytes(std::span(values)))) continue;
-      if (sum.empty())
-        sum = values;
-      else
-        std::ranges::transform(sum, values, sum.begin(), std::plus{});
+  // Of [start, end) in the leaf, page by page.
+  void add_part(std::uint64_t leaf, std::uint64_t start, std::uint64_t end, std::map<std::uint64_t, Sum>& sums) {
+    std::vector<std::uint32_t> values((end - start) / sizeof(std::uint32_t));
+    if (!memory_.read(start, std::as_writable_bytes(std::span(values)))) {
+      if (end - start > kLivenessPageBytes)
+        for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)
+          add_part(leaf, page, page + kLivenessPageBytes, sums);
+      return;
     }
-    return sum;
+    constexpr std::size_t kCountersPerPage = kLivenessPageBytes / sizeof(std::uint32_t);
+    for (std::size_t at = 0; at < values.size(); at += kCountersPerPage) {
+      Sum& sum = sums[start - leaf + at * sizeof(std::uint32_t)];
+      sum.values.resize(kCountersPerPage);
+      for (std::size_t i = 0; i < kCountersPerPage; ++i) sum.values[i] += values[at + i];
+      ++sum.added;
+    }
   }
 
   void read_leaf(std::uint64_t leaf, std::uint64_t first_address) {
@@ -155,6 +177,7 @@ class TableReader {
 
   const TargetMemory& memory_;
   const std::vector<Span>& present_;
+  const std::vector<Span>& swapped_;
   std::vector<Counters> counters_;
 };
 
@@ -228,8 +251,8 @@ Liveness read_liveness(const TargetMemory& memory, std::uint64_t table_address, 
   if (!table) return nothing_of(walk, LivenessFlags::not_readable);
   if (table->magic != trace::kLivenessMagic) return nothing_of(walk, LivenessFlags::no_table);
   Liveness liveness = nothing_of(walk, 0);
-  const std::vector<Span> resident = resident_anonymous(walk);
-  for (const Counters& counters : TableReader(memory, resident).read(*table)) {
+  const std::vector<Span> resident = spans_of(walk, is_resident_anonymous);
+  for (const Counters& counters : TableReader(memory, resident, spans_of(walk, is_swapped)).read(*table)) {
     sum_up(counters.values, liveness.header);
     visit_present(resident, counters.first, counters.end(),
                   [&](std::uint64_t start, std::uint64_t end) { add_pages(counters, start, end, liveness.ranges); });

@@ -131,7 +131,7 @@ TEST(ReadLiveness, AddsUpWhatThreadsCountForThemselves) {
   constexpr std::uint64_t kPages = 3000;
   const Region heap(kPages * kLivenessPageBytes);
   const auto page = [&](std::uint64_t index) { return heap.address() + index * kLivenessPageBytes; };
-  for (const std::uint64_t touched : {0U, 1U, 2U, 2000U, 2999U})
+  for (const std::uint64_t touched : {0U, 1U, 2U, 1000U, 2000U, 2999U})
     heap.begin()[touched * kLivenessPageBytes] = std::byte{1};
   Table table;
   const auto released = [](std::int16_t units) { return -static_cast<std::uint32_t>(units); };
@@ -140,16 +140,21 @@ TEST(ReadLiveness, AddsUpWhatThreadsCountForThemselves) {
   table.set_of_thread(3, page(1), counter_of(300, 5));
   table.set_of_thread(7, page(1), released(300));
   table.set_of_thread(7, page(2000), counter_of(8, 1));
+  // Much that came and went: what each counted is beyond the 16 bits of a page's units, their sum is not.
+  table.set_of_thread(1, page(1000), 20'000 + (5U << 16));
+  table.set_of_thread(3, page(1000), 20'010 + (5U << 16));
+  table.set_of_thread(7, page(1000), -40'000U);
   table.set_of_thread(3, page(2999), released(2));  // of a block from before us
   // When it is read
   const Liveness liveness = read_table(table);
   // Then a page has the sum of what they counted
   const std::map<std::uint64_t, std::uint16_t> expected{{page(0), PageLiveness::ever_held | 60},
                                                         {page(1), PageLiveness::ever_held},
+                                                        {page(1000), PageLiveness::ever_held | 10},
                                                         {page(2000), PageLiveness::ever_held | 8},
                                                         {page(2999), PageLiveness::ever_held}};
   EXPECT_EQ(words_within(liveness, page(0), page(kPages)), expected);
-  EXPECT_EQ(liveness.header.table_live_bytes, (60U + 8U) * 8U);
+  EXPECT_EQ(liveness.header.table_live_bytes, (60U + 10U + 8U) * 8U);
   EXPECT_EQ(liveness.header.underflowed_pages, 1U);
 }
 
