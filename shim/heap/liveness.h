@@ -39,7 +39,14 @@ void liveness_after_fork_in_child(const ThreadState& thread) noexcept;
 
 // Calls visit(directory) for all that may have counters.
 template <class Visit>
-void visit_directories(Visit visit) noexcept;
+void visit_directories(Visit visit) noexcept {
+  const auto* table = reinterpret_cast<const trace::LivenessTable*>(liveness_address());
+  if (table == nullptr) return;
+  visit(reinterpret_cast<LivenessDirectory>(table->directory));
+  for (const std::uint64_t& address : table->thread_directories)
+    if (const std::uint64_t own = __atomic_load_n(&address, __ATOMIC_ACQUIRE); own != 0)
+      visit(reinterpret_cast<LivenessDirectory>(own));
+}
 
 // What a change does to the counter of a page.
 enum class LiveChange : std::uint8_t { allocate, release, undo_release };
@@ -111,15 +118,5 @@ bool change_live(const ThreadState& thread, LivenessDirectory directory, const v
 
 // Tells the reader where the liveness table is, or that there is none while another image takes the process over.
 void publish_liveness(ThreadState& thread, bool valid) noexcept;
-
-template <class Visit>
-void visit_directories(Visit visit) noexcept {
-  const auto* table = reinterpret_cast<const trace::LivenessTable*>(liveness_address());
-  if (table == nullptr) return;
-  visit(reinterpret_cast<LivenessDirectory>(table->directory));
-  for (const std::uint64_t& address : table->thread_directories)
-    if (const std::uint64_t own = __atomic_load_n(&address, __ATOMIC_ACQUIRE); own != 0)
-      visit(reinterpret_cast<LivenessDirectory>(own));
-}
 
 }  // namespace whyrss::shim

@@ -6,9 +6,9 @@
 //   directory -> kDirectoryEntries addresses of leaves, 0: none
 //   leaf -> kLeafPages counters of 32 bits, one per page
 //
-// In sampled mode a thread has a directory of its own as long as it lives, as far as there are some: it counts there
-// without a bus lock. The next thread goes on with what is in it. A page's counter is the sum of those in all
-// directories, modulo 2^32. Where one of a thread has a leaf, the common one has too.
+// In sampled mode a thread has a directory of its own while it lives, unless all kThreadDirectories are taken: it
+// counts there without a bus lock, and the next thread goes on with what is in it. A page's counter is the sum of those
+// in all directories, modulo 2^32. Where a thread's directory has a leaf, the common one has too.
 //
 // A counter     bits 0 to 15   live units of 8 bytes; an int16: below 0 when blocks from before us were released
 //               bits 16 to 31  allocations on this page, modulo 2^16: not 0 once the page has held a block
@@ -46,7 +46,7 @@ struct LivenessTable {
   std::uint32_t pymalloc_pool_bytes;  // 4096 (CPython 3.8, 3.9), 16384 (3.10 on), 0: no CPython seen
   std::uint32_t reserved;
   std::uint64_t leaves_refused;  // that did not fit into the address space: what lies there is not counted
-  std::array<std::uint64_t, kThreadDirectories> thread_directories;  // likewise; 0: none yet
+  std::array<std::uint64_t, kThreadDirectories> thread_directories;  // addresses, as above; 0: none yet
 };
 
 static_assert(sizeof(LivenessTable) == 32 + 8 * kThreadDirectories);

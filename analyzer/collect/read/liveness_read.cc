@@ -1,7 +1,6 @@
 #include "collect/read/liveness_read.h"
 
 #include <algorithm>
-#include <functional>
 #include <map>
 #include <span>
 #include <utility>
@@ -86,12 +85,7 @@ class TableReader {
     find_leaves(table.directory, leaves);
     for (const std::uint64_t directory : table.thread_directories)
       if (directory != 0) find_leaves(directory, leaves);
-    for (const auto& [first_address, of_threads] : leaves) {
-      if (of_threads.size() == 1)
-        read_leaf(of_threads.front(), first_address);
-      else
-        sum_leaves(of_threads, first_address);
-    }
+    for (const auto& [first_address, of_directories] : leaves) sum_leaves(of_directories, first_address);
     return std::move(counters_);
   }
 
@@ -141,7 +135,7 @@ class TableReader {
     }
   }
 
-  // Of [start, end) in the leaf, page by page.
+  // Adds the pages [start, end) of the leaf, without those that went away meanwhile.
   void add_part(std::uint64_t leaf, std::uint64_t start, std::uint64_t end, std::map<std::uint64_t, Sum>& sums) {
     std::vector<std::uint32_t> values((end - start) / sizeof(std::uint32_t));
     if (!memory_.read(start, std::as_writable_bytes(std::span(values)))) {
@@ -157,22 +151,6 @@ class TableReader {
       for (std::size_t i = 0; i < kCountersPerPage; ++i) sum.values[i] += values[at + i];
       ++sum.added;
     }
-  }
-
-  void read_leaf(std::uint64_t leaf, std::uint64_t first_address) {
-    visit_present(present_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
-      if (read_part(leaf, first_address, start, end)) return;
-      for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)  // some went away meanwhile
-        read_part(leaf, first_address, page, page + kLivenessPageBytes);
-    });
-  }
-
-  bool read_part(std::uint64_t leaf, std::uint64_t first_address, std::uint64_t start, std::uint64_t end) {
-    std::vector<std::uint32_t> values((end - start) / sizeof(std::uint32_t));
-    if (!memory_.read(start, std::as_writable_bytes(std::span(values)))) return false;
-    counters_.push_back({.first = first_address + (start - leaf) / sizeof(std::uint32_t) * kLivenessPageBytes,
-                         .values = std::move(values)});
-    return true;
   }
 
   const TargetMemory& memory_;

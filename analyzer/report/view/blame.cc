@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -112,20 +113,24 @@ NativeCode native_code_once(const StackTable& stacks, FrameId id) {
   return static_cast<NativeCode>(kind_once(stacks, id, [&] { return native_code(frame, stacks[frame.module].path); }));
 }
 
+struct PythonFunction {
+  std::string_view file, function;  // the end of its path, its name
+};
+
+bool is_any_of(const Frame& frame, std::span<const PythonFunction> functions) {
+  return std::ranges::any_of(functions, [&](const PythonFunction& known) {
+    return frame.file.ends_with(known.file) && has_name(frame, known.function);
+  });
+}
+
 // The frame of an event loop that runs what is due: the line that started the loop asked for none of it.
 bool runs_callbacks(const Frame& frame, const std::string& module) {
-  struct Dispatcher {
-    std::string_view file, function;
-  };
-  static constexpr std::array<Dispatcher, 3> kDispatchers{{
+  static constexpr std::array<PythonFunction, 3> kLoops{{
       {"/asyncio/events.py", "_run"},
       {"/trio/_core/_run.py", "unrolled_run"},
       {"/twisted/internet/base.py", "mainLoop"},
   }};
-  if (frame.kind == FrameKind::native) return module.find("/uvloop/loop.") != std::string::npos;
-  return std::ranges::any_of(kDispatchers, [&](const Dispatcher& dispatcher) {
-    return has_name(frame, dispatcher.function) && frame.file.ends_with(dispatcher.file);
-  });
+  return frame.kind == FrameKind::native ? module.find("/uvloop/loop.") != std::string::npos : is_any_of(frame, kLoops);
 }
 
 std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
@@ -292,38 +297,30 @@ std::string code_line(const StackTable& stacks, const Frame* frame) {
 }
 
 Received received_as(const StackTable& stacks, StackId stack) {
-  struct Receiver {
-    std::string_view file, function;
-  };
-  static constexpr std::array<Receiver, 3> kReceivers{{
+  static constexpr std::array<PythonFunction, 3> kReceivers{{
       {"/multiprocessing/spawn.py", "_main"},
       {"/multiprocessing/queues.py", "get"},
       {"/multiprocessing/connection.py", "recv"},
   }};
   // In threads of their own, below a receiver.
-  static constexpr std::array<Receiver, 3> kOfResults{{
+  static constexpr std::array<PythonFunction, 3> kOfResults{{
       {"/multiprocessing/pool.py", "_handle_results"},
       {"/concurrent/futures/process.py", "wait_result_broken_or_wakeup"},
       {"/loky/process_executor.py", "wait_result_broken_or_wakeup"},
   }};
-  const auto is_of = [](const auto& receivers, const Frame& frame) {
-    return std::ranges::any_of(receivers, [&](const Receiver& receiver) {
-      return frame.file.ends_with(receiver.file) && has_name(frame, receiver.function);
-    });
-  };
   Received found = Received::no;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
     if (is_thread_frame(frame)) return found;
     if (frame.kind != FrameKind::python) continue;
     if (found != Received::no) {
-      if (is_of(kOfResults, frame)) return Received::result;
+      if (is_any_of(frame, kOfResults)) return Received::result;
       continue;
     }
     if (frame.file.starts_with("<frozen ")) return found;  // an import, by an object or by the main module
     if (!is_in_python_library(frame.file)) continue;
     if (frame.file.ends_with("/multiprocessing/process.py")) return found;  // what the process does itself
-    if (is_of(kReceivers, frame)) found = Received::item;
+    if (is_any_of(frame, kReceivers)) found = Received::item;
   }
   return found;
 }
