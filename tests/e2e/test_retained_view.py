@@ -79,3 +79,38 @@ def test_buffers_that_are_gone_or_used(whyrss, recording, program, library, way)
 def test_tensors_that_views_of_their_arrays_keep(whyrss, recording, program, library):
     verdict, = recorded(whyrss, recording, program, "as-array", library, "sampled")
     assert (verdict["evidence"]["buffer_count"], verdict["evidence"]["view_bytes"]) == (30, 30 * 256)
+
+
+FROM_BYTES = """
+import sys
+import numpy
+import whyrss
+heads, blobs = [], []
+def fetch(number):
+    data = bytes([number]) * (2 << 20)
+    heads.append(numpy.frombuffer(data, numpy.uint8)[:16])
+    if sys.argv[1] == 'kept':
+        blobs.append(data)
+    elif sys.argv[1] == 'other':
+        blobs.append(iter(data))
+for number in range(40):
+    fetch(number)
+whyrss.mark('built')
+for look in range(3):
+    whyrss.snapshot()
+"""
+
+
+@pytest.mark.parametrize("library", ["numpy"], indirect=True)
+@pytest.mark.parametrize(("way", "found"), [("view", True), ("kept", False), ("other", False)])
+def test_bytes_that_views_keep(whyrss, recording, tmp_path, library, way, found):
+    program = tmp_path / "fetch.py"
+    program.write_text(FROM_BYTES)
+    verdicts = recorded(whyrss, recording, program, way, library, "sampled")
+    assert bool(verdicts) == found
+    for verdict in verdicts:
+        evidence = verdict["evidence"]
+        assert (evidence["buffer_count"], evidence["buffer_bytes"]) == (40, 40 * 2 << 20)
+        assert (evidence["view_count"], evidence["view_bytes"]) == (40, 40 * 16)
+        made, = evidence["made_at"]
+        assert made["line"] == f"fetch.py:{line_of(FROM_BYTES, '(2 << 20)')} in fetch"

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
+#include <unordered_set>
 
 namespace whyrss {
 namespace {
@@ -22,6 +24,44 @@ void add_if_retained(const Arrays& arrays, const Array& owner, std::vector<trace
          .buffer = owner.object.data,
          .buffer_bytes = static_cast<std::uint64_t>(layout->extent_bytes),
          .view_bytes = static_cast<std::uint64_t>(arrays.shown_bytes(*view, layout->item_bytes).value_or(0))});
+}
+
+// PyBytesObject (Include/cpython/bytesobject.h) as far as its bytes, behind which a zero follows.
+struct BytesObject {
+  std::uint64_t references, type;
+  std::int64_t size, hash;
+
+  [[nodiscard]] bool is_large() const { return size >= kLeastBufferBytes && size <= kMostArrayBytes; }
+};
+
+// The array that frombuffer() made, or its views where nothing else holds it.
+void add_parts(const Arrays& arrays, const Array& whole, trace::RetainingView part,
+               std::vector<trace::RetainingView>& parts) {
+  const auto layout = arrays.layout_of(whole);
+  const auto add = [&](const Array& shown) {
+    part.view = shown.block;
+    const auto bytes = layout ? arrays.shown_bytes(shown, layout->item_bytes) : std::nullopt;
+    part.view_bytes = bytes ? static_cast<std::uint64_t>(*bytes) : part.buffer_bytes;
+    parts.push_back(part);
+  };
+  const auto views = arrays.views_of(whole.address);
+  if (views.empty() || views.size() != whole.object.references) return add(whole);
+  for (const Array* view : views) add(*view);
+}
+
+void add_if_retained(const Arrays& arrays, std::uint64_t address, const BytesObject& object,
+                     std::vector<trace::RetainingView>& found) {
+  const auto size = static_cast<std::uint64_t>(object.size);
+  const auto wholes = arrays.views_of(address);
+  if (wholes.size() != object.references) return;  // other objects hold it too
+  std::vector<trace::RetainingView> parts;
+  for (const Array* whole : wholes) {
+    if (whole->object.data - address - sizeof object > size) return;  // does not begin in it
+    add_parts(arrays, *whole, {.view = 0, .buffer = address, .buffer_bytes = size, .view_bytes = 0}, parts);
+  }
+  std::uint64_t sum = 0;
+  for (const trace::RetainingView& part : parts) sum += part.view_bytes;
+  if (sum < size / kRetainedRatio) found.insert(found.end(), parts.begin(), parts.end());
 }
 
 }  // namespace
@@ -104,6 +144,26 @@ std::optional<std::int64_t> Arrays::sum_of_views(std::uint64_t address, std::int
 void find_array_views(const Arrays& arrays, std::vector<trace::RetainingView>& found) {
   for (const Array& array : arrays.all())
     if (array.object.base == 0 && (array.object.flags & kOwnsData) != 0) add_if_retained(arrays, array, found);
+}
+
+void find_bytes_views(const TargetMemory& memory, const Arrays& arrays, std::vector<trace::RetainingView>& found) {
+  std::unordered_set<std::uint64_t> own;
+  for (const Array& array : arrays.all()) own.insert(array.address);
+  std::vector<std::uint64_t> bases;
+  for (const auto& [base, views] : arrays.by_base())
+    if (!own.contains(base) && is_object_address(base)) bases.push_back(base);
+  std::ranges::sort(bases);
+  const std::vector<std::byte> heads = memory.read_each(bases, sizeof(BytesObject));
+  auto is_bytes = [&memory, known = std::unordered_map<std::uint64_t, bool>()](std::uint64_t type) mutable {
+    const auto [found_type, is_new] = known.try_emplace(type, false);
+    if (is_new) found_type->second = has_name(memory, type, "bytes");
+    return found_type->second;
+  };
+  for (std::size_t i = 0; i < bases.size(); ++i) {
+    BytesObject object;
+    std::memcpy(&object, heads.data() + i * sizeof object, sizeof object);
+    if (object.is_large() && is_bytes(object.type)) add_if_retained(arrays, bases[i], object, found);
+  }
 }
 
 }  // namespace whyrss

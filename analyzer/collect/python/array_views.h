@@ -33,6 +33,8 @@ class Arrays {
   Arrays& operator=(const Arrays&) = delete;
 
   [[nodiscard]] std::span<const Array> all() const { return arrays_; }
+  using ByBase = std::unordered_map<std::uint64_t, std::vector<const Array*>>;
+  [[nodiscard]] const ByBase& by_base() const { return views_; }
   // Arrays whose memory is that of the object at this address.
   [[nodiscard]] std::span<const Array* const> views_of(std::uint64_t address) const;
   // Bytes from the first to the last element, as far as dimensions and strides tell; nothing when they do not.
@@ -58,10 +60,13 @@ class Arrays {
 
   const TargetMemory& memory_;
   std::vector<Array> arrays_;
-  std::unordered_map<std::uint64_t, std::vector<const Array*>> views_;  // by base
+  ByBase views_;
 };
 
 // Appends the views of arrays that nothing but their views holds, where these are small (retaining_views.h).
 void find_array_views(const Arrays& arrays, std::vector<trace::RetainingView>& found);
+
+// The same of bytes objects that numpy.frombuffer() made arrays of.
+void find_bytes_views(const TargetMemory& memory, const Arrays& arrays, std::vector<trace::RetainingView>& found);
 
 }  // namespace whyrss

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -25,7 +26,6 @@ constexpr std::size_t kCollectorHeadBytes = 16;
 constexpr std::size_t kPoolsPerRead = 64;
 constexpr std::size_t kMostObjects = 500'000;
 constexpr std::size_t kMostTypes = 16'384;
-constexpr std::uint64_t kTypeNameOffset = 24;        // PyTypeObject::tp_name
 constexpr std::size_t kNameBytes = 14;               // of "numpy.ndarray" with its end, the longest
 constexpr std::uint64_t kMostReferences = 1U << 30;  // more is no count, or one of an immortal object
 
@@ -161,6 +161,13 @@ class Search {
 };
 
 }  // namespace
+
+bool has_name(const TargetMemory& memory, std::uint64_t type, std::string_view name) {
+  const auto address = memory.read<std::uint64_t>(type + kTypeNameOffset);
+  std::string text(name.size() + 1, ' ');
+  return address.ok() && memory.read(*address, std::as_writable_bytes(std::span(text))).ok() &&
+         text == std::string(name) + '\0';
+}
 
 std::optional<std::vector<PythonObject>> find_objects(const TargetMemory& memory, const Liveness& liveness,
                                                       bool with_tensors) {

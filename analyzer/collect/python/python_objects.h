@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 #include <vector>
 
@@ -60,6 +61,11 @@ struct TensorObject {
   [[nodiscard]] bool has_flag() const { return !is_object_address(first); }
   [[nodiscard]] std::uint64_t impl() const { return has_flag() ? next : first; }
 };
+
+inline constexpr std::uint64_t kTypeNameOffset = 24;  // PyTypeObject::tp_name
+
+// True when the type at this address has this name; false also where it cannot be read.
+bool has_name(const TargetMemory& memory, std::uint64_t type, std::string_view name);
 
 // Objects of numpy.ndarray and, where asked for, of torch.Tensor. Nothing when there are too many to read in a
 // moment.

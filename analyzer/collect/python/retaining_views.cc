@@ -27,6 +27,7 @@ std::vector<trace::RetainingView> find_retaining_views(const TargetMemory& memor
   if (!objects) return found;
   const Arrays arrays(memory, *objects);
   find_array_views(arrays, found);
+  find_bytes_views(memory, arrays, found);
   if (with_tensors) find_tensor_views(memory, *objects, arrays, found);
   return found;
 }

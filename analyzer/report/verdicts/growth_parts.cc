@@ -15,7 +15,8 @@
 namespace whyrss {
 namespace {
 
-constexpr std::string_view kLibraryCode = "library code", kImports = "imports", kOther = "other";
+constexpr std::string_view kLibraryCode = "library code", kLibraryData = "library data", kImports = "imports",
+                           kOther = "other";
 
 std::string_view name_of(Cause cause) {
   switch (cause) {
@@ -53,7 +54,7 @@ std::string_view name_of(Cause cause) {
   }
 }
 
-bool comes_last(std::string_view name) { return name == kLibraryCode || name == kImports; }
+bool comes_last(std::string_view name) { return name == kLibraryCode || name == kLibraryData || name == kImports; }
 
 // How size_text() shows a size, in steps of its last digit.
 struct Unit {
@@ -110,13 +111,15 @@ std::vector<GrowthPart> growth_parts(const StackTable& stacks, const ProcessView
   std::map<std::string_view, std::int64_t> sums;
   for (const CauseView& cause : process.causes) {
     const std::int64_t imports = import_growth(stacks, cause);
-    std::int64_t code = 0;
-    if (cause.cause == Cause::file_cache)
+    std::int64_t of_libraries = 0;
+    if (cause.cause == Cause::file_cache || cause.cause == Cause::file_cow)
       for (const SiteView& site : cause.sites)
-        if (is_code_file(*process.account, site.mapping())) code += site.growth;
+        if (is_code_file(*process.account, site.mapping()) &&
+            (imports == 0 || importing_stack(stacks, cause.cause, site) == kEmptyStack))
+          of_libraries += site.growth;
     sums[kImports] += imports;
-    sums[kLibraryCode] += code;
-    sums[name_of(cause.cause)] += cause.rss.growth() - imports - code;
+    sums[cause.cause == Cause::file_cow ? kLibraryData : kLibraryCode] += of_libraries;
+    sums[name_of(cause.cause)] += cause.rss.growth() - imports - of_libraries;
   }
   std::vector<GrowthPart> parts;
   for (const auto& [name, bytes] : sums)

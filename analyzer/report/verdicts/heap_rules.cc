@@ -125,10 +125,10 @@ std::string_view what_keeps(bool python, bool objects, bool native) {
   return "a list or cache that only grows, or memory that nothing frees";
 }
 
-// "that line", "a.py:7 in f and a.py:9 in g".
+// "a.py:7 in f and a.py:9 in g"; "" where the headline's lines are meant.
 std::string growing_lines_text(const Trend& trend) {
   if (const LineGrowth* line = growing_line(trend); line != nullptr) return line->line;
-  if (trend.kind != Trend::Kind::growing || trend.lines.empty()) return "that line";
+  if (trend.kind != Trend::Kind::growing || trend.lines.empty()) return "";
   const std::vector<LineGrowth> lines = growing_lines(trend);
   return lines.empty() ? "the lines that still grow"
                        : enumerated(lines, [](const LineGrowth& one) { return one.line; });
@@ -141,12 +141,13 @@ bool rests_long(const Trend& trend) { return trend.since_s - trend.from_s <= tre
 std::string growth_advice(const Trend& trend, bool by_arena, std::string_view holders) {
   if (trend.filling) return filling_text(trend);
   const LineGrowth* line = growing_line(trend);
-  const std::string from = by_arena ? "where it was made" : growing_lines_text(trend);
+  const std::string lines = by_arena ? "where it was made" : growing_lines_text(trend);
+  const std::string from = lines.empty() ? "" : fmt::format(" from {} on", lines);
   if (trend.kind == Trend::Kind::growing && trend.evenly)
     return (trend.since_s <= trend.from_s ? std::string("It grew evenly all the time")
                                           : fmt::format("From {} on it grew evenly to the end, by {}",
                                                         seconds_text(trend.since_s), size_text(trend.bytes))) +
-           fmt::format(", as a leak does: look for what keeps it from {} on: {}.", from, holders);
+           fmt::format(", as a leak does: look for what keeps it{}: {}.", from, holders);
   if (trend.kind != Trend::Kind::growing && line != nullptr)
     return fmt::format(
         "All together did not grow to the end, but what stands under {} did, evenly, by {}. If it does not take the "
@@ -155,12 +156,12 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
   if (trend.kind == Trend::Kind::flat && trend.climbed_bytes > 0)
     return fmt::format(
         "It grew evenly until {}, and not since: its work was done, or what asks for it paused. If it should have been "
-        "freed, look for what keeps it from {} on: {}.",
+        "freed, look for what keeps it{}: {}.",
         seconds_text(trend.since_s), from, holders);
   if (trend.kind == Trend::Kind::flat)
     return fmt::format(
         "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. {}f it "
-        "should have been freed, look for what keeps it from {} on: {}.",
+        "should have been freed, look for what keeps it{}: {}.",
         seconds_text(trend.since_s), rests_long(trend) ? "No leak as far as this recording goes; i" : "I", from,
         holders);
   if (trend.kind == Trend::Kind::waves)
@@ -169,8 +170,8 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
         "as this recording goes; if the peak is the trouble, make the line hold less at a time.",
         trend.falls);
   return fmt::format(
-      "Expected if the program needs this data at once. If it should have been freed, look for what keeps it from {} "
-      "on: {}.",
+      "Expected if the program needs this data at once. If it should have been freed, look for what keeps it{}: "
+      "{}.",
       from, holders);
 }
 

@@ -205,8 +205,9 @@ void import_cost(const View& view, std::vector<Verdict>& verdicts) {
         "Code objects, classes and tables that modules build while they are imported, and what their libraries set up. "
         "The code of the libraries themselves is counted apart.";
     verdict.advice =
-        "Import less if it is too much: a submodule in place of the package, or within the function that needs it. "
-        "Workers that are forked after the import share it.";
+        "Import less if it is too much: only those submodules that are used, where the package allows it, or within "
+        "the "
+        "function that needs it. Workers that are forked after the import share it.";
     auto list = nlohmann::ordered_json::array();
     for (const auto& [module, bytes] : modules)
       if (list.size() < kEvidenceEntries) list.push_back({{"module", module}, {"bytes", bytes}});

@@ -96,8 +96,9 @@ Verdict verdict_of(const View& view, const Retained& sum, int pid, std::optional
                   at_s ? fmt::format("were at {}", seconds_text(*at_s)) : "are", size_text(sum.view_bytes),
                   viewed.empty() ? "" : fmt::format(" (taken at {})", viewed));
   verdict.why =
-      "A view shares the memory of the array or tensor that it was taken from, and keeps all of it alive. Nothing else "
-      "refers to these any more.";
+      "A view shares the memory of the array, tensor or bytes object that it was taken from, and keeps all of it "
+      "alive. "
+      "Nothing else refers to these any more.";
   if (viewed.empty())
     verdict.why +=
         fmt::format(" Which line took the views is not known in this mode; {}", next_steps(view).each_object);

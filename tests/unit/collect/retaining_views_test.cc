@@ -40,6 +40,7 @@ class FakePool {
     std::memset(pool_, 0, kPool);
     type_[3] = address_of("numpy.ndarray");
     other_type_[3] = address_of("numpy.ndarrays");
+    bytes_type_[3] = address_of("bytes");
     tensor_type_[3] = address_of("Tensor\0and as many bytes as are read of a name");
   }
   FakePool(const FakePool&) = delete;
@@ -65,6 +66,16 @@ class FakePool {
                 .description = 0,
                 .flags = base == 0 ? 4 : 0,
                 .padding2 = 0});
+  }
+  // The address of a bytes object, which lies in no pool.
+  std::uint64_t add_bytes(std::uint64_t size, std::uint64_t references) {
+    return address_of(&bytes_.emplace_back(std::array{references, address_of(&bytes_type_), size, std::uint64_t{0}}));
+  }
+  // The address of an array of doubles that frombuffer() made of it.
+  std::uint64_t add_from(std::uint64_t bytes, std::int64_t count, std::uint64_t references) {
+    const std::uint64_t array = add(1, count, bytes, references), data = bytes + 32;
+    std::memcpy(reinterpret_cast<void*>(array + offsetof(ArrayObject, data)), &data, sizeof data);
+    return array;
   }
   std::uint64_t add_other(std::uint64_t base) {
     const std::uint64_t address = add(1, 1, base, 1);
@@ -136,8 +147,10 @@ class FakePool {
 
   Torch torch_;
   std::byte* pool_;
-  std::array<std::uint64_t, 8> type_{}, other_type_{}, tensor_type_{};  // PyTypeObject as far as its name
-  std::deque<std::array<std::int64_t, 2>> shapes_;                      // elements stay where they are
+  std::array<std::uint64_t, 8> type_{}, other_type_{}, tensor_type_{},
+      bytes_type_{};                                // PyTypeObject as far as its name
+  std::deque<std::array<std::int64_t, 2>> shapes_;  // elements stay where they are
+  std::deque<std::array<std::uint64_t, 4>> bytes_;
   std::deque<TensorWords> impls_;
   std::deque<FakeStorage> storages_;
   std::uint64_t count_ = 0;
@@ -193,6 +206,31 @@ TEST(RetainingViews, AreNotOfSmallArraysOrOtherObjects) {
   pool.add(1, 1, small, 1);
   const std::uint64_t owner = pool.add(1000, 512, 0, 1);
   pool.add_other(owner);
+  EXPECT_TRUE(pool.find().empty());
+}
+
+TEST(RetainingViews, KeepBytesObjects) {
+  FakePool pool;
+  const std::uint64_t bytes = pool.add_bytes(8'000'000, 2);
+  const std::uint64_t whole = pool.add_from(bytes, 1'000'000, 1);
+  const std::uint64_t part = pool.add(1, 32, whole, 1);
+  const std::uint64_t head = pool.add_from(bytes, 16, 1);
+  const auto found = pool.find();
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].view, part);
+  EXPECT_EQ(found[1].view, head);
+  for (const trace::RetainingView& view : found) EXPECT_EQ(view.buffer, bytes);
+  EXPECT_EQ(found[0].buffer_bytes, 8'000'000U);
+  EXPECT_EQ(found[0].view_bytes + found[1].view_bytes, (32U + 16U) * 8U);
+}
+
+TEST(RetainingViews, AreNotOfBytesThatAreHeldOrShown) {
+  FakePool pool;
+  pool.add_from(pool.add_bytes(8'000'000, 2), 16, 1);                             // a variable has them too
+  pool.add(1, 32, pool.add_from(pool.add_bytes(8'000'000, 1), 1'000'000, 2), 1);  // the array of all is held
+  pool.add_from(pool.add_bytes(8'000'000, 1), 1'000'000, 1);
+  pool.add_from(pool.add_bytes(80'000, 1), 16, 1);
+  pool.add(1, 16, pool.add_bytes(8'000'000, 1), 1);  // shows other memory
   EXPECT_TRUE(pool.find().empty());
 }
 

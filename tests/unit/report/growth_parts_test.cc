@@ -139,6 +139,18 @@ TEST(GrowthParts, TheHeadLineAddsUp) {
 }
 
 // However the whole is rounded.
+TEST(GrowthParts, WhatLibrariesAreComesLast) {
+  Job job;
+  const std::string library = "/usr/lib/libtorch.so.2";
+  const RecordingAccount recording = job.recording({{Cause::file_cow, 20, kEmptyStack, library},
+                                                    {Cause::file_cow, 30, job.torch, library},
+                                                    {Cause::file_cow, 10, job.kept, "/home/u/table.bin"},
+                                                    {Cause::file_cache, 40, kEmptyStack, library}});
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()),
+            " = 10 private file pages + 40 library code + 30 imports + 20 library data");
+}
+
 TEST(GrowthParts, TheyAddUpToTheFigureThatIsShown) {
   for (int more_kib = 0; more_kib < 1024; more_kib += 64) {
     Job job;
