@@ -75,38 +75,65 @@ void report_locked(std::int64_t locked, std::int64_t growth, Verdict& verdict) {
   verdict.advice = "munlock() what need not stay in memory, or count it as needed when you set a memory limit.";
 }
 
-// What the file can have in the process's memory at most: all of it, or all of its mappings where it has several.
-// Nothing: its size is not known, as of a network's.
-std::optional<std::int64_t> bound_bytes(const ProcessView& process, const std::string& mapping) {
-  std::optional<std::int64_t> bound;
+// What files have on disk, and what they can have in the process's memory: more where a page is mapped more than once.
+struct FileBound {
+  std::int64_t size_bytes = 0, mapped_bytes = 0, resident_bytes = 0;
+
+  [[nodiscard]] std::int64_t most_bytes() const { return std::max({size_bytes, mapped_bytes, resident_bytes}); }
+  // In whole pages, by more than files have that were cut since.
+  [[nodiscard]] bool is_mapped_again() const { return mapped_bytes > size_bytes + size_bytes / 8; }
+};
+
+// Nothing: the size is not known, as of a file of a network.
+std::optional<FileBound> bound_of(const ProcessView& process, const MappingGrowth& file) {
+  std::optional<FileBound> bound;
   for (const FileSizes& sizes : process.account->file_sizes) {
     if (bound && sizes.time_s > process.interval.to_s + kSameMomentS) break;
-    if (const auto found = sizes.files.find(mapping); found != sizes.files.end())
-      bound = std::max(found->second.size_bytes, found->second.mapped_bytes);
+    if (const auto found = sizes.files.find(file.mapping); found != sizes.files.end())
+      bound = {.size_bytes = found->second.size_bytes, .mapped_bytes = found->second.mapped_bytes};
   }
+  if (bound)
+    for (const SiteView* site : file.sites) bound->resident_bytes += site->resident;
   return bound;
+}
+
+bool is_mapped_again(const ProcessView& process, const MappingGrowth& file) {
+  const auto bound = bound_of(process, file);
+  return bound && bound->is_mapped_again();
 }
 
 // Where growth of the cache of these files ends by itself.
 void report_bound(const ProcessView& process, std::span<const MappingGrowth> files, Verdict& verdict) {
   constexpr std::int64_t kSmallBytes = 1024 * 1024;
-  std::int64_t bound = 0, resident = 0;
+  FileBound sum;
+  std::int64_t most = 0;
+  bool mapped_again = false;
   for (const MappingGrowth& file : files) {
-    std::int64_t here = 0;
-    for (const SiteView* site : file.sites) here += site->resident;
-    const auto most = bound_bytes(process, file.mapping);
-    if (!most) return;  // it may be any
-    bound += std::max(*most, here);
-    resident += here;
+    const auto bound = bound_of(process, file);
+    if (!bound) return;  // it may be any
+    most += bound->most_bytes();
+    sum.size_bytes += bound->size_bytes;
+    sum.resident_bytes += bound->resident_bytes;
+    mapped_again |= bound->is_mapped_again();
   }
-  verdict.evidence["bound_bytes"] = bound;
-  verdict.evidence["resident_bytes"] = resident;
-  const std::string whole = files.size() == 1 ? "the size of " + printable(base_name(files.front().mapping))
-                                              : fmt::format("the size of the {} files", files.size());
-  verdict.why +=
-      bound - resident < kSmallBytes
-          ? fmt::format(" All of it is in memory now ({}, {}): it grows no further.", size_text(bound), whole)
-          : fmt::format(" It ends by itself at {}, {}.", size_text(bound), whole);
+  verdict.evidence["bound_bytes"] = most;
+  verdict.evidence["resident_bytes"] = sum.resident_bytes;
+  verdict.evidence["file_bytes"] = sum.size_bytes;
+  const bool is_all = most - sum.resident_bytes < kSmallBytes;
+  const bool is_one = files.size() == 1;
+  const std::string name = is_one ? printable(base_name(files.front().mapping)) : "";
+  if (mapped_again) {
+    verdict.why += fmt::format(
+        " {} {} on disk, and {} of mappings of {} are there{}: a page that is mapped again counts again in RSS, and "
+        "once in the page cache. A further mapping would add to it.",
+        is_one ? name + " has" : fmt::format("The {} files have", files.size()), size_text(sum.size_bytes),
+        size_text(most), is_one ? "it" : "them", is_all ? ", all of it in memory now" : "");
+    return;
+  }
+  const std::string whole = is_one ? "the size of " + name : fmt::format("the size of the {} files", files.size());
+  verdict.why += is_all
+                     ? fmt::format(" All of it is in memory now ({}, {}): it grows no further.", size_text(most), whole)
+                     : fmt::format(" It ends by itself at {}, {}.", size_text(most), whole);
 }
 
 std::vector<MappingGrowth> files_of(const ProcessView& process) {
@@ -183,7 +210,8 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
     const std::string name = printable(base_name(top.mapping));
     if (dominates(top.bytes, growth)) {
       verdict.bytes = top.bytes;
-      verdict.headline = fmt::format("{} file cache of {}{}: reclaimable, not a leak", size_text(top.bytes), name,
+      verdict.headline = fmt::format("{} file cache of {}{}{}: reclaimable, not a leak", size_text(top.bytes), name,
+                                     is_mapped_again(process, top) ? ", mapped more than once" : "",
                                      top_named(lines) != nullptr ? kept_where(lines, top.bytes, "mapped", "read")
                                                                  : kept_where(readers, top.bytes, "read"));
     } else {
@@ -198,6 +226,8 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
     verdict.advice =
         "Nothing to fix. If a limit that counts RSS gets in the way, map the file in windows, call "
         "madvise(MADV_DONTNEED) on what was read, or have the limit count PSS or a cgroup's anonymous memory.";
+    if (dominates(top.bytes, growth) && is_mapped_again(process, top))
+      verdict.advice += " Where the program maps it once and passes that on, it counts once.";
     verdict.advice += next_steps(view).prove;
     verdict.evidence["growth_bytes"] = cause->rss.growth();
     verdict.evidence["library_bytes"] = code;

@@ -162,8 +162,8 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
     return fmt::format(
         "It has not grown since {}: data that the program keeps, a cache that is full, or its work was done. {}f it "
         "should have been freed, look for what keeps it{}: {}.",
-        seconds_text(trend.since_s), rests_long(trend) ? "No leak as far as this recording goes; i" : "I", from,
-        holders);
+        seconds_text(trend.since_s),
+        rests_long(trend) ? "If its work went on, no leak as far as this recording goes; i" : "I", from, holders);
   if (trend.kind == Trend::Kind::waves)
     return fmt::format(
         "It fell {} times by half of this or more and came back: what the program works with at a time. No leak as far "

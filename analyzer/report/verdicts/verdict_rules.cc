@@ -165,8 +165,9 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
             "Each page that is written of a file that is mapped privately becomes a copy of the process's own, and "
             "stays until it is unmapped.";
         verdict.advice = fmt::format(
-            "Write to less of it at a time, unmap it as soon as it is done with, or map it so that writes go to the "
-            "file ({}).",
+            "Write to less of it at a time, unmap it as soon as it is done with, or, if the file itself may change, "
+            "map "
+            "it so that writes go to the file ({}).",
             process.account->python ? "numpy.memmap: mode=\"r+\"; mmap: ACCESS_WRITE" : "MAP_SHARED");
       }
       if (cause.cause == Cause::fork_cow) {

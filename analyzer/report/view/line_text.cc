@@ -46,8 +46,9 @@ const ReceivedText* mostly_received(const StackTable& stacks, const std::vector<
   static constexpr ReceivedText kItems{
       " Another process sent it pickled (an argument of a process or a task, an item of a queue), and this one "
       "unpickled it: each receiver has a copy of its own.",
-      "Send an index instead of the data, or share the data: load it before the workers are forked, or keep it in "
-      "multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a handle."};
+      "Send an index instead of the data, or share the data: load it before the workers are forked (start method fork, "
+      "not spawn), or keep it in multiprocessing.shared_memory, torch tensors or a mapped file, which are sent as a "
+      "handle."};
   static constexpr ReceivedText kResults{
       " Workers sent it pickled, as the results of their tasks, and this process unpickled and keeps them.",
       "Take each result as it comes and drop it (imap_unordered, as_completed), hand out fewer tasks at a time where "

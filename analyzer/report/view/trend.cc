@@ -173,13 +173,20 @@ std::optional<Span> stopped_climb(const MemorySeries& series, Span span, const s
   return stopped_s ? std::optional(Span{climb->since_s, *stopped_s}) : std::nullopt;
 }
 
-// Bytes per second, from the last rise before the last third to the last rise of all: between two bursts lies a whole
-// pause, and the rest after the last one does not count.
-double rate_of(const MemorySeries& series, Span span) {
-  const Rises rises = rises_of(series, span.from_s, span.at(2. / 3));
-  const double length_s = rises.last.time_s - rises.early.time_s;
-  if (length_s <= 0) return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
-  return static_cast<double>(rises.last.bytes - rises.early.bytes) / length_s;
+// Bytes per second to the last rise of all: between two bursts lies a whole pause, and the rest after the last one does
+// not count. From the last rise before the last third, or from earlier on where that is too short for such pauses, but
+// not from before `since_s`, when it began to grow.
+double rate_of(const MemorySeries& series, Span span, double since_s) {
+  constexpr double kLeastPauses = 3;
+  for (const double start_s : {span.at(2. / 3), span.at(1. / 3), since_s}) {
+    const Rises rises = rises_of(series, since_s, std::max(start_s, since_s));
+    const double length_s = rises.last.time_s - rises.early.time_s;
+    const bool is_last = start_s <= since_s;
+    if (length_s > 0 && (is_last || length_s >= kLeastPauses * rises.longest_pause_s))
+      return static_cast<double>(rises.last.bytes - rises.early.bytes) / length_s;
+    if (is_last) break;
+  }
+  return static_cast<double>(grown_since(series, span.at(2. / 3))) / (span.length() / 3);
 }
 
 // What it grew by in the last third, but no more than its peaks grew: what comes and goes may happen to be there at the
@@ -240,7 +247,7 @@ void find_climbing_lines(const CauseSeries& series, Span span, Climbs which, Tre
     trend.bytes = trend.lines.back().bytes;
   }
   if (largest == nullptr) return;
-  trend.bytes_per_s = rate_of(largest->series, span);
+  trend.bytes_per_s = rate_of(largest->series, span, climb->since_s);
   // What takes the place of other memory is no leak.
   const Span most{span.at(kLatestEvenStart), span.to_s};
   trend.evenly = climb->evenly && 2 * risen(series.whole, most) >= risen(largest->series, most);
@@ -306,7 +313,7 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
       trend.kind = Trend::Kind::growing;
       trend.since_s = climb ? climb->since_s : span.at(2. / 3);
       trend.evenly = climb && climb->evenly;
-      trend.bytes_per_s = rate_of(series.whole, span);
+      trend.bytes_per_s = rate_of(series.whole, span, trend.since_s);
       trend.bytes = grown_since(series.whole, trend.since_s);
       trend.filling = filling_of(series.whole, trend.since_s);
       for (const LineSeries& line : series.lines) trend.lines.push_back(grown_line(line, trend.since_s));
