@@ -51,8 +51,9 @@ constexpr AllocatorAdvice kOtherAllocatorAdvice{"other", "the allocator",
                                                 "See the allocator's own settings for giving memory back"};
 
 constexpr std::string_view kPymallocRemedy =
-    "CPython gives an arena (1 MiB, 256 KiB before 3.10) back when no object is left in it: make what lives long "
-    "before what lives short, or do such work in a child process that ends.";
+    "CPython gives an arena (1 MiB, 256 KiB before 3.10) back when no object is left in it, and a few small ones hold "
+    "many: make what lives long before what lives short, copy what is left once the rest is freed "
+    "(kept = pickle.loads(pickle.dumps(kept))), or do such work in a child process that ends.";
 
 const AllocatorAdvice& advice_for(const ProcessView& process) {
   for (const AllocatorAdvice& row : kAllocatorAdvice)
@@ -287,7 +288,8 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
 
 namespace {
 
-constexpr const char* kLivedToTheEnd = "Nothing to do about this: it was live as long as the program worked.";
+constexpr const char* kLivedToTheEnd =
+    "Nothing to do about this: it was live as long as the program worked, and is the same memory as its live heap.";
 
 void library_retained(const View& view, const ProcessView& process, const AllocatorBytes& allocator,
                       std::vector<Verdict>& verdicts) {
@@ -454,7 +456,9 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     if (!view.in_notebook)
       verdict.advice += " Allocators pin differently much: `whyrss compare-allocators` measures it.";
     if (holders_of(growth, process.pymalloc_growth.slack).pymalloc)
-      verdict.advice += " In CPython: make what lives long first, or do the work in a child process that ends.";
+      verdict.advice +=
+          " In CPython: make what lives long first, copy what is left (kept = pickle.loads(pickle.dumps(kept))), or do "
+          "the work in a child process that ends.";
     if (by_arena) verdict.advice += fmt::format(" {}", next_steps(view).object_lines);
     verdict.evidence["growth_bytes"] = growth;
     verdict.evidence["slack_bytes"] = cause->rss.last;

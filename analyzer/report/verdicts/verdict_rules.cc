@@ -146,6 +146,16 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
               ? "Each thread has a copy of them, which the loader zeroes: make them smaller, allocate them "
                 "where a thread needs them, or start fewer threads."
               : "The lines behind it are listed with this cause.";
+      if (cause.cause == Cause::heap_metadata) {
+        verdict.why =
+            "An allocator keeps some bytes beside each block for itself (glibc 8, and what rounding adds), and some "
+            "pages "
+            "without blocks. No line asked for them: they come with the blocks, the more the smaller these are.";
+        verdict.advice =
+            "It goes when the blocks are freed. Fewer and larger blocks have less of it: an array in place of many "
+            "small "
+            "objects.";
+      }
       if (unknown && !process.account->traced) explain_untraced(verdict, *process.account);
       if (is_static) {
         verdict.why =
