@@ -273,16 +273,26 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
   return sections;
 }
 
-// Of a section's processes.
-std::size_t most_at_once(const View& view, const ProcessSection& section) {
-  std::vector<OwnBytes> ones{own_bytes(view, *section.process, 1)};
-  for (const ProcessView* process : section.alike) ones.push_back(own_bytes(view, *process, 1));
-  return static_cast<std::size_t>(most_at_a_time(ones));
+// The largest sum of `figure` over a section's processes that lived at one time.
+template <typename Figure>
+std::int64_t most_at_once(const View& view, const ProcessSection& section, Figure figure) {
+  std::vector<OwnBytes> all{own_bytes(view, *section.process, figure(*section.process))};
+  for (const ProcessView* process : section.alike) all.push_back(own_bytes(view, *process, figure(*process)));
+  return most_at_a_time(all);
+}
+
+// "; the 3 together grew by 94 MiB of their own"
+std::string together_text(const View& view, const ProcessSection& section) {
+  const std::int64_t growth =
+      most_at_once(view, section, [](const ProcessView& process) { return process.uss.growth(); });
+  if (growth < kNamedGrowthBytes) return "";
+  const std::string all = section.alike.size() == 1 ? "both" : fmt::format("the {}", section.alike.size() + 1);
+  return fmt::format("; {} together grew by {} of their own", all, size_text(growth));
 }
 
 std::string alike_text(const View& view, const ProcessSection& sections) {
   if (sections.alike.empty()) return "";
-  const std::size_t at_once = most_at_once(view, sections);
+  const auto at_once = static_cast<std::size_t>(most_at_once(view, sections, [](const ProcessView&) { return 1; }));
   const std::string together = at_once == 1                       ? ", one at a time"
                                : at_once <= sections.alike.size() ? fmt::format(", at most {} at a time", at_once)
                                                                   : "";
@@ -295,6 +305,7 @@ std::string alike_text(const View& view, const ProcessSection& sections) {
                         without_text(sections.without[i]));
   }
   if (sections.alike.size() > kMostNamed) list += fmt::format(" and {} more", sections.alike.size() - kMostNamed);
+  if (together.empty()) list += together_text(view, sections);
   return fmt::format("The same holds for {} like it{}: {}", counted(sections.alike.size(), "more process"), together,
                      list);
 }

@@ -121,7 +121,7 @@ TEST(ShortText, ProcessesOfWhichTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_NE(text.find("python3 other.py --rank=70 (pid 70)"), std::string::npos) << text;
   EXPECT_NE(text.find("The same holds for 10 more processes like it: pid 59 (RSS +109 MiB), pid 58"), std::string::npos)
       << text;
-  EXPECT_NE(text.find("and 2 more\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("and 2 more; the 11 together grew by 1155 MiB of their own\n"), std::string::npos) << text;
   EXPECT_EQ(text.find("of their own together"), std::string::npos) << text;
 }
 
@@ -240,7 +240,7 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(alike_text(view, sections[0]),
             "The same holds for 2 more processes like it: pid 52 (RSS +102 MiB, but for the 3rd sentence and \"flat "
             "since\"), "
-            "pid 51 (+101 MiB, but for the 2nd and the 3rd sentence)");
+            "pid 51 (+101 MiB, but for the 2nd and the 3rd sentence); the 3 together grew by 303 MiB of their own");
   EXPECT_EQ(sections[1].process->account->pid, 53);
 }
 
@@ -269,7 +269,7 @@ TEST(ShortText, ProcessesThatWorkOnOtherFilesAreReportedOnce) {
   ASSERT_EQ(sections.size(), 7U);
   EXPECT_EQ(alike_text(view, sections[0]),
             "The same holds for 2 more processes like it: pid 51 (--out=b.npy, b.csv, RSS +100 MiB), pid 52 "
-            "(more/a.csv, d.csv, +100 MiB)");
+            "(more/a.csv, d.csv, +100 MiB); the 3 together grew by 300 MiB of their own");
 }
 
 // Not in the order in which they began. What imports and libraries cost is no reason for a block.
