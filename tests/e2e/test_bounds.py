@@ -55,6 +55,33 @@ def test_file_cache_ends_at_the_size_of_the_file(whyrss, recording, tmp_path, mi
     assert bound in verdict["why"]
 
 
+MAP_IT_AGAIN = """
+import mmap, sys, time
+with open(sys.argv[1], "wb") as file:
+    file.write(bytes(24 << 20))
+views = []
+for _ in range(3):
+    with open(sys.argv[1], "rb") as file:
+        views.append(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ))
+    sum(views[-1][at] for at in range(0, 24 << 20, 4096))
+time.sleep(0.3)
+"""
+
+
+def test_a_file_that_is_mapped_more_than_once_has_its_own_size(whyrss, recording, tmp_path):
+    script = tmp_path / "again.py"
+    script.write_text(MAP_IT_AGAIN)
+    result, report = whyrss.record_whole(recording, ["/usr/bin/python3", script, tmp_path / "data.bin"])
+    assert (result.returncode, result.stderr) == (0, "")
+    verdict, = verdicts(report, "file-cache-growth")
+    if "bound_bytes" not in verdict["evidence"]:
+        pytest.skip(f"no sizes are told of files in {tmp_path}")
+    assert "72 MiB file cache of data.bin, mapped more than once (" in verdict["headline"]
+    assert verdict["evidence"]["file_bytes"] == 24 * MIB
+    assert verdict["evidence"]["bound_bytes"] == verdict["evidence"]["resident_bytes"] == 72 * MIB
+    assert "data.bin has 24 MiB. It is mapped more than once, 72 MiB in all" in verdict["why"]
+
+
 def test_copies_end_when_all_is_copied(whyrss, recording, compile_c):
     result, report = whyrss.record_whole(recording, [compile_c(WRITE_A_PART, "-fno-builtin")])
     assert (result.returncode, result.stderr) == (0, "")

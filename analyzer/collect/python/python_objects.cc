@@ -26,6 +26,7 @@ constexpr std::size_t kCollectorHeadBytes = 16;
 constexpr std::size_t kPoolsPerRead = 64;
 constexpr std::size_t kMostObjects = 500'000;
 constexpr std::size_t kMostTypes = 16'384;
+constexpr std::uint64_t kTypeNameOffset = 24;        // PyTypeObject::tp_name
 constexpr std::size_t kNameBytes = 14;               // of "numpy.ndarray" with its end, the longest
 constexpr std::uint64_t kMostReferences = 1U << 30;  // more is no count, or one of an immortal object
 

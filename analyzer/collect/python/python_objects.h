@@ -62,8 +62,6 @@ struct TensorObject {
   [[nodiscard]] std::uint64_t impl() const { return has_flag() ? next : first; }
 };
 
-inline constexpr std::uint64_t kTypeNameOffset = 24;  // PyTypeObject::tp_name
-
 // True when the type at this address has this name; false also where it cannot be read.
 bool has_name(const TargetMemory& memory, std::uint64_t type, std::string_view name);
 

@@ -80,7 +80,7 @@ struct FileBound {
   std::int64_t size_bytes = 0, mapped_bytes = 0, resident_bytes = 0;
 
   [[nodiscard]] std::int64_t most_bytes() const { return std::max({size_bytes, mapped_bytes, resident_bytes}); }
-  // In whole pages, by more than files have that were cut since.
+  // Mappings are whole pages, and the file may have been cut a little since.
   [[nodiscard]] bool is_mapped_again() const { return mapped_bytes > size_bytes + size_bytes / 8; }
 };
 
@@ -105,29 +105,28 @@ bool is_mapped_again(const ProcessView& process, const MappingGrowth& file) {
 // Where growth of the cache of these files ends by itself.
 void report_bound(const ProcessView& process, std::span<const MappingGrowth> files, Verdict& verdict) {
   constexpr std::int64_t kSmallBytes = 1024 * 1024;
-  FileBound sum;
-  std::int64_t most = 0;
+  std::int64_t most = 0, resident = 0, size = 0;
   bool mapped_again = false;
   for (const MappingGrowth& file : files) {
     const auto bound = bound_of(process, file);
     if (!bound) return;  // it may be any
     most += bound->most_bytes();
-    sum.size_bytes += bound->size_bytes;
-    sum.resident_bytes += bound->resident_bytes;
+    resident += bound->resident_bytes;
+    size += bound->size_bytes;
     mapped_again |= bound->is_mapped_again();
   }
   verdict.evidence["bound_bytes"] = most;
-  verdict.evidence["resident_bytes"] = sum.resident_bytes;
-  verdict.evidence["file_bytes"] = sum.size_bytes;
-  const bool is_all = most - sum.resident_bytes < kSmallBytes;
+  verdict.evidence["resident_bytes"] = resident;
+  verdict.evidence["file_bytes"] = size;
+  const bool is_all = most - resident < kSmallBytes;
   const bool is_one = files.size() == 1;
   const std::string name = is_one ? printable(base_name(files.front().mapping)) : "";
   if (mapped_again) {
     verdict.why += fmt::format(
-        " {} {} on disk, and {} of mappings of {} are there{}: a page that is mapped again counts again in RSS, and "
-        "once in the page cache. A further mapping would add to it.",
-        is_one ? name + " has" : fmt::format("The {} files have", files.size()), size_text(sum.size_bytes),
-        size_text(most), is_one ? "it" : "them", is_all ? ", all of it in memory now" : "");
+        " {} {}. {} mapped more than once, {} in all{}: a page counts in RSS once for each mapping, and is in the page "
+        "cache once. A further mapping would add to RSS.",
+        is_one ? name + " has" : fmt::format("The {} files have", files.size()), size_text(size),
+        is_one ? "It is" : "Some are", size_text(most), is_all ? " (all of that is in memory now)" : "");
     return;
   }
   const std::string whole = is_one ? "the size of " + name : fmt::format("the size of the {} files", files.size());

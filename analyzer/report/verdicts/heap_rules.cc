@@ -171,8 +171,7 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
         "as this recording goes; if the peak is the trouble, make the line hold less at a time.",
         trend.falls);
   return fmt::format(
-      "Expected if the program needs this data at once. If it should have been freed, look for what keeps it{}: "
-      "{}.",
+      "Expected if the program needs this data at once. If it should have been freed, look for what keeps it{}: {}.",
       from, holders);
 }
 

@@ -72,8 +72,8 @@ TEST(FileBound, TheCacheOfAFileEndsAtItsSize) {
   EXPECT_EQ(verdict.evidence["bound_bytes"], 100 * kMiB);
   EXPECT_EQ(verdict.evidence["file_bytes"], 50 * kMiB);
   EXPECT_NE(verdict.headline.find("file cache of x.bin, mapped more than once ("), std::string::npos);
-  EXPECT_NE(verdict.why.find(" x.bin has 50 MiB on disk, and 100 MiB of mappings of it are there, all of it in memory "
-                             "now: a page that is mapped again counts again in RSS"),
+  EXPECT_NE(verdict.why.find(" x.bin has 50 MiB. It is mapped more than once, 100 MiB in all (all of that is in memory "
+                             "now): a page counts"),
             std::string::npos)
       << verdict.why;
 }
@@ -88,6 +88,11 @@ TEST(FileBound, OfSeveralFilesOnlyWhereAllAreKnown) {
   EXPECT_FALSE(verdicts_of(recording).at(0).evidence.contains("bound_bytes"));
   recording.processes[0].file_sizes[0].files["/b"] = {50 * kMiB, 50 * kMiB};
   EXPECT_EQ(verdicts_of(recording).at(0).evidence["bound_bytes"], 140 * kMiB);
+  recording.processes[0].file_sizes[0].files["/a"] = {30 * kMiB, 90 * kMiB};  // mapped three times
+  const std::string why = verdicts_of(recording).at(0).why;
+  EXPECT_NE(why.find(" The 2 files have 80 MiB. Some are mapped more than once, 140 MiB in all: a page"),
+            std::string::npos)
+      << why;
   recording.processes[0].accounts[0] = literal::walk(1, {{Cause::file_cache, 60, lines.maps, "/a"},
                                                          {Cause::file_cache, 0, lines.maps, "/c"},
                                                          {Cause::file_cache, 40, lines.maps, "/b"}});
