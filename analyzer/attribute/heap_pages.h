@@ -155,12 +155,12 @@ class HeapPages {
 };
 
 // Larger ones are AddressSpace's.
-inline constexpr std::uint64_t kMostSmallBlockBytes = 32 * 1024;
+inline constexpr std::uint64_t kMostSampledBlockBytes = 128 * 1024;
 
-// Calls visit(address, bytes there) for each page that a small block lies on.
+// Calls visit(address, bytes there) for each page that a block of the LiveSet lies on.
 template <typename Visit>
 void visit_pages(std::uint64_t address, std::uint64_t size_bytes, Visit visit) {
-  for (std::uint64_t at = address, left = std::min(size_bytes, kMostSmallBlockBytes); left > 0;) {
+  for (std::uint64_t at = address, left = std::min(size_bytes, kMostSampledBlockBytes); left > 0;) {
     const std::uint64_t bytes = std::min(left, kLivePageBytes - at % kLivePageBytes);
     visit(at, static_cast<std::int64_t>(bytes));
     at += bytes;

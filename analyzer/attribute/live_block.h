@@ -1,4 +1,4 @@
-// A small block that is live: below trace::kLargeBlockBytes usable.
+// A block that is live: below trace::kLargeBlockBytes usable, or a sample.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // The small blocks (below trace::kLargeBlockBytes usable) that are live in one process, and who allocated last on each
-// page: all of them in exact mode, the sampled ones else. Larger blocks are AddressSpace's.
+// page: all of them in exact mode, the sampled ones else, also of up to trace::kAlwaysLoggedBytes. Larger blocks are
+// AddressSpace's.
 // A copy is a snapshot: a fork child goes on with its parent's.
 //
 // Beside the table of blocks 8 bytes per page, of the stretches of 16 MiB that ever held a block: how many live blocks

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attribute/attribute.h"
+#include "attribute/heap_pages.h"
 #include "attribute/picture/page_map_bound.h"
 #include "decode/page_frames.h"
 #include "model/library_allocator.h"
@@ -122,8 +123,9 @@ MappingInfo Replay::mapping_of(Process& process, std::uint32_t stack_id) const {
 }
 
 static_assert(kFollowedBlockBytes == trace::kLibraryBlockBytes);
+static_assert(kMostSampledBlockBytes == trace::kAlwaysLoggedBytes);
 
-// Blocks that stand for others are small ones; all else that comes here is large.
+// Blocks that stand for others are known as small ones are; all else that comes here is large.
 void Replay::on_block_record(Process& process, const EventRecord& record) {
   trace::BlockRecord block{};
   if (!read_record(record, block)) return;

@@ -40,6 +40,7 @@ struct alignas(64) ThreadState {
   std::uint32_t gap_coarseness = 0;     // with which `gap` was drawn
   std::uint32_t exit_rounds = 0;        // of the pthread key destructor
   SamplingPace pace;                    // of this thread's samples
+  SamplingPace large_pace;              // of its records of blocks that may be counted instead
   std::uint64_t random = 0;             // of sampling.h
   std::uint64_t read_random = 0;        // of kernel_faults.h, as what follows
   std::uint64_t reported_faults = 0;    // minor faults that records have reported
@@ -58,7 +59,7 @@ struct alignas(64) ThreadState {
   trace::Lease lease{};
   // Of observe/block_event.h: the allocation whose record the last release took back; block 0: it took none.
   struct TakenBack {
-    std::uint64_t block = 0, size_bytes = 0;
+    std::uint64_t block = 0, size_bytes = 0, sampled_bytes = 0;
     std::uint32_t stack_id = 0;
     trace::RecordKind kind{};
   } taken_back;

@@ -23,11 +23,16 @@ inline void settle_countdown(ThreadState& thread) noexcept {
   thread.armed = thread.left = thread.request_left = 0;
 }
 
+// Whether blocks up to trace::kAlwaysLoggedBytes are counted and sampled for now: the thread has recorded some 3,000 of
+// them more than 4 in a millisecond.
+inline bool counts_large(ThreadState& thread) noexcept { return thread.large_pace.coarseness() > 1; }
+
 // Lets the fast path run again. In exact mode, after a thread's end and before sizes are known there is none.
 inline void arm_countdown(ThreadState& thread) noexcept {
   if (heap().exact || thread.ended || heap().learning) return;
   const bool by_usable = heap().directory.load(std::memory_order_relaxed) != nullptr;
-  thread.armed = std::min(thread.gap, by_usable ? trace::kLargeBlockBytes : kSurelySmallRequest);
+  const std::uint64_t logged_from = counts_large(thread) ? trace::kAlwaysLoggedBytes : trace::kLargeBlockBytes;
+  thread.armed = std::min(thread.gap, by_usable ? logged_from : kSurelySmallRequest);
   (by_usable ? thread.left : thread.request_left) = thread.armed;
 }
 
@@ -42,7 +47,7 @@ inline void start_countdown(ThreadState& thread, std::uint64_t seed) noexcept {
   thread.small_allocations = thread.small_allocated_bytes = 0;
   thread.small_releases = thread.small_released_bytes = 0;
   thread.random = seed;
-  thread.pace = {};
+  thread.pace = thread.large_pace = {};
   draw_gap(thread);
   arm_countdown(thread);
 }

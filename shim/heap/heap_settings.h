@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "shim/trace/trace_format.h"
+
 namespace whyrss::shim {
 
 using UsableSize = std::size_t (*)(void*);
@@ -46,6 +48,13 @@ constexpr std::size_t glibc_usable_bytes(std::size_t word) noexcept { return (wo
   if (header_reports(block, usable)) [[likely]]
     return usable;
   return settings.usable_size != nullptr ? settings.usable_size(const_cast<void*>(block)) : requested;
+}
+
+// Whether a block is counted in the liveness table where it is not followed (live_blocks.h): all small ones, and larger
+// ones up to a size.
+[[gnu::always_inline]] inline bool is_counted_unfollowed(std::size_t usable) noexcept {
+  return usable < trace::kLargeBlockBytes || (usable < trace::kAlwaysLoggedBytes && !heap().exact &&
+                                              heap().directory.load(std::memory_order_relaxed) != nullptr);
 }
 
 // Whether two functions are of one image. Takes no lock where glibc can.

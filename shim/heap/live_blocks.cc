@@ -24,12 +24,12 @@ bool LiveBlocks::any_slot(std::uint64_t address, std::uint32_t tables, Visit vis
   return false;
 }
 
-bool LiveBlocks::insert(const void* block, std::uint16_t pages) noexcept {
+bool LiveBlocks::insert(const void* block, std::uint16_t note) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   if (address > kAddress) return false;  // only where a mapping was asked for above 128 TiB
-  const std::uint64_t entry = address | std::uint64_t{pages} << kAddressBits;
+  const std::uint64_t entry = address | std::uint64_t{note} << kAddressBits;
   // An address that is still here was released behind our back; it must not be stored twice.
-  if (may_contain(block) && contains(block)) return true;
+  if (may_contain(block) && remove(block)) return insert(block, note);
   std::uint32_t used = 0;
   const bool stored =
       any_slot(address, kBucketBits.size(), [&](std::atomic<std::uint64_t>& slot, std::uint32_t number) {
@@ -53,13 +53,13 @@ bool LiveBlocks::contains(const void* block) const noexcept {
                   });
 }
 
-bool LiveBlocks::remove(const void* block, std::uint16_t* pages) noexcept {
+bool LiveBlocks::remove(const void* block, std::uint16_t* note) noexcept {
   const auto address = reinterpret_cast<std::uintptr_t>(block);
   const bool removed = any_slot(address, tables_used_.load(std::memory_order_relaxed),
-                                [address, pages](std::atomic<std::uint64_t>& slot, std::uint32_t) {
+                                [address, note](std::atomic<std::uint64_t>& slot, std::uint32_t) {
                                   const std::uint64_t entry = slot.load(std::memory_order_relaxed);
                                   if ((entry & kAddress) != address) return false;
-                                  if (pages != nullptr) *pages = static_cast<std::uint16_t>(entry >> kAddressBits);
+                                  if (note != nullptr) *note = static_cast<std::uint16_t>(entry >> kAddressBits);
                                   slot.store(0, std::memory_order_relaxed);
                                   return true;
                                 });

@@ -32,11 +32,11 @@ class LiveBlocks {
     return (filter_[index / 64].load(std::memory_order_relaxed) >> index % 64 & 1) != 0;
   }
 
-  // False when there was no room: the block then counts as never logged. Remembers `pages` with it.
-  bool insert(const void* block, std::uint16_t pages = 0) noexcept;
+  // False when there was no room: the block then counts as never logged. Remembers `note` with it.
+  bool insert(const void* block, std::uint16_t note = 0) noexcept;
   [[nodiscard]] bool contains(const void* block) const noexcept;
-  // True when the block was in the set; then `*pages` is as it was inserted.
-  bool remove(const void* block, std::uint16_t* pages = nullptr) noexcept;
+  // True when the block was in the set; then `*note` is as it was inserted.
+  bool remove(const void* block, std::uint16_t* note = nullptr) noexcept;
 
   // Makes may_contain() true for this address until as many calls of the other: its release is of interest, logged or
   // not.
@@ -44,7 +44,7 @@ class LiveBlocks {
   void unwatch(const void* block) noexcept { remove_from_filter(block); }
 
  private:
-  // A slot: the address below, the pages above.
+  // A slot: the address below, the note above.
   static constexpr unsigned kAddressBits = 48;
   static constexpr std::uint64_t kAddress = (std::uint64_t{1} << kAddressBits) - 1;
   static constexpr std::uint8_t kSaturated = 255;

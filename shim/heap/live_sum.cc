@@ -72,22 +72,43 @@ std::int64_t sum_leaves(const RawFile& pagemap, const Leaves& leaves) noexcept {
   return units;
 }
 
+std::int64_t sum_block_starts(const RawFile& pagemap, std::uint64_t leaf) noexcept {
+  constexpr std::size_t kWords = kPageBytes / sizeof(std::uint32_t);
+  find_written(pagemap, leaf, kLeafTablePages, g_leaf_entries);
+  std::uint64_t bytes = 0;
+  for (std::size_t at = 0; at < kLeafTablePages * kWords; ++at)
+    if ((g_leaf_entries[at / kWords] & kWritten) != 0)
+      bytes += trace::block_start::live_bytes(
+          __atomic_load_n(reinterpret_cast<const std::uint32_t*>(leaf) + at, __ATOMIC_RELAXED));
+  return static_cast<std::int64_t>(bytes);
+}
+
+// Calls visit(index) for the entries of a directory that have a leaf.
+template <class Visit>
+void visit_leaves(const RawFile& pagemap, LivenessDirectory directory, Visit visit) noexcept {
+  constexpr std::size_t kPerPage = kPageBytes / sizeof(std::uint64_t);
+  find_written(pagemap, reinterpret_cast<std::uint64_t>(directory), kDirectoryPages, g_directory_entries);
+  for (std::size_t page = 0; page < kDirectoryPages; ++page) {
+    if ((g_directory_entries[page] & kWritten) == 0) continue;
+    for (std::size_t i = page * kPerPage; i < (page + 1) * kPerPage; ++i)
+      if (directory[i].load(std::memory_order_acquire) != 0) visit(i);
+  }
+}
+
 }  // namespace
 
 std::int64_t sum_live_bytes() noexcept {
   const LivenessDirectory common = heap().directory.load(std::memory_order_acquire);
   if (common == nullptr) return -1;
   const RawFile pagemap("/proc/self/pagemap", O_RDONLY);
-  constexpr std::size_t kPerPage = kPageBytes / sizeof(std::uint64_t);
-  std::int64_t units = 0;
-  find_written(pagemap, reinterpret_cast<std::uint64_t>(common), kDirectoryPages, g_directory_entries);
-  for (std::size_t page = 0; page < kDirectoryPages; ++page) {
-    if ((g_directory_entries[page] & kWritten) == 0) continue;
-    for (std::size_t i = page * kPerPage; i < (page + 1) * kPerPage; ++i)
-      if (common[i].load(std::memory_order_acquire) != 0) units += sum_leaves(pagemap, leaves_at(i));
-  }
+  std::int64_t units = 0, larger = 0;
+  visit_leaves(pagemap, common, [&](std::size_t index) { units += sum_leaves(pagemap, leaves_at(index)); });
+  const LivenessDirectory starts = block_starts(common);
+  visit_leaves(pagemap, starts, [&](std::size_t index) {
+    larger += sum_block_starts(pagemap, starts[index].load(std::memory_order_acquire));
+  });
   const std::int64_t small = units * static_cast<std::int64_t>(trace::kLivenessUnitBytes);
-  return std::max<std::int64_t>(small + g_large_blocks.bytes.load(std::memory_order_relaxed), 0);
+  return std::max<std::int64_t>(small + larger + g_large_blocks.bytes.load(std::memory_order_relaxed), 0);
 }
 
 }  // namespace whyrss::shim

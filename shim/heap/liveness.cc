@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::size_t kHeaderBytes = 4096;
 constexpr std::size_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
-constexpr std::size_t kTableBytes = kHeaderBytes + kDirectoryBytes;
+constexpr std::size_t kTableBytes = kHeaderBytes + 2 * kDirectoryBytes;
 
 constinit trace::LivenessTable* g_table = nullptr;
 
@@ -49,6 +49,10 @@ bool map_leaf(ThreadState& thread, LivenessDirectory directory, std::uint64_t in
   else
     unmap_own(leaf, trace::kLeafBytes);
   return true;
+}
+
+void map_or_refuse(ThreadState& thread, LivenessDirectory directory, std::uint64_t index) noexcept {
+  if (!is_refused(index) && !map_leaf(thread, directory, index)) refuse_leaf(index);
 }
 
 std::uint64_t leaf_index(const void* block) noexcept {
@@ -107,7 +111,8 @@ void start_liveness() noexcept {
               .pymalloc_pool_bytes = 0,
               .reserved = 0,
               .leaves_refused = 0,
-              .thread_directories = {}};
+              .thread_directories = {},
+              .block_starts = reinterpret_cast<std::uintptr_t>(block_starts(directory))};
 }
 
 void open_liveness() noexcept {
@@ -121,16 +126,19 @@ void report_liveness(ThreadState& thread) noexcept {
   if (g_table != nullptr) report_own_memory(thread, g_table, kTableBytes);
 }
 
-void map_leaves(ThreadState& thread, const void* block, std::size_t usable) noexcept {
+void map_leaves(ThreadState& thread, const void* start, std::size_t size_bytes) noexcept {
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
   if (directory == nullptr) return;
-  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  const auto address = reinterpret_cast<std::uintptr_t>(start);
   const std::uint64_t first = address / trace::kLeafSpan;
-  const std::uint64_t last = (address + std::max<std::size_t>(usable, 1) - 1) / trace::kLeafSpan;
+  const std::uint64_t last = (address + std::max<std::size_t>(size_bytes, 1) - 1) / trace::kLeafSpan;
   for (std::uint64_t leaf = first; leaf <= last; ++leaf)
-    if (const std::uint64_t index = leaf % trace::kDirectoryEntries;
-        !is_refused(index) && !map_leaf(thread, directory, index))
-      refuse_leaf(index);
+    map_or_refuse(thread, directory, leaf % trace::kDirectoryEntries);
+}
+
+void map_block_start(ThreadState& thread, const void* block) noexcept {
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  if (directory != nullptr) map_or_refuse(thread, block_starts(directory), leaf_index(block));
 }
 
 bool lacks_own_pages(const ThreadState& thread, const void* block) noexcept {
@@ -181,8 +189,26 @@ bool change_live_pages(LivenessDirectory directory, AddTo whose, const void* blo
   return true;
 }
 
+namespace {
+
+// The page is the block's alone until its release, so nothing else changes the word meanwhile.
+bool change_block_start(LivenessDirectory starts, const void* block, std::size_t usable, LiveChange change) noexcept {
+  const auto address = reinterpret_cast<std::uintptr_t>(block);
+  std::uint32_t* start = live_counter(starts, address);
+  if (start == nullptr) return false;
+  const std::uint32_t word = __atomic_load_n(start, __ATOMIC_RELAXED);
+  const bool release = change == LiveChange::release;
+  __atomic_store_n(start,
+                   release ? trace::block_start::released(word) : trace::block_start::allocated(word, address, usable),
+                   __ATOMIC_RELAXED);
+  return true;
+}
+
+}  // namespace
+
 bool change_live(const ThreadState& thread, LivenessDirectory directory, const void* block, std::size_t usable,
                  LiveChange change) noexcept {
+  if (usable >= trace::kLargeBlockBytes) return change_block_start(block_starts(directory), block, usable, change);
   if (change_live_on_page(thread, directory, block, usable, change)) return true;
   const LivenessDirectory own = own_directory(thread);
   return (own != nullptr && change_live_pages(own, AddTo::own, block, usable, change)) ||

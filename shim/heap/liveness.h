@@ -1,5 +1,5 @@
-// The liveness table (trace/liveness_format.h): live bytes of small blocks, per page.
-// Any thread, signal handlers; nothing is locked. A fork child goes on with its copy.
+// The liveness table (trace/liveness_format.h): live bytes per page, of small blocks and of larger ones that are
+// counted. Any thread, signal handlers; nothing is locked. A fork child goes on with its copy.
 #pragma once
 
 #include <atomic>
@@ -23,8 +23,11 @@ void open_liveness() noexcept;
 std::uint64_t liveness_address() noexcept;
 // The table's memory, to the reader; the thread is entered and Busy held by the caller.
 void report_liveness(ThreadState& thread) noexcept;
-// Maps the leaves that a block lies on, in the common directory. The thread is entered and Busy held by the caller.
-void map_leaves(ThreadState& thread, const void* block, std::size_t usable) noexcept;
+// Maps the leaves of the pages that a small block or an arena lies on, in the common directory. The thread is entered
+// and Busy held by the caller.
+void map_leaves(ThreadState& thread, const void* start, std::size_t size_bytes) noexcept;
+// The same for the start of a larger block.
+void map_block_start(ThreadState& thread, const void* block) noexcept;
 
 // In sampled mode, where there are other threads: from now on the thread counts what lies near the block in a directory
 // of its own, unless there is none for it. The thread is entered and Busy held by the caller.
@@ -51,7 +54,12 @@ void visit_directories(Visit visit) noexcept {
 // What a change does to the counter of a page.
 enum class LiveChange : std::uint8_t { allocate, release, undo_release };
 
-// Of a block that lies on several pages.
+// The directory of block starts; it lies behind the common one.
+[[gnu::always_inline]] inline LivenessDirectory block_starts(LivenessDirectory directory) noexcept {
+  return directory + trace::kDirectoryEntries;
+}
+
+// Of a small block that lies on several pages.
 enum class AddTo : std::uint8_t { common, own };
 bool change_live_pages(LivenessDirectory directory, AddTo whose, const void* block, std::size_t usable,
                        LiveChange change) noexcept;
@@ -92,8 +100,9 @@ constexpr std::uint32_t live_units(LiveChange change, std::size_t bytes) noexcep
   return address % trace::kLivenessPageBytes + usable <= trace::kLivenessPageBytes;
 }
 
-// A block of less than trace::kLargeBlockBytes comes or goes. False: it lies on several pages, or on one that has no
-// counter where this thread counts; nothing was counted.
+// A block comes or goes that is counted; a larger one's release is counted before the real one, or the next owner of
+// its place would be taken for it. False: it lies on several pages, or on one that has no counter where this thread
+// counts; nothing was counted.
 [[gnu::always_inline]] inline bool change_live_on_page(const ThreadState& thread, LivenessDirectory directory,
                                                        const void* block, std::size_t usable,
                                                        LiveChange change) noexcept {
@@ -111,8 +120,8 @@ constexpr std::uint32_t live_units(LiveChange change, std::size_t bytes) noexcep
   return true;
 }
 
-// The same wherever it lies, in the common directory where the thread has no counter of its own. False: a page has no
-// counter; nothing was counted.
+// The same wherever it lies and however large it is, in the common directory where the thread has no counter of its
+// own. False: a page has no counter; nothing was counted.
 bool change_live(const ThreadState& thread, LivenessDirectory directory, const void* block, std::size_t usable,
                  LiveChange change) noexcept;
 

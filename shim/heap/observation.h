@@ -23,7 +23,8 @@ class Observation {
   Observation& operator=(const Observation&) = delete;
   ~Observation() {
     if (ready_) {
-      if (thread_.small_allocations + thread_.small_releases >= kCountsPerFlush || thread_.ended) flush_counts(thread_);
+      if (thread_.small_allocations + thread_.small_releases >= kCountsPerFlush || is_much_uncounted() || thread_.ended)
+        flush_counts(thread_);
       if (thread_.ended) trace::seal(thread_.lease);
     }
     errno = saved_errno_;
@@ -40,6 +41,12 @@ class Observation {
  private:
   // Small-block counts go to the shared slot in batches, so that the slot's cache line stays quiet.
   static constexpr std::uint64_t kCountsPerFlush = 64;
+  static constexpr std::uint64_t kBytesPerFlush = 256 * 1024;
+
+  [[nodiscard]] bool is_much_uncounted() const noexcept {
+    const std::uint64_t grown = thread_.small_allocated_bytes - thread_.small_released_bytes;  // or shrunk
+    return grown + kBytesPerFlush > 2 * kBytesPerFlush;
+  }
 
   int saved_errno_;
   ThreadState& thread_;

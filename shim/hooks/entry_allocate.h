@@ -105,8 +105,8 @@ template <class Allocate>
     return true;
   if (const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire); directory != nullptr) {
     std::size_t usable = 0;
-    if (!header_reports(block, usable) || usable >= trace::kLargeBlockBytes ||
-        !change_live_on_page(thread, directory, block, usable, LiveChange::release)) [[unlikely]]
+    if (!header_reports(block, usable) || !change_live_on_page(thread, directory, block, usable, LiveChange::release))
+        [[unlikely]]
       return false;
     thread.small_released_bytes += usable;
   }

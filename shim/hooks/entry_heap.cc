@@ -33,7 +33,7 @@ template <class Resize>
   ThreadState& thread = thread_state();
   const bool inner = block != nullptr && block == thread.releasing;  // the entry around it observes
   const bool observed = block != nullptr && !inner;
-  const Released released = observed ? observe_release(block) : Released::unlogged;
+  const Released released = observed ? observe_release(block) : Released::unknown;
   thread.last_block = nullptr;
   void* moved = inner ? resize() : release_once(block, resize);
   if (moved == nullptr) {
@@ -44,22 +44,25 @@ template <class Resize>
   return moved;
 }
 
-// Any other block: when it succeeded.
+// Any other block: counted as released before the call, since another thread may have its place before the call
+// returns.
 template <class Resize>
 [[gnu::always_inline]] inline void* resize_counted(void* block, std::size_t size, Resize resize) noexcept {
   ThreadState& thread = thread_state();
   if (block == nullptr) return allocate_counted(size, resize);
   if (block == thread.releasing) return resize();
   const std::size_t usable = usable_bytes(block);
+  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
+  const bool counted = directory != nullptr && is_counted_unfollowed(usable);
+  if (counted) change_live(thread, directory, block, usable, LiveChange::release);
   thread.last_block = nullptr;
   void* moved = release_once(block, resize);
-  if (moved == nullptr && size != 0) return nullptr;
-  ++thread.small_releases;
-  const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory != nullptr && usable < trace::kLargeBlockBytes) {
-    thread.small_released_bytes += usable;
-    change_live(thread, directory, block, usable, LiveChange::release);
+  if (moved == nullptr && size != 0) {
+    if (counted) change_live(thread, directory, block, usable, LiveChange::undo_release);
+    return nullptr;
   }
+  ++thread.small_releases;
+  if (counted) thread.small_released_bytes += usable;
   if (moved == nullptr || moved == thread.last_block || is_allocation_counted(thread, moved)) return moved;
   const Caller caller = caller_here();
   return count_allocated(moved, size, caller.ip, caller.sp, caller.bp);
@@ -137,10 +140,10 @@ void count_released(const void* block) noexcept {
   ++thread.small_releases;
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
   if (directory == nullptr) return;
-  if (const std::size_t usable = usable_bytes(block); usable < trace::kLargeBlockBytes) {
+  if (const std::size_t usable = usable_bytes(block); is_counted_unfollowed(usable)) {
     thread.small_released_bytes += usable;
     change_live(thread, directory, block, usable, LiveChange::release);
-    if (lacks_own_pages(thread, block)) [[unlikely]]
+    if (usable < trace::kLargeBlockBytes && lacks_own_pages(thread, block)) [[unlikely]]
       observe_distant_release(block);
   }
 }

@@ -37,10 +37,10 @@ inline bool emit_block(ThreadState& thread, trace::RecordKind kind, std::uint32_
 // pool is then all that there is.
 constexpr std::size_t kRetractableBytes = 1 << 20;
 
-// The allocation of a block, whose record emit_release() may take back.
+// The allocation of a block, whose record emit_release() may take back. `sampled_bytes`: see trace::BlockRecord.
 inline void emit_allocation(ThreadState& thread, trace::RecordKind kind, std::uint32_t stack_id, std::uintptr_t block,
-                            std::size_t size_bytes) noexcept {
-  if (!emit_block(thread, kind, stack_id, block, size_bytes, 0)) return;
+                            std::size_t size_bytes, std::uint64_t sampled_bytes = 0) noexcept {
+  if (!emit_block(thread, kind, stack_id, block, size_bytes, sampled_bytes)) return;
   trace::Lease& lease = thread.lease;
   const bool may_be = !heap().exact && size_bytes < kRetractableBytes &&
                       thread.writer.pool.header->reader_pid.load(std::memory_order_relaxed) != 0;
@@ -61,20 +61,24 @@ inline void emit_release(ThreadState& thread, std::uintptr_t block) noexcept {
   lease.retractable_block = 0;
   trace::BlockRecord record{};
   std::memcpy(&record, lease.data + lease.used, sizeof record);
-  thread.taken_back = {
-      .block = block, .size_bytes = record.size_bytes, .stack_id = record.stack_id, .kind = record.header.kind};
+  thread.taken_back = {.block = block,
+                       .size_bytes = record.size_bytes,
+                       .sampled_bytes = record.sampled_bytes,
+                       .stack_id = record.stack_id,
+                       .kind = record.header.kind};
 }
 
 // The release that was emitted last did not happen.
 inline void emit_release_undone(ThreadState& thread, std::uintptr_t block) noexcept {
   const ThreadState::TakenBack& taken = thread.taken_back;
   if (taken.block == block)
-    emit_allocation(thread, taken.kind, taken.stack_id, block, taken.size_bytes);
+    emit_allocation(thread, taken.kind, taken.stack_id, block, taken.size_bytes, taken.sampled_bytes);
   else
     emit_block(thread, trace::RecordKind::release_undone, trace::kNoStack, block, 0, 0);
 }
 
-// False: the block is not followed, as its release could not be reported: a false leak is worse than a gap.
-bool follow_block(ThreadState& thread, const void* block, std::uint16_t pages = 0) noexcept;
+// False: the block is not followed, as its release could not be reported: a false leak is worse than a gap. `note` is
+// kept with it (live_blocks.h).
+bool follow_block(ThreadState& thread, const void* block, std::uint16_t note = 0) noexcept;
 
 }  // namespace whyrss::shim

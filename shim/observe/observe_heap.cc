@@ -40,17 +40,19 @@ void count_live(Observation& event, const void* block, std::size_t usable) noexc
   ThreadState& thread = event.thread();
   if (!change_live(thread, directory, block, usable, LiveChange::allocate)) {
     if (!event) return;
-    map_leaves(thread, block, usable);
+    usable < trace::kLargeBlockBytes ? map_leaves(thread, block, usable) : map_block_start(thread, block);
     change_live(thread, directory, block, usable, LiveChange::allocate);
   }
-  if (event) use_own_pages(thread, block);
+  if (event && usable < trace::kLargeBlockBytes) use_own_pages(thread, block);
 }
 
-void change_if_small(const void* block, std::size_t usable, LiveChange change) noexcept {
+void change_counted(const void* block, std::size_t usable, LiveChange change) noexcept {
   const LivenessDirectory directory = heap().directory.load(std::memory_order_acquire);
-  if (directory != nullptr && usable < trace::kLargeBlockBytes)
-    change_live(thread_state(), directory, block, usable, change);
+  if (directory != nullptr) change_live(thread_state(), directory, block, usable, change);
 }
+
+// Kept with a block that is followed: it is counted too, as it is a sample; without it it is large.
+constexpr std::uint16_t kCounted = 1;
 
 // One more or one less that lives.
 void count_large(const ThreadState& thread, std::size_t usable, int more) noexcept {
@@ -59,25 +61,34 @@ void count_large(const ThreadState& thread, std::size_t usable, int more) noexce
     add_to(slot->live_bytes, more * static_cast<std::int64_t>(usable));
 }
 
-void log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
+// False: the block is not followed.
+bool log_large(Observation& event, const Caller& caller, const void* block, std::size_t usable) noexcept {
   ThreadState& thread = event.thread();
-  if (!follow_block(thread, block)) return;
+  if (!follow_block(thread, block)) return false;
+  if (is_counted_unfollowed(usable)) thread.large_pace.count();
   if (trace::ProcessSlot* slot = slot_of(thread); slot != nullptr) add_to(slot->large_allocations, 1);
   count_large(thread, usable, 1);
   emit_allocation(thread, trace::RecordKind::allocate, stack_of(event, caller), number_of(block), usable);
   change_order();
+  return true;
 }
 
 void log_sampled(Observation& event, const Caller& caller, const void* block, std::size_t usable,
                  std::uint64_t sampled_bytes) noexcept {
   ThreadState& thread = event.thread();
-  if (!follow_block(thread, block)) return;
+  if (!follow_block(thread, block, kCounted)) return;
   thread.pace.count();
-  emit_block(thread, trace::RecordKind::allocate, stack_of(event, caller), number_of(block), usable, sampled_bytes);
+  const std::uint32_t stack = stack_of(event, caller);
+  if (usable < trace::kLargeBlockBytes) {
+    emit_block(thread, trace::RecordKind::allocate, stack, number_of(block), usable, sampled_bytes);
+  } else {
+    thread.large_pace.count();
+    emit_allocation(thread, trace::RecordKind::allocate, stack, number_of(block), usable, sampled_bytes);
+  }
 }
 
-void count_small(Observation& event, const Caller& caller, const void* block, std::size_t usable,
-                 std::size_t requested) noexcept {
+void count_or_sample(Observation& event, const Caller& caller, const void* block, std::size_t usable,
+                     std::size_t requested) noexcept {
   ThreadState& thread = event.thread();
   if (heap().exact) {
     ++thread.small_allocations;
@@ -102,8 +113,8 @@ void log_logged_release(const void* block, Emit emit_of) noexcept {
 
 }  // namespace
 
-bool follow_block(ThreadState& thread, const void* block, std::uint16_t pages) noexcept {
-  if (live_blocks().insert(block, pages)) return true;
+bool follow_block(ThreadState& thread, const void* block, std::uint16_t note) noexcept {
+  if (live_blocks().insert(block, note)) return true;
   static constinit std::atomic<bool> reported{false};
   if (!reported.exchange(true))
     emit_text(thread, trace::RecordKind::note, 0, "some blocks are not followed: the table of live blocks is full");
@@ -119,11 +130,14 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
     open_liveness();
   }
   const std::size_t usable = usable_bytes(block, requested);
-  const bool small = usable < trace::kLargeBlockBytes;
-  if (event && small) count_small(event, caller, block, usable, requested);
-  if (small) count_live(event, block, usable);  // after the record: see event_order.h
+  bool logged =
+      event && (usable >= trace::kLargeBlockBytes && !(is_counted_unfollowed(usable) && counts_large(thread)));
+  if (logged) logged = log_large(event, caller, block, usable);
+  if (!logged && is_counted_unfollowed(usable)) {
+    if (event) count_or_sample(event, caller, block, usable, requested);
+    count_live(event, block, usable);  // after the record: see event_order.h
+  }
   if (!event) return;
-  if (!small) log_large(event, caller, block, usable);
   serve_stats_request(thread);
   serve_library_hooks(thread);
 }
@@ -131,47 +145,47 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
 namespace {
 
 Released log_release(const void* block, std::size_t usable) noexcept {
-  const bool small = usable < trace::kLargeBlockBytes;
-  ThreadState& thread = thread_state();
-  if (small) {
-    ++thread.small_releases;
-    thread.small_released_bytes += usable;
-  }
   // Also while our own code runs: the address is about to be reused.
-  if (live_blocks().may_contain(block) && live_blocks().remove(block)) {
-    if (!small) count_large(thread, usable, -1);
+  std::uint16_t note = 0;
+  if (live_blocks().may_contain(block) && live_blocks().remove(block, &note)) {
     log_logged_release(block, emit_release);
-    return Released::followed;
+    return note == kCounted ? Released::sample : Released::large;
   }
-  if (!heap().exact || !small) return Released::unlogged;
+  if (!is_counted_unfollowed(usable)) return Released::unknown;
+  if (!heap().exact) return Released::counted;
   if (Observation event; event) emit_compact_release(event.thread(), number_of(block));
   return Released::compact;
 }
 
+bool is_counted(Released released) noexcept { return released != Released::large && released != Released::unknown; }
+
 }  // namespace
 
 Released observe_release(const void* block) noexcept {
-  touch_before_removal(thread_state(), block, 1);
+  ThreadState& thread = thread_state();
+  touch_before_removal(thread, block, 1);
   const std::size_t usable = usable_bytes(block);
   const Released released = log_release(block, usable);
-  change_if_small(block, usable, LiveChange::release);
+  if (released == Released::large) count_large(thread, usable, -1);
+  if (is_counted(released)) {
+    ++thread.small_releases;
+    thread.small_released_bytes += usable;
+    change_counted(block, usable, LiveChange::release);
+  }
   return released;
 }
 
 void observe_release_undone(const void* block, Released released) noexcept {
   const std::size_t usable = usable_bytes(block);
-  const bool small = usable < trace::kLargeBlockBytes;
-  change_if_small(block, usable, LiveChange::undo_release);
   ThreadState& thread = thread_state();
-  if (small) {
+  if (is_counted(released)) {
+    change_counted(block, usable, LiveChange::undo_release);
     --thread.small_releases;
     thread.small_released_bytes -= usable;
   }
-  if (released == Released::unlogged) return;
-  if (released == Released::followed) {
-    live_blocks().insert(block);
-    if (!small) count_large(thread, usable, 1);
-  }
+  if (released == Released::large) count_large(thread, usable, 1);
+  if (released == Released::counted || released == Released::unknown) return;
+  if (released != Released::compact) live_blocks().insert(block, released == Released::sample ? kCounted : 0);
   log_logged_release(block, emit_release_undone);
 }
 

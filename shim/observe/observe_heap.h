@@ -14,9 +14,11 @@ namespace whyrss::shim {
 void observe_allocate(const Caller& caller, const void* block, std::size_t requested) noexcept;
 // Before the real release.
 enum class Released : std::uint8_t {
-  unlogged,  // the block was only counted
-  followed,  // it had been logged, and now its release is
-  compact,   // small, in exact mode: logged without looking whether its allocation was
+  unknown,  // large, from before us, or there was no room for it
+  counted,  // the block was only counted
+  large,    // it had been logged, and now its release is
+  sample,   // counted, and logged
+  compact,  // counted, in exact mode: logged without looking whether its allocation was
 };
 Released observe_release(const void* block) noexcept;
 // The realloc announced by observe_release(block) failed.

@@ -24,9 +24,13 @@ namespace whyrss::trace {
 inline constexpr std::array<char, 8> kMagic{'w', 'h', 'y', 'r', 's', 's', '\r', '\n'};
 inline constexpr std::uint32_t kFormatVersion = 3;
 
-// Blocks of at least this many usable bytes are always logged; smaller ones are sampled and counted, or in exact
-// mode logged as CompactAllocate.
+// Blocks of at least this many usable bytes are logged; smaller ones are sampled and counted, or in exact mode logged
+// as CompactAllocate.
 inline constexpr std::uint64_t kLargeBlockBytes = 32 * 1024;
+
+// Those of at least this many always are. Others are sampled and counted as small ones while a thread asks for so many
+// that their records would cost it time; not in exact mode, nor without a liveness table.
+inline constexpr std::uint64_t kAlwaysLoggedBytes = 128 * 1024;
 
 // The same of an allocator inside a library; smaller ones are logged in exact mode alone.
 inline constexpr std::uint64_t kLibraryBlockBytes = 4 * 1024;

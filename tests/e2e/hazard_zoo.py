@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-KEPT, TRACED, HANDLED = 0xA000, 0xC000, 0xE000
+KEPT, TRACED, HANDLED = 0x2A000, 0x2C000, 0x2E000  # each one is recorded
 FORKS, ROUNDS = 20, 60
 
 

@@ -152,6 +152,32 @@ def tolerated_error(sites, line):
     return max(standard_error(sites), math.sqrt(line["blocks"] * (1 - chance) / chance) * mean_bytes)
 
 
+@pytest.mark.parametrize("allocator", ALLOCATORS)
+def test_larger_blocks_that_are_counted(whyrss, recording, tmp_path, allocator):
+    """Blocks of more than 32 KiB, made so fast that most of them leave no record: what is live of them is known to the
+    byte, their lines within the error, and what was freed is retained.
+    """
+    record(whyrss, recording, allocator, "sampled", "env", "MALLOC_ARENA_MAX=1", PROGRAMS / "counted_blocks",
+           tmp_path / "truth", 150_000)
+    truth = read_truth(tmp_path / "truth")
+    processes = {name: process_at(whyrss, recording, name) for name in truth}
+    start = processes["start"]
+    for name, stage in truth.items():
+        process = processes[name]
+        live = sum(line["bytes"] for line in stage["lines"].values())
+        assert abs(last(process, "heap_live") - last(start, "heap_live") - live) <= 0.01 * live + FEW_PAGES, name
+        for function, line in stage["lines"].items():
+            sites = sites_of(process, "heap_live", function)
+            found, error = sum(site["resident"] for site in sites), standard_error(sites)
+            assert abs(found - line["bytes"]) <= 5 * max(error, tolerated_error([], line)) + FEW_PAGES, (name, function)
+    counters = processes["dropped"]["counters"]
+    assert counters["small_allocations"] > 4 * counters["large_allocations"] > 0
+    if allocator == "glibc":
+        dropped = truth["live"]["lines"]["keep_often"]["bytes"]
+        grown = last(processes["fewer"], "heap_retained") - last(processes["live"], "heap_retained")
+        assert abs(grown - dropped) <= 0.1 * dropped
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_every_allocation_is_seen(whyrss, tmp_path, mode):
     """A C++ program with containers: as many blocks under each allocator, and none that the program made is missing."""

@@ -567,7 +567,7 @@ print(manifest["pool_path"], flush=True)
 kept = bytearray(b"x") * (10 << 20)
 os.kill(manifest["collector"]["pid"], signal.SIGKILL)
 for _ in range(400_000):
-    last = bytearray(40_000)  # the one before goes after it has come: of neither is the record taken back
+    last = bytearray(140_000)  # the one before goes after it has come: of neither is the record taken back
 """
 
 

@@ -56,7 +56,7 @@ void* counted(std::size_t line, void* block) {
   return block;
 }
 [[gnu::noinline]] void* keep_small() { return counted(0, std::malloc(3000)); }
-[[gnu::noinline]] void* keep_large() { return counted(1, std::malloc(100'000)); }
+[[gnu::noinline]] void* keep_large() { return counted(1, std::malloc(140'000)); }
 
 void keep() {
   for (int count = 0; count < 100; ++count) keep_small();

@@ -79,14 +79,18 @@ class TableReader {
   TableReader(const TargetMemory& memory, const std::vector<Span>& present, const std::vector<Span>& swapped)
       : memory_(memory), present_(present), swapped_(swapped) {}
 
-  // Sums of all directories, in address order.
+  // Sums of all directories and what block starts tell of, in address order.
   std::vector<Counters> read(const trace::LivenessTable& table) {
     std::map<std::uint64_t, std::vector<std::uint64_t>> leaves;  // of the same addresses, by the first one
     find_leaves(table.directory, leaves);
     for (const std::uint64_t directory : table.thread_directories)
       if (directory != 0) find_leaves(directory, leaves);
     for (const auto& [first_address, of_directories] : leaves) sum_leaves(of_directories, first_address);
-    return std::move(counters_);
+    leaves.clear();
+    if (table.block_starts != 0) find_leaves(table.block_starts, leaves);
+    for (const auto& [first_address, leaf] : leaves) add_blocks(leaf.front(), first_address);
+    for (const std::uint64_t first : unknown_) stretches_.erase(first);
+    return joined();
   }
 
  private:
@@ -100,24 +104,41 @@ class TableReader {
     });
   }
 
+  static constexpr std::size_t kCountersPerPage = kLivenessPageBytes / sizeof(std::uint32_t);
+  static constexpr std::uint64_t kStretchBytes = kCountersPerPage * kLivenessPageBytes;  // that a page of them tells of
+
   // A page of counters, over all leaves.
   struct Sum {
     std::vector<std::uint32_t> values;
     std::size_t added = 0;  // leaves
   };
 
-  // A part of a sum says nothing: where a leaf has its page in swap, or it went away meanwhile, there is none.
+  // A part of a sum says nothing: where a leaf has its page in swap, or it went away meanwhile, nothing is known.
+  void leave_out_swapped(std::uint64_t leaf, std::uint64_t first_address) {
+    visit_present(swapped_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
+      for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)
+        unknown_.push_back(first_described(page - leaf, first_address));
+    });
+  }
+
+  // The first address that the page of counters at `offset` of a leaf describes.
+  static std::uint64_t first_described(std::uint64_t offset, std::uint64_t first_address) {
+    return first_address + offset / sizeof(std::uint32_t) * kLivenessPageBytes;
+  }
+
   void sum_leaves(const std::vector<std::uint64_t>& leaves, std::uint64_t first_address) {
     std::map<std::uint64_t, Sum> sums;  // by the place of the page in the leaf
-    for (const std::uint64_t leaf : leaves)
+    for (const std::uint64_t leaf : leaves) {
+      leave_out_swapped(leaf, first_address);
       visit_present(present_, leaf, leaf + trace::kLeafBytes,
                     [&](std::uint64_t start, std::uint64_t end) { add_part(leaf, start, end, sums); });
+    }
     for (auto& place : sums) {
       const std::uint64_t offset = place.first;
       Sum& sum = place.second;
       const auto expected = static_cast<std::size_t>(
           std::ranges::count_if(leaves, [&](std::uint64_t leaf) { return has_page(present_, leaf + offset); }));
-      if (std::ranges::any_of(leaves, [&](std::uint64_t leaf) { return has_page(swapped_, leaf + offset); })) continue;
+      const std::uint64_t first = first_described(offset, first_address);
       // What one thread allocates while the leaves are read, and another one releases, may be missing.
       constexpr int kReadings = 3;
       for (int i = 1; i < kReadings && std::ranges::any_of(sum.values, is_below_zero); ++i) {
@@ -127,12 +148,53 @@ class TableReader {
             add_part(leaf, leaf + offset, leaf + offset + kLivenessPageBytes, again);
         sum = std::move(again[offset]);
       }
-      if (sum.added != expected) continue;
-      const std::uint64_t first = first_address + offset / sizeof(std::uint32_t) * kLivenessPageBytes;
-      if (counters_.empty() || counters_.back().end() != first) counters_.push_back({.first = first, .values = {}});
-      std::vector<std::uint32_t>& values = counters_.back().values;
-      values.insert(values.end(), sum.values.begin(), sum.values.end());
+      if (sum.added == expected)
+        stretches_[first] = std::move(sum.values);
+      else
+        unknown_.push_back(first);
     }
+  }
+
+  // Of a leaf of block starts.
+  void add_blocks(std::uint64_t leaf, std::uint64_t first_address) {
+    std::map<std::uint64_t, Sum> words;
+    leave_out_swapped(leaf, first_address);
+    visit_present(present_, leaf, leaf + trace::kLeafBytes,
+                  [&](std::uint64_t start, std::uint64_t end) { add_part(leaf, start, end, words); });
+    for (const auto& [offset, page] : words)
+      for (std::size_t i = 0; i < page.values.size(); ++i)
+        add_block(first_described(offset, first_address) + i * kLivenessPageBytes, page.values[i]);
+  }
+
+  // A page of `word`, which is of a block start.
+  void add_block(std::uint64_t page, std::uint32_t word) {
+    for (std::uint32_t i = 0; i < trace::block_start::held_pages(word); ++i)
+      add_to(page + i * kLivenessPageBytes, kOneAllocation);
+    std::uint64_t at = page + trace::block_start::offset_bytes(word);
+    for (const std::uint64_t end = at + trace::block_start::live_bytes(word); at < end;) {
+      const std::uint64_t next = std::min(end, (at / kLivenessPageBytes + 1) * kLivenessPageBytes);
+      add_to(at, static_cast<std::uint32_t>((next - at) / trace::kLivenessUnitBytes));
+      at = next;
+    }
+  }
+
+  // What begins here may have lain on pages that are CPython's by now.
+  void add_to(std::uint64_t address, std::uint32_t counts) {
+    const auto [found, is_new] = stretches_.try_emplace(address - address % kStretchBytes);
+    Stretch& stretch = found->second;
+    if (is_new) stretch.resize(kCountersPerPage);
+    std::uint32_t& counter = stretch[address % kStretchBytes / kLivenessPageBytes];
+    if (!is_pymalloc(counter)) counter += counts;
+  }
+
+  std::vector<Counters> joined() {
+    std::vector<Counters> counters;
+    for (const auto& [first, stretch] : stretches_) {
+      if (counters.empty() || counters.back().end() != first) counters.push_back({.first = first, .values = {}});
+      std::vector<std::uint32_t>& values = counters.back().values;
+      values.insert(values.end(), stretch.begin(), stretch.end());
+    }
+    return counters;
   }
 
   // Adds the pages [start, end) of the leaf, without those that went away meanwhile.
@@ -144,7 +206,6 @@ class TableReader {
           add_part(leaf, page, page + kLivenessPageBytes, sums);
       return;
     }
-    constexpr std::size_t kCountersPerPage = kLivenessPageBytes / sizeof(std::uint32_t);
     for (std::size_t at = 0; at < values.size(); at += kCountersPerPage) {
       Sum& sum = sums[start - leaf + at * sizeof(std::uint32_t)];
       sum.values.resize(kCountersPerPage);
@@ -156,7 +217,11 @@ class TableReader {
   const TargetMemory& memory_;
   const std::vector<Span>& present_;
   const std::vector<Span>& swapped_;
-  std::vector<Counters> counters_;
+  static constexpr std::uint32_t kOneAllocation = std::uint32_t{1} << 16;
+  // Counters of one stretch of addresses, by the first one.
+  using Stretch = std::vector<std::uint32_t>;
+  std::map<std::uint64_t, Stretch> stretches_;
+  std::vector<std::uint64_t> unknown_;  // the first addresses of stretches
 };
 
 std::uint16_t word_of(std::uint32_t counter) {

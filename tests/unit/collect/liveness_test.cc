@@ -53,6 +53,11 @@ class Table {
     table_.directory = directory_.address();
   }
   void set(std::uint64_t address, std::uint32_t counter) { set_in(table_.directory, address, counter); }
+  // The word of the page where a block begins.
+  std::uint32_t& block_start(std::uint64_t address) {
+    table_.block_starts = starts_.address();
+    return word_in(table_.block_starts, address);
+  }
   // In the directory of a thread.
   void set_of_thread(std::size_t thread, std::uint64_t address, std::uint32_t counter) {
     std::uint64_t& directory = table_.thread_directories.at(thread);
@@ -66,13 +71,16 @@ class Table {
   static constexpr std::size_t kDirectoryBytes = trace::kDirectoryEntries * sizeof(std::uint64_t);
 
   void set_in(std::uint64_t directory, std::uint64_t address, std::uint32_t counter) {
+    word_in(directory, address) = counter;
+  }
+  std::uint32_t& word_in(std::uint64_t directory, std::uint64_t address) {
     std::uint64_t& leaf = reinterpret_cast<std::uint64_t*>(directory)[address / trace::kLeafSpan];
     if (leaf == 0) leaf = leaves_.emplace_back(std::make_unique<Region>(trace::kLeafBytes))->address();
-    reinterpret_cast<std::uint32_t*>(leaf)[address % trace::kLeafSpan / kLivenessPageBytes] = counter;
+    return reinterpret_cast<std::uint32_t*>(leaf)[address % trace::kLeafSpan / kLivenessPageBytes];
   }
 
   trace::LivenessTable table_{};
-  Region directory_{kDirectoryBytes};
+  Region directory_{kDirectoryBytes}, starts_{kDirectoryBytes};
   std::vector<std::unique_ptr<Region>> leaves_, of_threads_;
 };
 
@@ -124,6 +132,46 @@ TEST(ReadLiveness, ListsResidentPagesThatHoldOrHeldBlocks) {
   EXPECT_EQ(liveness.header.table_live_bytes, (100U + 512U + 600U) * 8U);
   EXPECT_EQ(liveness.header.underflowed_pages, 1U);
   EXPECT_EQ(liveness.header.flags, 0U);
+}
+
+TEST(ReadLiveness, SpreadsBlocksOverThePagesThatTheyLieOn) {
+  // Given a block that begins in the middle of a page with small ones, one that was released where a longer one was
+  // before, and one on pages that are CPython's by now
+  constexpr std::uint64_t kPages = 3000;
+  const Region heap(kPages * kLivenessPageBytes);
+  const auto page = [&](std::uint64_t index) { return heap.address() + index * kLivenessPageBytes; };
+  for (std::uint64_t i = 0; i < kPages; ++i) heap.begin()[i * kLivenessPageBytes] = std::byte{1};
+  Table table;
+  const auto allocate = [&](std::uint64_t address, std::uint64_t usable) {
+    std::uint32_t& word = table.block_start(address);
+    word = trace::block_start::allocated(word, address, usable);
+  };
+  const auto release = [&](std::uint64_t address) {
+    std::uint32_t& word = table.block_start(address);
+    word = trace::block_start::released(word);
+  };
+  table.set(page(0), counter_of(100, 3));
+  allocate(page(0) + 2048, 9 * kLivenessPageBytes + 24);
+  allocate(page(2000), trace::kAlwaysLoggedBytes - 8);
+  release(page(2000));
+  allocate(page(2000) + 16, trace::kLargeBlockBytes + 8);
+  release(page(2000) + 16);
+  for (std::uint64_t i = 1000; i < 1009; ++i) table.set(page(i), trace::kPymallocPage << 16);
+  allocate(page(1000), trace::kLargeBlockBytes + 8);
+  // When it is read
+  const Liveness liveness = read_table(table);
+  // Then each page has its part, and what was ever held is known
+  const auto words = words_within(liveness, page(0), page(1000));
+  ASSERT_EQ(words.size(), 10U);
+  EXPECT_EQ(words.at(page(0)), PageLiveness::ever_held | (100 + 256));
+  for (std::uint64_t i = 1; i < 9; ++i) EXPECT_EQ(words.at(page(i)), PageLiveness::ever_held | 512);
+  EXPECT_EQ(words.at(page(9)), PageLiveness::ever_held | (256 + 3));
+  const auto released = words_within(liveness, page(2000), page(kPages));
+  EXPECT_EQ(released.size(), trace::kAlwaysLoggedBytes / kLivenessPageBytes);
+  for (const auto& [address, word] : released) EXPECT_EQ(word, PageLiveness::ever_held) << address;
+  for (const auto& [address, word] : words_within(liveness, page(1000), page(2000)))
+    EXPECT_EQ(word, PageLiveness::pymalloc) << address;
+  EXPECT_EQ(liveness.header.table_live_bytes, 800 + 9 * kLivenessPageBytes + 24);
 }
 
 TEST(ReadLiveness, AddsUpWhatThreadsCountForThemselves) {
