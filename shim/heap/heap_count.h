@@ -23,8 +23,8 @@ inline void settle_countdown(ThreadState& thread) noexcept {
   thread.armed = thread.left = thread.request_left = 0;
 }
 
-// Whether blocks up to trace::kAlwaysLoggedBytes are counted and sampled for now: the thread has recorded some 3,000 of
-// them more than 4 in a millisecond.
+// Whether blocks up to trace::kAlwaysLoggedBytes are sampled and counted for now: the thread has logged some 3,000 of
+// them, and 4 for each millisecond.
 inline bool counts_large(ThreadState& thread) noexcept { return thread.large_pace.coarseness() > 1; }
 
 // Lets the fast path run again. In exact mode, after a thread's end and before sizes are known there is none.

@@ -130,10 +130,10 @@ void observe_allocate(const Caller& caller, const void* block, std::size_t reque
     open_liveness();
   }
   const std::size_t usable = usable_bytes(block, requested);
-  bool logged =
-      event && (usable >= trace::kLargeBlockBytes && !(is_counted_unfollowed(usable) && counts_large(thread)));
-  if (logged) logged = log_large(event, caller, block, usable);
-  if (!logged && is_counted_unfollowed(usable)) {
+  const bool may_be_counted = is_counted_unfollowed(usable);
+  const bool large = usable >= trace::kLargeBlockBytes && !(may_be_counted && counts_large(thread));
+  const bool logged = event && large && log_large(event, caller, block, usable);
+  if (!logged && may_be_counted) {
     if (event) count_or_sample(event, caller, block, usable, requested);
     count_live(event, block, usable);  // after the record: see event_order.h
   }

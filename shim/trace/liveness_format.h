@@ -52,11 +52,11 @@ inline constexpr std::size_t kThreadDirectories = 16;
 
 namespace block_start {
 inline constexpr unsigned kOffsetShift = 14, kHeldShift = 22;
-inline constexpr std::uint32_t kUnits = (1U << kOffsetShift) - 1, kOffset = 0xff;
+inline constexpr std::uint32_t kUnits = (1U << kOffsetShift) - 1, kOffset = 0xff, kHeld = 0x3f;
 inline constexpr std::uint64_t kOffsetBytes = 16;
 static_assert(kAlwaysLoggedBytes / kLivenessUnitBytes <= kUnits + 1);
 
-constexpr std::uint32_t held_pages(std::uint32_t word) { return word >> kHeldShift; }
+constexpr std::uint32_t held_pages(std::uint32_t word) { return word >> kHeldShift & kHeld; }
 constexpr std::uint64_t live_bytes(std::uint32_t word) { return (word & kUnits) * kLivenessUnitBytes; }
 // From the beginning of the page to the block.
 constexpr std::uint64_t offset_bytes(std::uint32_t word) { return (word >> kOffsetShift & kOffset) * kOffsetBytes; }

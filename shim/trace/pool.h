@@ -107,7 +107,7 @@ struct alignas(128) ProcessSlot {
   std::atomic<std::uint32_t> walked_minor_faults;  // (reader) minor faults of the process at that walk, modulo 2^32
   std::atomic<std::uint32_t> walked_live_kib;      // (reader) live_bytes before it, modulo 2^32 KiB
   std::atomic<std::uint64_t> dropped_records;
-  std::atomic<std::uint64_t> small_allocations;  // blocks below the limit
+  std::atomic<std::uint64_t> small_allocations;  // blocks that were counted: small ones, and larger ones beyond a rate
   std::atomic<std::uint64_t> small_allocated_bytes;
   std::atomic<std::uint64_t> small_releases;
   std::atomic<std::uint64_t> large_allocations;

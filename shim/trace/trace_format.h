@@ -28,8 +28,8 @@ inline constexpr std::uint32_t kFormatVersion = 3;
 // as CompactAllocate.
 inline constexpr std::uint64_t kLargeBlockBytes = 32 * 1024;
 
-// Those of at least this many always are. Others are sampled and counted as small ones while a thread asks for so many
-// that their records would cost it time; not in exact mode, nor without a liveness table.
+// Below this size a block is not logged but sampled and counted, as small ones are, while its thread asks for so many
+// that records of them would cost it time; not in exact mode, nor without a liveness table.
 inline constexpr std::uint64_t kAlwaysLoggedBytes = 128 * 1024;
 
 // The same of an allocator inside a library; smaller ones are logged in exact mode alone.

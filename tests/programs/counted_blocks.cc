@@ -6,7 +6,6 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 
 #include "heap_stage.h"
 
@@ -16,32 +15,14 @@ constexpr std::size_t kThreads = 2, kFrom = 33'000, kTo = 110'000;
 // Of both threads: each writes to its own half.
 constexpr std::size_t kMostKept = 1600;
 
-[[gnu::always_inline]] inline void* touched(std::size_t size) {
-  void* block = std::malloc(size);
-  if (block == nullptr) std::exit(3);
-  std::memset(block, 1, malloc_usable_size(block));
-  return block;
-}
-
-[[gnu::noinline]] void* keep_often(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* keep_rarely(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* grow(void* block, std::size_t size) {
-  void* grown = std::realloc(block, size);
-  if (grown == nullptr) std::exit(3);
-  std::memset(grown, 1, malloc_usable_size(grown));
-  return grown;
-}
+[[gnu::noinline]] void* keep_often(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* keep_rarely(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* grow(void* block, std::size_t size) { return stage::touched(std::realloc(block, size)); }
+[[gnu::noinline]] void* resize(void* block, std::size_t size) { return stage::checked(std::realloc(block, size)); }
 [[gnu::noinline]] void* use_and_drop(std::size_t size) {
-  void* block = std::malloc(size);
-  if (block == nullptr) std::exit(3);
+  void* block = stage::checked(std::malloc(size));
   *static_cast<volatile char*>(block) = 1;
   return block;
-}
-
-[[gnu::noinline]] void* resize(void* block, std::size_t size) {
-  void* resized = std::realloc(block, size);
-  if (resized == nullptr) std::exit(3);
-  return resized;
 }
 
 constexpr std::size_t kOften = 0, kRarely = 1, kGrown = 2, kLines = 3;

@@ -5,25 +5,17 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 
 #include "heap_stage.h"
 
 namespace {
 
-[[gnu::always_inline]] inline void* touched(std::size_t size) {
-  void* block = std::malloc(size);
-  if (block == nullptr) std::exit(3);
-  std::memset(block, 1, malloc_usable_size(block));
-  return block;
-}
-
-[[gnu::noinline]] void* make_half(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* make_third(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* make_tenth(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* make_large(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* make_rare_small(std::size_t size) { return touched(size); }
-[[gnu::noinline]] void* make_rare_middle(std::size_t size) { return touched(size); }
+[[gnu::noinline]] void* make_half(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* make_third(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* make_tenth(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* make_large(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* make_rare_small(std::size_t size) { return stage::touched(std::malloc(size)); }
+[[gnu::noinline]] void* make_rare_middle(std::size_t size) { return stage::touched(std::malloc(size)); }
 
 struct Maker {
   void* (*make)(std::size_t);

@@ -1,9 +1,14 @@
 // What the programs that know their own heap share: stages, at each of which the pages are walked and the truth is
-// written, as a line of JSON, to a file. Nothing here allocates: tables lie in shared mappings, which are no heap.
+// written, as a line of JSON, to a file. Nothing here allocates for itself: tables lie in shared mappings, which are no
+// heap.
 #pragma once
+
+#include <malloc.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
+#include <cstring>
 
 namespace stage {
 
@@ -26,6 +31,17 @@ void write(const char* name, const Line* lines, std::size_t line_count);
 // A thread whose stack lies in a shared mapping.
 using Body = void (*)(std::size_t number);
 void run_threads(Body body, std::size_t count);
+
+// A block, or the end of the program.
+[[gnu::always_inline]] inline void* checked(void* block) {
+  if (block == nullptr) std::exit(3);
+  return block;
+}
+
+// All of it is resident then.
+[[gnu::always_inline]] inline void* touched(void* block) {
+  return std::memset(checked(block), 1, malloc_usable_size(block));
+}
 
 // xorshift64*.
 inline std::uint64_t next_random(std::uint64_t& state) {

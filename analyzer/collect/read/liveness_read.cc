@@ -104,8 +104,11 @@ class TableReader {
     });
   }
 
+  static constexpr std::uint32_t kOneAllocation = std::uint32_t{1} << 16;
+  using Stretch = std::vector<std::uint32_t>;  // counters
   static constexpr std::size_t kCountersPerPage = kLivenessPageBytes / sizeof(std::uint32_t);
-  static constexpr std::uint64_t kStretchBytes = kCountersPerPage * kLivenessPageBytes;  // that a page of them tells of
+  static constexpr std::uint64_t kStretchBytes =
+      kCountersPerPage * kLivenessPageBytes;  // that a page of them describes
 
   // A page of counters, over all leaves.
   struct Sum {
@@ -113,7 +116,6 @@ class TableReader {
     std::size_t added = 0;  // leaves
   };
 
-  // A part of a sum says nothing: where a leaf has its page in swap, or it went away meanwhile, nothing is known.
   void leave_out_swapped(std::uint64_t leaf, std::uint64_t first_address) {
     visit_present(swapped_, leaf, leaf + trace::kLeafBytes, [&](std::uint64_t start, std::uint64_t end) {
       for (std::uint64_t page = start; page < end; page += kLivenessPageBytes)
@@ -126,6 +128,7 @@ class TableReader {
     return first_address + offset / sizeof(std::uint32_t) * kLivenessPageBytes;
   }
 
+  // A part of a sum says nothing: where a leaf has its page in swap, or it went away meanwhile, nothing is known.
   void sum_leaves(const std::vector<std::uint64_t>& leaves, std::uint64_t first_address) {
     std::map<std::uint64_t, Sum> sums;  // by the place of the page in the leaf
     for (const std::uint64_t leaf : leaves) {
@@ -164,12 +167,15 @@ class TableReader {
     for (const auto& [offset, page] : words)
       for (std::size_t i = 0; i < page.values.size(); ++i)
         add_block(first_described(offset, first_address) + i * kLivenessPageBytes, page.values[i]);
+    add_held();
   }
 
-  // A page of `word`, which is of a block start.
+  // Of the word of a page, in rising order of pages.
   void add_block(std::uint64_t page, std::uint32_t word) {
-    for (std::uint32_t i = 0; i < trace::block_start::held_pages(word); ++i)
-      add_to(page + i * kLivenessPageBytes, kOneAllocation);
+    if (word == 0) return;
+    if (page > held_.end) add_held();
+    held_.end = std::max(held_.end, page + trace::block_start::held_pages(word) * kLivenessPageBytes);
+    if (held_.start == 0) held_.start = page;
     std::uint64_t at = page + trace::block_start::offset_bytes(word);
     for (const std::uint64_t end = at + trace::block_start::live_bytes(word); at < end;) {
       const std::uint64_t next = std::min(end, (at / kLivenessPageBytes + 1) * kLivenessPageBytes);
@@ -178,13 +184,27 @@ class TableReader {
     }
   }
 
-  // What begins here may have lain on pages that are CPython's by now.
+  // Once for each page, however many blocks were on it: where all of a heap was in use, each page says up to 33.
+  void add_held() {
+    for (std::uint64_t page = held_.start; page < held_.end; page += kLivenessPageBytes) add_to(page, kOneAllocation);
+    held_ = {};
+  }
+
+  // A page that held such a block may be CPython's by now.
   void add_to(std::uint64_t address, std::uint32_t counts) {
-    const auto [found, is_new] = stretches_.try_emplace(address - address % kStretchBytes);
-    Stretch& stretch = found->second;
-    if (is_new) stretch.resize(kCountersPerPage);
-    std::uint32_t& counter = stretch[address % kStretchBytes / kLivenessPageBytes];
+    std::uint32_t& counter = stretch_of(address)[address % kStretchBytes / kLivenessPageBytes];
     if (!is_pymalloc(counter)) counter += counts;
+  }
+
+  Stretch& stretch_of(std::uint64_t address) {
+    const std::uint64_t first = address - address % kStretchBytes;
+    if (last_stretch_ == nullptr || last_first_ != first) {
+      const auto [found, is_new] = stretches_.try_emplace(first);
+      if (is_new) found->second.resize(kCountersPerPage);
+      last_first_ = first;
+      last_stretch_ = &found->second;
+    }
+    return *last_stretch_;
   }
 
   std::vector<Counters> joined() {
@@ -217,11 +237,11 @@ class TableReader {
   const TargetMemory& memory_;
   const std::vector<Span>& present_;
   const std::vector<Span>& swapped_;
-  static constexpr std::uint32_t kOneAllocation = std::uint32_t{1} << 16;
-  // Counters of one stretch of addresses, by the first one.
-  using Stretch = std::vector<std::uint32_t>;
-  std::map<std::uint64_t, Stretch> stretches_;
+  std::map<std::uint64_t, Stretch> stretches_;  // by the first address
+  std::uint64_t last_first_ = 0;                // of stretch_of
+  Stretch* last_stretch_ = nullptr;
   std::vector<std::uint64_t> unknown_;  // the first addresses of stretches
+  Span held_{};                         // pages that hold or held blocks, as far as words were read
 };
 
 std::uint16_t word_of(std::uint32_t counter) {
