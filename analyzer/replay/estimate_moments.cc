@@ -4,12 +4,16 @@
 #include <functional>
 #include <limits>
 #include <span>
+#include <utility>
 
 namespace whyrss {
 namespace {
 
 constexpr std::uint64_t kNearNs = 30'000'000;  // of a walk: it tells
-constexpr std::uint64_t kStepNs = 100'000'000;
+constexpr std::uint64_t kStepNs = 100'000'000, kKnownStepNs = 1'000'000'000;
+// Walks lie closer wherever a process is larger than before (WalkPolicy): between them it was as it had been, or is at
+// the walk that follows.
+constexpr std::uint64_t kShortGapNs = 300'000'000;
 constexpr std::uint64_t kMostSteps = 16;
 constexpr std::uint64_t kMovePages = 256, kMovePart = 50;  // a step: 1 MiB, and 2 %
 constexpr std::size_t kMostEdges = 128;                    // each takes a report as long as a walk
@@ -22,10 +26,10 @@ bool is_step(std::uint64_t from, std::uint64_t to) {
 
 using Polls = std::span<const trace::Poll>;
 
-// The highest and the lowest of each step of time.
-std::vector<const trace::Poll*> extremes(Polls gap) {
+// The highest and the lowest of each step of time, of `shortest_ns` at least.
+std::vector<const trace::Poll*> extremes(Polls gap, std::uint64_t shortest_ns) {
   const std::uint64_t length_ns = gap.back().time_ns - gap.front().time_ns;
-  const std::uint64_t step_ns = std::max(kStepNs, length_ns / kMostSteps);
+  const std::uint64_t step_ns = std::max(shortest_ns, length_ns / kMostSteps);
   std::vector<const trace::Poll*> found;
   for (auto first = gap.begin(); first != gap.end();) {
     const auto end = std::find_if(first, gap.end(),
@@ -49,7 +53,7 @@ std::uint64_t faults_without_growth(const trace::Poll& from, const trace::Poll& 
 // `before`: the poll before the gap; where a walk comes after it, the one before the walk that it begins with: what was
 // copied while that walk went on, and right after it, nothing else tells.
 void add_moments(Polls gap, const trace::Poll* before, std::uint64_t walked_pages, bool ends_open, Copies copies,
-                 std::vector<trace::Poll>& moments) {
+                 std::uint64_t step_ns, std::vector<trace::Poll>& moments) {
   const auto [lowest, highest] = std::ranges::minmax_element(gap, {}, &trace::Poll::rss_pages);
   std::uint64_t reported_pages = walked_pages;
   const trace::Poll* since = before != nullptr ? before : &gap.front();
@@ -61,7 +65,7 @@ void add_moments(Polls gap, const trace::Poll* before, std::uint64_t walked_page
   const auto may_have_copied = [&](const trace::Poll& poll, std::uint64_t least_pages) {
     return copies == Copies::possible && faults_without_growth(*since, poll) > std::max(kMovePages, least_pages);
   };
-  for (const trace::Poll* poll : extremes(gap)) {
+  for (const trace::Poll* poll : extremes(gap, step_ns)) {
     const bool extreme = poll == &*lowest || poll == &*highest;
     if (is_step(reported_pages, poll->rss_pages) || may_have_copied(*poll, poll->rss_pages / kMovePart) ||
         (extreme && distance(reported_pages, poll->rss_pages) > kMovePages))
@@ -81,10 +85,17 @@ std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& p
   std::vector<trace::Poll> moments, gap;
   const trace::Poll* before = nullptr;
   auto poll = polls.begin();
+  std::uint64_t largest_pages = 0;
   const auto add_gap = [&](std::size_t next) {
+    if (next < walks.size()) largest_pages = std::max(largest_pages, walks[next].rss_pages);
     if (gap.empty()) return;
+    const std::uint64_t gap_pages = std::ranges::max_element(gap, {}, &trace::Poll::rss_pages)->rss_pages;
+    const bool is_known = gap_pages <= std::exchange(largest_pages, std::max(largest_pages, gap_pages)) &&
+                          copies == Copies::impossible && next > 0 && next < walks.size();
+    if (is_known && walks[next].begin_ns - walks[next - 1].end_ns < kShortGapNs) return;
     if (next > 0 || walks.empty())
-      return add_moments(gap, before, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), copies, moments);
+      return add_moments(gap, before, next == 0 ? 0 : walks[next - 1].rss_pages, next == walks.size(), copies,
+                         is_known ? kKnownStepNs : kStepNs, moments);
     // Before the first walk little is known: only what was larger than that counts.
     const trace::Poll& highest = *std::ranges::max_element(gap, {}, &trace::Poll::rss_pages);
     if (highest.rss_pages > walks.front().rss_pages && is_step(walks.front().rss_pages, highest.rss_pages))

@@ -107,9 +107,14 @@ extern "C" {
 }
 
 [[gnu::used]] void* memchr(const void* text, int letter, std::size_t size) {
-  const auto* at = static_cast<const unsigned char*>(text);
+  const auto* at = static_cast<const char*>(text);
+  const __m128i wanted = _mm_set1_epi8(static_cast<char>(letter));
+  for (; size >= kSmall; size -= kSmall, at += kSmall) {
+    const int found = _mm_movemask_epi8(_mm_cmpeq_epi8(load_vector(at), wanted));
+    if (found != 0) return const_cast<char*>(at + __builtin_ctz(static_cast<unsigned>(found)));
+  }
   for (; size > 0; --size, ++at)
-    if (*at == static_cast<unsigned char>(letter)) return const_cast<unsigned char*>(at);
+    if (*at == static_cast<char>(letter)) return const_cast<char*>(at);
   return nullptr;
 }
 

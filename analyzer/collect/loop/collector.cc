@@ -369,7 +369,7 @@ void Collector::handle_process_events() {
   for (const ProcessEvent& event : drain_.take_process_events()) {
     // It may have said so before it is followed.
     if (event.kind == RecordKind::no_uffd_handoff) without_uffd_handoff_.insert(event.process);
-    if (event.lazily) gave_up_lazily_.insert(event.process);
+    if (event.kind == RecordKind::advise) gave_up_lazily_.insert(event.process);
     const ProcessKey own = names_.own_key(event.process);
     if (event.kind == RecordKind::shared_file) unmapped_.note_made(event.file, own);
     const auto found = followed_.find(own);
@@ -405,8 +405,9 @@ void Collector::handle_process_events() {
         break;
       }
       case RecordKind::advise:
-        if (gave_up_lazily_.erase(event.process) > 0) followed.process->expect_lazy_free();
-        schedule_walk(followed.family, WalkTrigger::advise);
+        gave_up_lazily_.erase(event.process);
+        followed.process->expect_lazy_free();
+        followed.process->policy().note_advice();
         break;
       case RecordKind::mark:
         if (event.asks_all) {

@@ -49,7 +49,9 @@ bool must_happen(WalkTrigger trigger) {
          trigger == WalkTrigger::phase;
 }
 
-bool follows_growth(WalkTrigger trigger) { return trigger == WalkTrigger::growth || trigger == WalkTrigger::quiet; }
+bool follows_growth(WalkTrigger trigger) {
+  return trigger == WalkTrigger::growth || trigger == WalkTrigger::quiet || trigger == WalkTrigger::advise;
+}
 
 // A program that begins and ends phases all the time pays for walks with at most a twentieth of a core.
 constexpr std::int64_t kPhaseCosts = 20;

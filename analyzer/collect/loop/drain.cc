@@ -17,7 +17,6 @@ constexpr std::int64_t kRetryNs = 1'000'000'000;
 constexpr std::size_t kFramePayloadBytes = 1024 * 1024;
 constexpr std::size_t kBlocksPayloadBytes = 384 * 1024;  // about 70,000 events, 90 chunks
 constexpr std::int64_t kAdviseFree = 8;                  // MADV_FREE
-constexpr std::uint64_t kLargeAdviceBytes = 1024 * 1024;
 
 }  // namespace
 
@@ -49,8 +48,7 @@ void Drain::note_record(const trace::Segment& segment, const LeaseReader::Other&
   } else if (kind == RecordKind::advise) {
     trace::RangeRecord body;
     if (!read(body)) return;
-    event.lazily = body.argument == kAdviseFree;
-    if (!event.lazily && body.size_bytes < kLargeAdviceBytes) return;
+    if (body.argument != kAdviseFree) return;  // what others give up is missing in RSS
   } else if (kind == RecordKind::mark) {
     trace::TextRecord body;
     if (!read(body)) return;

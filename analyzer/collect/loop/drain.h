@@ -18,13 +18,13 @@
 
 namespace whyrss {
 
-// Things seen in passing that call for a walk of a process; the records themselves are not interpreted.
+// Things seen in passing that call for a walk of a process (`advise`: MADV_FREE alone); the records themselves are not
+// interpreted.
 struct ProcessEvent {
   ProcessKey process;
   trace::RecordKind kind{};
   std::uint32_t pid = 0;  // fork, spawn: the child
   std::int32_t status = 0;
-  bool lazily = false;    // advise: MADV_FREE
   SharedFileId file{};    // shared_file
   bool asks_all = false;  // mark: whyrss_snapshot(), else an end of a phase
 };

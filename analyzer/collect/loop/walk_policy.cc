@@ -131,6 +131,7 @@ std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   const bool worth = rest_pending_ || (moved > 0 && last_change_.time_ns > last_walk_.time_ns);
   if (worth && is_due && point.time_ns - last_change_.time_ns >= kQuietNs) return trace::WalkTrigger::quiet;
   if (static_cast<double>(since_ns) < static_cast<double>(last_walk_ns_) * costs_between_) return std::nullopt;
+  if (is_due && is_advised_) return trace::WalkTrigger::advise;
   if (is_due && moved > noticeable_pages(last_walk_)) return trace::WalkTrigger::growth;
   if (since_ns >= kIntervalNs) return trace::WalkTrigger::interval;
   return std::nullopt;
@@ -141,8 +142,10 @@ std::int64_t WalkPolicy::shortest_ns(const PollPoint& point) const {
   const bool is_known = point.rss_pages <= largest_.rss_pages && point.live_bytes <= largest_.live_bytes;
   if (!is_same && !is_known) return 0;
   const double parts = (is_same ? kSameSizeParts : kKnownSizeParts) * age_parts_;
-  const std::int64_t age_ns = point.time_ns - first_ns_ - WalkBudget::kFirstNs;
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(static_cast<double>(age_ns) / parts), 0, kIntervalNs);
+  const auto age_ns = static_cast<double>(point.time_ns - first_ns_);
+  const double young_ns = std::min(age_ns / kYoungParts, static_cast<double>(kYoungGapNs)) / age_parts_;
+  const double old_ns = (age_ns - static_cast<double>(WalkBudget::kFirstNs)) / parts;
+  return static_cast<std::int64_t>(std::clamp(old_ns, young_ns, static_cast<double>(kIntervalNs)));
 }
 
 void WalkPolicy::forget() {
@@ -169,6 +172,7 @@ void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns, bool is_res
   largest_.live_bytes = std::max(largest_.live_bytes, point.live_bytes);
   last_walk_ = last_change_ = point;
   rest_pending_ = is_rest_pending;
+  is_advised_ = false;
   has_walk_ = true;
   last_cpu_ns_ = last_walk_ns_ = cpu_ns;
 }

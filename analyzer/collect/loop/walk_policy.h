@@ -129,8 +129,8 @@ class RollupPolicy {
 };
 
 // One per process. The longer it has run, the less one more walk tells of memory that comes and goes at sizes that it
-// had before: then walks lie a part of its age after the first minute apart. What a report takes goes with the number
-// of walks, and with that of events.
+// had before: then walks lie a part of its age apart. What a report takes goes with the number of walks, and with that
+// of events.
 class WalkPolicy {
  public:
   static constexpr std::uint64_t kMovePages = 256;  // 1 MiB
@@ -138,7 +138,10 @@ class WalkPolicy {
   static constexpr std::int64_t kIntervalNs = 10'000'000'000;
   // Idle programs touch a few pages now and then; that is not movement.
   static constexpr std::uint64_t kNoisePages = 8;
-  // Of its age: where it stays as large as at the last walk, and where it is no larger than at some walk.
+  // Of its age, where it is no larger than at some walk: at first, to kYoungGapNs.
+  static constexpr double kYoungParts = 20;
+  static constexpr std::int64_t kYoungGapNs = 250'000'000;
+  // Of its age after the first minute: where it stays as large as at the last walk, and where it is no larger.
   static constexpr double kSameSizeParts = 100, kKnownSizeParts = 400;
 
   // Also while the token bucket is full, following the growth of one family takes at most this share of a core.
@@ -149,6 +152,8 @@ class WalkPolicy {
   std::optional<trace::WalkTrigger> observe(const PollPoint& point);
   // `is_rest_pending`: it left something out that is worth another walk once the process rests.
   void walked(const PollPoint& point, std::int64_t cpu_ns, bool is_rest_pending = false);
+  // It has called MADV_FREE, which moves no figure of a poll.
+  void note_advice() { is_advised_ = true; }
   // Its family was walked with it, for this much together.
   void walked_together(std::int64_t cpu_ns) { last_walk_ns_ = cpu_ns; }
   // It runs another program now: what was walked says nothing about it.
@@ -163,7 +168,7 @@ class WalkPolicy {
   PollPoint last_walk_, last_change_, largest_;  // largest_: of each figure the most at a walk
   std::int64_t first_ns_ = 0;                    // of the first walk
   double costs_between_, age_parts_;
-  bool has_walk_ = false, rest_pending_ = false;
+  bool has_walk_ = false, rest_pending_ = false, is_advised_ = false;
   std::int64_t last_cpu_ns_ = 0, last_walk_ns_ = 0;
 };
 

@@ -325,6 +325,19 @@ TEST(MomentsBetweenWalks, WhatAWalkTellsIsLeftToIt) {
   EXPECT_TRUE(moments_between_walks(polls_of({100, 200, 200, 200}), walks).empty());
 }
 
+TEST(MomentsBetweenWalks, OfAShortGapOnlyWhereItWasLargerThanBefore) {
+  std::vector<WalkMoment> walks;
+  for (const std::uint64_t at : {1, 260, 520})
+    walks.push_back({.begin_ns = at * 1'000'000, .end_ns = at * 1'000'000 + 1, .rss_pages = 200 * kMiBPages});
+  EXPECT_TRUE(moments_between_walks(polls_of({200, 50, 150, 200, 200}), walks).empty());
+  EXPECT_EQ(sizes_of(moments_between_walks(polls_of({200, 100, 300, 200, 200, 300, 250, 300}), walks)),
+            (std::vector<std::uint64_t>{100, 300, 200}));
+  EXPECT_FALSE(moments_between_walks(polls_of({200, 50, 150, 200, 200}), walks, Copies::possible).empty());
+  walks[1] = walks[2];
+  walks.pop_back();
+  EXPECT_FALSE(moments_between_walks(polls_of({200, 50, 150, 200, 200}), walks).empty()) << "half a second";
+}
+
 TEST(EdgesOfPhases, AreMomentsOnce) {
   std::vector<trace::Poll> moments = polls_of({100});
   add_edges(polls_of({100, 200, 300}), moments);

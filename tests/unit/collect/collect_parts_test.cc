@@ -311,6 +311,38 @@ TEST(WalkPolicy, WalksMoreRarelyTheLongerItHasRunWhereItsSizeIsKnown) {
   EXPECT_EQ(after(1, 4000, 100'000), trace::WalkTrigger::growth) << "another program has no past";
 }
 
+TEST(WalkPolicy, LeavesAPartOfItsAgeBetweenWalksOfSizesThatItHadBefore) {
+  constexpr std::int64_t kMs = 1'000'000;
+  const auto after = [](WalkPolicy& policy, std::int64_t age_ms, std::int64_t ms, std::uint64_t pages) {
+    policy.forget();
+    policy.walked({.time_ns = 0, .rss_pages = 8000}, 100);
+    policy.walked({.time_ns = age_ms * kMs, .rss_pages = 4000}, 100);
+    return policy.observe({.time_ns = (age_ms + ms) * kMs, .rss_pages = pages, .faults = 100});
+  };
+  WalkPolicy policy;
+  EXPECT_EQ(after(policy, 1000, 50, 6000), std::nullopt);
+  EXPECT_EQ(after(policy, 1000, 53, 6000), trace::WalkTrigger::growth);
+  EXPECT_EQ(after(policy, 20'000, 249, 6000), std::nullopt);
+  EXPECT_EQ(after(policy, 20'000, 250, 6000), trace::WalkTrigger::growth);
+  EXPECT_EQ(after(policy, 20'000, 20, 8100), trace::WalkTrigger::growth) << "so much was never there";
+  WalkPolicy another(10 * WalkBudget::kShare);
+  EXPECT_EQ(after(another, 20'000, 25, 6000), trace::WalkTrigger::growth) << "--overhead asks for more";
+}
+
+TEST(WalkPolicy, WalksAfterMadvFreeThoughNothingMoves) {
+  constexpr std::int64_t kMs = 1'000'000;
+  const PollPoint still{.time_ns = 1020 * kMs, .rss_pages = 1000}, later{.time_ns = 1100 * kMs, .rss_pages = 1000};
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 1000}, 100);
+  policy.walked({.time_ns = 1000 * kMs, .rss_pages = 1000}, 100);
+  EXPECT_EQ(policy.observe(later), std::nullopt);
+  policy.note_advice();
+  EXPECT_EQ(policy.observe(still), std::nullopt) << "no more often than it may";
+  EXPECT_EQ(policy.observe(later), trace::WalkTrigger::advise);
+  policy.walked(later, 100);
+  EXPECT_EQ(policy.observe({.time_ns = 1300 * kMs, .rss_pages = 1000}), std::nullopt) << "once";
+}
+
 TEST(WalkPolicy, WalksOnceAfterASmallChangeWentQuietAndAtIntervals) {
   WalkPolicy policy;
   policy.walked({.time_ns = 0, .rss_pages = 1000, .faults = 0}, 100);

@@ -208,19 +208,19 @@ TEST_F(DrainTest, PutsCompactRecordsInColumnsAndLeavesOthersAsTheyAre) {
   EXPECT_EQ(stored().runs.size(), all.runs.size());  // once
 }
 
-TEST_F(DrainTest, TellsOfAdviceThatCallsForALook) {
+TEST_F(DrainTest, AnnouncesWhatIsGivenUpLazily) {
   trace::Lease lease;
   const auto advise = [&](std::uint64_t size_bytes, int advice) {
     ASSERT_TRUE(write(writer(3), lease, range_record(RecordKind::advise, 6, 0x7000000, size_bytes, advice)));
   };
   advise(4096, MADV_FREE);
   advise(4096, MADV_DONTNEED);
-  advise(1 << 20, MADV_DONTNEED);
+  advise(1 << 24, MADV_DONTNEED);
+  advise(1 << 24, MADV_HUGEPAGE);
   round();
   const std::vector<ProcessEvent> process_events = drain_->take_process_events();
-  ASSERT_EQ(process_events.size(), 2U);
-  EXPECT_TRUE(process_events[0].lazily);
-  EXPECT_FALSE(process_events[1].lazily);
+  ASSERT_EQ(process_events.size(), 1U);
+  EXPECT_EQ(process_events[0].kind, RecordKind::advise);
 }
 
 TEST_F(DrainTest, GivesChunksBackBeforeThePoolIsFull) {
