@@ -170,3 +170,30 @@ def test_a_program_that_does_nothing_is_steady(whyrss, recording):
     assert result.returncode == 0, result.stderr
     (found,) = whyrss.finished_report(recording)["verdicts"]
     assert (found["id"], found["severity"]) == ("steady", "ok")
+
+
+# Each wave is larger than the one before, and all come from the line that also makes what is kept.
+GROWING_WAVES = """
+import time
+kept = []
+def parse(rows):
+    return [b"p" * (2000 + row % 64) for row in range(rows)]
+def wave():
+    rows = parse(30_000)
+    time.sleep(0.12)
+begin = time.monotonic()
+while time.monotonic() - begin < 11:
+    wave()
+    kept.append(parse(300))
+    time.sleep(0.1)
+"""
+
+
+def test_what_grows_below_waves_of_its_line_still_grows(whyrss, recording, tmp_path):
+    script = tmp_path / "waves.py"
+    script.write_text(GROWING_WAVES)
+    assert whyrss.record(recording, [DEBIAN, script]).returncode == 0
+    found = only(whyrss.report(recording), "heap-growth")
+    assert found["evidence"]["trend"]["kind"] == "growing", found
+    assert 10 * MIB < found["bytes"] < 40 * MIB, found["headline"]
+    assert "as it ended" not in found["headline"]

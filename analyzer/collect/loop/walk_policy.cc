@@ -1,6 +1,7 @@
 #include "collect/loop/walk_policy.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "support/page_size.h"
@@ -126,7 +127,7 @@ std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;
   const std::uint64_t moved = movement(point, last_walk_);
   const std::int64_t since_ns = point.time_ns - last_walk_.time_ns;
-  const bool is_due = since_ns >= shortest_ns(point);
+  const bool is_due = this->is_due(point);
   // It may be the last for a long time: what the walks on the way up took does not keep it waiting.
   const bool worth = rest_pending_ || (moved > 0 && last_change_.time_ns > last_walk_.time_ns);
   if (worth && is_due && point.time_ns - last_change_.time_ns >= kQuietNs) return trace::WalkTrigger::quiet;
@@ -137,14 +138,27 @@ std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   return std::nullopt;
 }
 
-std::int64_t WalkPolicy::shortest_ns(const PollPoint& point) const {
-  const bool is_same = resizing(point, last_walk_) <= noticeable_pages(last_walk_);
-  const bool is_known = point.rss_pages <= largest_.rss_pages && point.live_bytes <= largest_.live_bytes;
-  if (!is_same && !is_known) return 0;
-  const double parts = (is_same ? kSameSizeParts : kKnownSizeParts) * age_parts_;
+bool WalkPolicy::is_known(const PollPoint& point) const {
+  return point.rss_pages <= largest_.rss_pages && point.live_bytes <= largest_.live_bytes;
+}
+
+// What grows from wave to wave is walked at each peak, which is larger than ever. What it falls back to between them
+// has its turn all the same, as it tells what is kept. The gaps differ, or all walks might meet the same moment of each
+// wave.
+bool WalkPolicy::is_due(const PollPoint& point) const {
+  if (resizing(point, last_walk_) <= noticeable_pages(last_walk_))
+    return point.time_ns - last_walk_.time_ns >= gap_ns(point, kSameSizeParts);
+  if (!is_known(point)) return true;
+  constexpr double kGoldenRatio = 0.618034;
+  const double part = kLeastGapPart + std::fmod(kGoldenRatio * static_cast<double>(known_walks_), 1);
+  return static_cast<double>(point.time_ns - last_known_ns_) >=
+         part * static_cast<double>(gap_ns(point, kKnownSizeParts));
+}
+
+std::int64_t WalkPolicy::gap_ns(const PollPoint& point, double parts) const {
   const auto age_ns = static_cast<double>(point.time_ns - first_ns_);
   const double young_ns = std::min(age_ns / kYoungParts, static_cast<double>(kYoungGapNs)) / age_parts_;
-  const double old_ns = (age_ns - static_cast<double>(WalkBudget::kFirstNs)) / parts;
+  const double old_ns = (age_ns - static_cast<double>(WalkBudget::kFirstNs)) / (parts * age_parts_);
   return static_cast<std::int64_t>(std::clamp(old_ns, young_ns, static_cast<double>(kIntervalNs)));
 }
 
@@ -167,7 +181,11 @@ std::int64_t LimitPolicy::observe(std::int64_t now_ns, std::int64_t left_bytes) 
 }
 
 void WalkPolicy::walked(const PollPoint& point, std::int64_t cpu_ns, bool is_rest_pending) {
-  if (!has_walk_) first_ns_ = point.time_ns;
+  if (!has_walk_) first_ns_ = last_known_ns_ = point.time_ns;
+  if (has_walk_ && is_known(point)) {
+    last_known_ns_ = point.time_ns;
+    ++known_walks_;
+  }
   largest_.rss_pages = std::max(largest_.rss_pages, point.rss_pages);
   largest_.live_bytes = std::max(largest_.live_bytes, point.live_bytes);
   last_walk_ = last_change_ = point;

@@ -163,10 +163,15 @@ class WalkPolicy {
   [[nodiscard]] bool has_moved(const PollPoint& point) const;
 
  private:
-  [[nodiscard]] std::int64_t shortest_ns(const PollPoint& point) const;
+  static constexpr double kLeastGapPart = 0.5;  // of a gap; at most half of it more
 
-  PollPoint last_walk_, last_change_, largest_;  // largest_: of each figure the most at a walk
-  std::int64_t first_ns_ = 0;                    // of the first walk
+  [[nodiscard]] bool is_known(const PollPoint& point) const;  // no larger than at some walk
+  [[nodiscard]] bool is_due(const PollPoint& point) const;
+  [[nodiscard]] std::int64_t gap_ns(const PollPoint& point, double parts) const;
+
+  PollPoint last_walk_, last_change_, largest_;    // largest_: of each figure the most at a walk
+  std::int64_t first_ns_ = 0, last_known_ns_ = 0;  // of the first walk, and of the last one at a known size
+  std::uint64_t known_walks_ = 0;                  // those, so far
   double costs_between_, age_parts_;
   bool has_walk_ = false, rest_pending_ = false, is_advised_ = false;
   std::int64_t last_cpu_ns_ = 0, last_walk_ns_ = 0;

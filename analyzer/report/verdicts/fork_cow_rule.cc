@@ -393,15 +393,17 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
                           : children         ? fmt::format("1 worker (pid {})", writers.front()->account->pid)
                                              : std::string("the parent");
   if (estimate) where = where.empty() ? "likely" : "likely; " + where;
-  verdict.headline = fmt::format("{} copied {} by writing to memory shared since fork{}", who,
-                                 range_text(surely, verdict.bytes), where.empty() ? "" : " (" + where + ")");
+  verdict.headline =
+      fmt::format("{} copied {}{} by writing to memory shared since fork{}", who, range_text(surely, verdict.bytes),
+                  writers.size() > 1 ? " together" : "", where.empty() ? "" : " (" + where + ")");
   verdict.why = fmt::format(
       "A page that a fork made shared is copied when one of the processes writes to it while another still has it. RSS "
       "does not show it, PSS does. It stops when all is copied: {}.",
       left == 0 ? std::string("nothing is left") : fmt::format("at most {} are left", size_text(left)));
   verdict.advice =
-      "If the processes need no copies of their own, put the data into shared memory, or write to it "
-      "before the fork.";
+      "If the processes need no copies of their own, put the data into shared memory, or do all writing to it before "
+      "the "
+      "fork.";
   // What was free when the fork came: no allocation site is known, or the line that wrote to it has allocated it anew.
   if (2 * (nobodys + reused) > verdict.bytes)
     verdict.advice +=

@@ -423,7 +423,9 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
       continue;
     }
     const CauseView* cause = process.find(Cause::heap_slack);
-    if (cause == nullptr || cause->estimate || !is_worth_naming(cause->rss.growth(), process)) continue;
+    if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
+    const Account* last = last_at(process.account->accounts, process.interval.to_s);
+    if (cause->estimate && (last == nullptr || !last->has_liveness)) continue;  // of a peak it does not matter
     const std::int64_t growth = cause->rss.growth();
     const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
     if (!is_fragmented(cause->rss.last, live_bytes)) continue;

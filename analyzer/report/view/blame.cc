@@ -59,11 +59,14 @@ bool is_launch_line(const Frame& frame, const Frame* inner) {
 template <typename Kind>
 class FirstOf {
  public:
-  void offer(FrameId frame, Kind kind) {
-    if (frame_ && kind >= kind_) return;
+  // True: it is this one until another is offered.
+  bool offer(FrameId frame, Kind kind) {
+    if (frame_ && kind >= kind_) return false;
     frame_ = frame;
     kind_ = kind;
+    return true;
   }
+  void reset() { frame_.reset(); }
   [[nodiscard]] std::optional<FrameId> frame() const { return frame_; }
 
  private:
@@ -133,9 +136,16 @@ bool runs_callbacks(const Frame& frame, const std::string& module) {
   return frame.kind == FrameKind::native ? module.find("/uvloop/loop.") != std::string::npos : is_any_of(frame, kLoops);
 }
 
+// Code of the executable that has no name: stripped, or gone.
+bool is_nameless_program(NativeCode code, const std::string& module) {
+  return (code == NativeCode::program_offset || code == NativeCode::library_offset) && !is_shared_library(module);
+}
+
 std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
   FirstOf<PythonCode> python;
   FirstOf<NativeCode> native;
+  std::optional<FrameId> nameless;  // the innermost frame of the executable, where that has no name
+  bool is_called_back = false;      // it comes before what is to blame so far, which is a library that called it
   const Frame* inner = nullptr;
   for (const FrameId id : stacks[stack]) {
     const Frame& frame = stacks[id];
@@ -143,8 +153,14 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
     if (python.frame() && runs_callbacks(frame, stacks[frame.module].path)) break;
     if (frame.kind == FrameKind::native) {
       const NativeCode code = native_code_once(stacks, id);
-      if (code == NativeCode::allocator) native = {};
-      if (code != NativeCode::nowhere || !frame.function.empty()) native.offer(id, code);
+      if (code == NativeCode::allocator) {
+        native.reset();
+        nameless.reset();
+      }
+      const std::string& module = stacks[frame.module].path;
+      if (!nameless && is_nameless_program(code, module)) nameless = id;
+      if (code == NativeCode::nowhere && frame.function.empty()) continue;
+      if (native.offer(id, code)) is_called_back = nameless && nameless != id && is_shared_library(module);
       continue;
     }
     if (frame.file.empty()) continue;  // its code object was never described
@@ -153,7 +169,8 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
                            kind_once(stacks, id, [&] { return python_code(frame, stacks.program_code()); })));
     inner = &frame;
   }
-  return python.frame() ? python.frame() : native.frame();
+  if (python.frame()) return python.frame();
+  return is_called_back ? nameless : native.frame();
 }
 
 std::optional<FrameId> find_native_line(const StackTable& stacks, StackId stack) {

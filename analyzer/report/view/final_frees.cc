@@ -1,6 +1,7 @@
 #include "report/view/final_frees.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -74,6 +75,24 @@ bool was_there(const ProcessView& process, const FinalFrees& final_frees, Cause 
   return false;
 }
 
+// Whether the heap fell by that much again and again before, and came back each time: at its end it did once more what
+// it does all the time. By the polls: snapshots may come at the same moment of each round.
+bool fell_often(const ProcessAccount& account, double until_s, std::int64_t depth) {
+  constexpr int kOften = 3;
+  int falls = 0;
+  bool rising = true;
+  std::optional<std::int64_t> turn;  // the highest since the last fall, or the lowest since the last rise
+  for (const auto& poll : account.live_polls) {
+    if (poll.time_s > until_s) break;
+    if (!turn || (rising ? poll.live_bytes > *turn : poll.live_bytes < *turn)) turn = poll.live_bytes;
+    if (std::abs(poll.live_bytes - *turn) < depth) continue;
+    if (rising) ++falls;
+    rising = !rising;
+    turn = poll.live_bytes;
+  }
+  return falls >= kOften;
+}
+
 FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees) {
   const ProcessView& before = final_frees.process();
   const std::int64_t kept = last_bytes(process, Cause::heap_retained);
@@ -84,6 +103,7 @@ FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const Fin
   const bool was_kept_before = kept >= kNamedGrowthBytes && more * 2 < kept;
   if (final_frees.freed_bytes < kNamedGrowthBytes || final_frees.freed_bytes * 2 < more - beside || was_kept_before)
     return FinalFrees::Heap::as_before;
+  if (fell_often(*process.account, final_frees.until_s, final_frees.freed_bytes / 2)) return FinalFrees::Heap::freed;
   const CauseView* live = before.find(Cause::heap_live);
   const Trend trend = live == nullptr ? Trend{} : trend_of(view.recording->stacks, before, *live);
   if (trend.kind == Trend::Kind::growing && trend.evenly) return FinalFrees::Heap::held;

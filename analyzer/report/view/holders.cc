@@ -93,6 +93,7 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmap
   for (const ProcessView& process : view.processes) {
     if (!lived_until_end(view, *process.account)) continue;
     std::int64_t imported = 0;
+    std::map<std::pair<Cause, std::string>, std::int64_t> own;  // of this process; a runtime may have several lines
     for (const CauseView& cause : process.causes) {
       if (!can_hold(cause.cause)) continue;
       std::vector<SiteView> sites = cause.sites;
@@ -111,9 +112,10 @@ std::vector<Holder> holders(const View& view, BytesOf bytes_of, UnmappedOf unmap
         const bool once = cause.cause == Cause::shared_memory;
         holder.bytes = once ? std::max(holder.bytes, line.bytes) : holder.bytes + line.bytes;
         if (!once) holder.variance += line.variance;
-        add_process(holder, process, line.bytes);
+        own[{cause.cause, place}] += line.bytes;
       }
     }
+    for (const auto& [key, bytes] : own) add_process(sums[key], process, bytes);
     imports.bytes += imported;
     if (imported > 0) add_process(imports, process, imported);
   }

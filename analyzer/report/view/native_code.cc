@@ -26,11 +26,9 @@ bool is_one(std::string_view text, Names names) { return std::ranges::find(names
 
 std::string_view file_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-bool is_library(std::string_view path) { return file_name(path).find(".so") != std::string_view::npos; }
-
 // Of a distribution, or of what was installed for all programs; [vdso] too.
 bool is_in_system_folder(std::string_view path) {
-  if (path.starts_with("/usr/local/")) return is_library(path);
+  if (path.starts_with("/usr/local/")) return is_shared_library(path);
   return begins_with_one(path, {"/usr/lib", "/usr/bin/", "/usr/sbin/", "/usr/games/", "/lib/", "/lib32/", "/lib64/",
                                 "/libx32/", "/bin/", "/sbin/", "["});
 }
@@ -77,10 +75,12 @@ bool is_libc_allocator(std::string_view function) {
 bool is_other_allocator(std::string_view function) {
   if (!has_parameters(function) && contains_one(function, {"_je_"})) return true;  // behind a library's own prefix
   if (is_nameless_function(function)) return true;
+  if (contains_one(function, {" as core::alloc::global::GlobalAlloc>::"})) return true;
   return begins_with_one(function, {"operator new",
                                     "operator delete",
                                     "std::allocator<",
                                     "__gnu_cxx::new_allocator<",
+                                    "__rustc::__rust_",
                                     "__rust_alloc",
                                     "__rust_realloc",
                                     "__rdl_",
@@ -110,6 +110,12 @@ bool is_other_allocator(std::string_view function) {
                                     "tc_posix_",
                                     "tc_free",
                                     "tcmalloc::"});
+}
+
+// Inlined into what calls it, under names that say nothing of it: iralloct().
+bool is_allocator_source(std::string_view file) {
+  return contains_one(file, {"jemalloc_internal", "jemalloc-sys-", "/jemalloc/src/", "/jemalloc/include/",
+                             "libmimalloc-sys-", "/mimalloc/src/", "/mimalloc/include/"});
 }
 
 bool is_python_allocator(std::string_view function) {
@@ -171,6 +177,10 @@ bool is_allocating_method(std::string_view function) {
 
 }  // namespace
 
+bool is_shared_library(std::string_view module_path) {
+  return file_name(module_path).find(".so") != std::string_view::npos;
+}
+
 bool serves_others(std::string_view module_path) {
   return begins_with_one(file_name(module_path),
                          {"libc.so", "libc-2", "ld-linux", "ld-2", "libpthread", "libstdc++", "libc++", "libgcc_s",
@@ -180,7 +190,7 @@ bool serves_others(std::string_view module_path) {
 bool is_python_interpreter(std::string_view module_path) {
   const std::string_view name = file_name(module_path);
   if (name.starts_with("libpython") || contains_one(module_path, {"/lib-dynload/"})) return true;
-  return name.starts_with("python") && !is_library(module_path);
+  return name.starts_with("python") && !is_shared_library(module_path);
 }
 
 bool starts_program(std::string_view function) {
@@ -214,7 +224,8 @@ NativeCode native_code(const Frame& frame, const std::string& module_path) {
   if (module_path.empty()) return NativeCode::nowhere;
   const bool is_named = !frame.function.empty();
   const std::string_view function = without_return_type(frame.function);
-  if (is_libc_allocator(function) || is_other_allocator(function)) return NativeCode::allocator;
+  if (is_libc_allocator(function) || is_other_allocator(function) || is_allocator_source(frame.file))
+    return NativeCode::allocator;
   if (starts_program(function) || is_python_allocator(function) || is_helper_of_generated_code(function) ||
       is_allocator_wrapper(frame, function) || is_allocating_method(function))
     return NativeCode::memory_or_start;
@@ -223,7 +234,7 @@ NativeCode native_code(const Frame& frame, const std::string& module_path) {
   if (is_named && is_language_code(frame)) return NativeCode::language;
   const bool says_much = is_named && (frame.function != "main" || !frame.file.empty());
   if (is_in_system_folder(module_path)) {
-    if (says_much && !is_library(module_path)) return NativeCode::program;
+    if (says_much && !is_shared_library(module_path)) return NativeCode::program;
     return is_named ? NativeCode::library : NativeCode::library_offset;
   }
   if (is_packaged_source(frame.file)) return NativeCode::library;

@@ -24,6 +24,8 @@ enum class NativeCode : std::uint8_t {
 };
 NativeCode native_code(const Frame& frame, const std::string& module_path);
 
+// By the name of its file.
+bool is_shared_library(std::string_view module_path);
 // Libraries that serve or pass on memory for others; naming them would not help anyone.
 bool serves_others(std::string_view module_path);
 // The interpreter of Python, and the extension modules that come with it.

@@ -297,8 +297,8 @@ TEST(WalkPolicy, WalksMoreRarelyTheLongerItHasRunWhereItsSizeIsKnown) {
   const auto after = [&](std::int64_t seconds, std::uint64_t pages, std::uint64_t faults) {
     return policy.observe({.time_ns = kHour + seconds * kSecond, .rss_pages = pages, .faults = faults});
   };
-  EXPECT_EQ(after(8, 6000, 100'000), std::nullopt) << "it had more at a walk";
-  EXPECT_TRUE(after(9, 6000, 100'000));
+  EXPECT_EQ(after(4, 6000, 100'000), std::nullopt) << "it had more at a walk";
+  EXPECT_TRUE(after(15, 6000, 100'000));
   EXPECT_EQ(after(9, 4000, 200'000), std::nullopt) << "what comes and goes at one size may wait longer";
   EXPECT_TRUE(after(10, 4000, 200'000));
   EXPECT_EQ(after(1, 8100, 100'000), trace::WalkTrigger::growth) << "so much was never there";
@@ -320,13 +320,31 @@ TEST(WalkPolicy, LeavesAPartOfItsAgeBetweenWalksOfSizesThatItHadBefore) {
     return policy.observe({.time_ns = (age_ms + ms) * kMs, .rss_pages = pages, .faults = 100});
   };
   WalkPolicy policy;
-  EXPECT_EQ(after(policy, 1000, 50, 6000), std::nullopt);
-  EXPECT_EQ(after(policy, 1000, 53, 6000), trace::WalkTrigger::growth);
-  EXPECT_EQ(after(policy, 20'000, 249, 6000), std::nullopt);
-  EXPECT_EQ(after(policy, 20'000, 250, 6000), trace::WalkTrigger::growth);
+  EXPECT_EQ(after(policy, 1000, 24, 6000), std::nullopt) << "half of a 20th";
+  EXPECT_EQ(after(policy, 1000, 82, 6000), trace::WalkTrigger::growth) << "half as much more";
+  EXPECT_EQ(after(policy, 20'000, 124, 6000), std::nullopt);
+  EXPECT_EQ(after(policy, 20'000, 375, 6000), trace::WalkTrigger::growth);
   EXPECT_EQ(after(policy, 20'000, 20, 8100), trace::WalkTrigger::growth) << "so much was never there";
   WalkPolicy another(10 * WalkBudget::kShare);
-  EXPECT_EQ(after(another, 20'000, 25, 6000), trace::WalkTrigger::growth) << "--overhead asks for more";
+  EXPECT_EQ(after(another, 20'000, 38, 6000), trace::WalkTrigger::growth) << "--overhead asks for more";
+}
+
+// Each wave is larger than all before, and so walked at its top.
+TEST(WalkPolicy, WhatWavesFallBackToHasItsTurn) {
+  constexpr std::int64_t kMs = 1'000'000;
+  WalkPolicy policy;
+  policy.walked({.time_ns = 0, .rss_pages = 2000}, 100);
+  int tops = 0, bottoms = 0;
+  for (std::int64_t wave = 0; wave < 100; ++wave)
+    for (const bool is_top : {true, false}) {
+      const PollPoint point{.time_ns = (200 * wave + (is_top ? 100 : 200)) * kMs,
+                            .rss_pages = static_cast<std::uint64_t>(is_top ? 10'000 + 200 * wave : 3000 + 200 * wave)};
+      if (!policy.observe(point)) continue;
+      policy.walked(point, 100);
+      ++(is_top ? tops : bottoms);
+    }
+  EXPECT_GT(tops, 60);
+  EXPECT_GT(bottoms, 60);
 }
 
 TEST(WalkPolicy, WalksAfterMadvFreeThoughNothingMoves) {

@@ -216,6 +216,30 @@ TEST(Blame, WhatStandsInsideOfAnAllocatorIsItsOwn) {
   EXPECT_EQ(blamed_native({{"grow_pool", "/opt/prog"}, {"malloc", "/opt/prog"}, {"work", "/opt/prog"}}), "work (prog)");
 }
 
+TEST(Blame, AllocatorsOfRustAreTheirCallers) {
+  const std::string program = "/home/u/job";
+  for (const char* function : {"__rustc::__rust_alloc", "<job::Counting as core::alloc::global::GlobalAlloc>::alloc"})
+    EXPECT_EQ(blamed_native({{"malloc", kLibc}, {function, program}, {"job::keep", program}}), "job::keep (job)");
+  const Frame inlined{.kind = FrameKind::native,
+                      .function = "iralloct",
+                      .file = "include/jemalloc/internal/jemalloc_internal_inlines_c.h",
+                      .line = 194};
+  EXPECT_EQ(native_code(inlined, program), NativeCode::allocator);
+}
+
+// A library that calls a stripped program back has not asked for what that allocates.
+TEST(Blame, AStrippedProgramThatALibraryCallsBack) {
+  const std::string event = "/usr/lib/x86_64-linux-gnu/libevent-2.1.so.7", own = "/home/u/libscan.so";
+  const std::string installed = "/usr/bin/memcached", built = "/home/u/server";
+  for (const std::string& program : {installed, built})
+    for (const std::string& library : {event, own})
+      EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"", program}, {"dispatch", library}, {"", program}}),
+                base_name(program) + "+0x1001");
+  EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"copy", event}, {"", installed}, {"dispatch", event}}),
+            "copy (libevent-2.1.so.7)");
+  EXPECT_EQ(blamed_native({{"malloc", kLibc}, {"", built}, {"handle", built}, {"dispatch", event}}), "handle (server)");
+}
+
 // The stack that started a thread says who is to blame, and nothing about what the thread did.
 TEST(Blame, TheLineThatStartedAThread) {
   StackTable stacks;

@@ -442,6 +442,21 @@ TEST(HeapFragmented, NamesWhoPinsThePagesAndWhatTheyHold) {
   EXPECT_EQ(verdict.evidence["live_bytes"], 22 * kMiB);
 }
 
+TEST(HeapFragmented, AnEstimatedPeakMakesNoEstimateOfTheEnd) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_live, 12, lines.kept}, {Cause::heap_slack, 60, lines.kept}}});
+  std::vector<Account>& accounts = recording.processes[0].accounts;
+  Account peak = accounts.back();
+  peak.time_s -= 0.1;
+  peak.rss_bytes += 2 * kMiB;
+  peak.has_liveness = false;
+  peak.estimated_from_s = 0;
+  accounts.insert(accounts.end() - 1, peak);
+  EXPECT_NE(headlines(recording).find("60 MiB free, but pinned by live blocks"), std::string::npos);
+  accounts.back().has_liveness = false;
+  EXPECT_EQ(headlines(recording).find("60 MiB free, but pinned by live blocks"), std::string::npos);
+}
+
 TEST(HeapFragmented, ObjectsInArenasAreNamedInExactModeOnly) {
   const Lines lines;
   RecordingAccount recording = seen(lines, {{{Cause::heap_live, 5, lines.kept}, {Cause::heap_slack, 60, lines.kept}}});

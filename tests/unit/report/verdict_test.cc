@@ -498,8 +498,9 @@ TEST(ForkCow, WritesNameTheLinesAndFreeBlocksTheRemedy) {
   add_copies(recording, made, wrote, 60);
   auto verdicts = verdicts_of(recording);
   ASSERT_EQ(verdicts.size(), 1U);
-  EXPECT_EQ(verdicts[0].headline,
-            "2 workers copied 121 MiB by writing to memory shared since fork (made at a.py:7, written at b.py:4)");
+  EXPECT_EQ(
+      verdicts[0].headline,
+      "2 workers copied 121 MiB together by writing to memory shared since fork (made at a.py:7, written at b.py:4)");
   EXPECT_EQ(verdicts[0].advice.find("malloc_trim"), std::string::npos);
 
   recording = workers({60}, "/usr/bin/job", false);  // a program in C whose freed heap is used again
