@@ -17,7 +17,8 @@ struct WalkMoment {
 enum class Copies : std::uint8_t { impossible, possible };
 
 // Of each gap between walks, and of the time after the last one: the polls of the highest and the lowest size, what it
-// came to at its end, and how it went there in steps; at most some thirty. By time; both lists are sorted by it.
+// came to at its end, and how it went there in steps; at most some thirty. Of gaps below 0.3 s only those that hold a
+// size above all before them. By time; both lists are sorted by it.
 std::vector<trace::Poll> moments_between_walks(const std::vector<trace::Poll>& polls,
                                                const std::vector<WalkMoment>& walks,
                                                Copies copies = Copies::impossible);

@@ -127,13 +127,13 @@ std::optional<trace::WalkTrigger> WalkPolicy::observe(const PollPoint& point) {
   if (movement(point, last_change_) > kNoisePages) last_change_ = point;
   const std::uint64_t moved = movement(point, last_walk_);
   const std::int64_t since_ns = point.time_ns - last_walk_.time_ns;
-  const bool is_due = this->is_due(point);
+  const bool due = is_due(point);
   // It may be the last for a long time: what the walks on the way up took does not keep it waiting.
   const bool worth = rest_pending_ || (moved > 0 && last_change_.time_ns > last_walk_.time_ns);
-  if (worth && is_due && point.time_ns - last_change_.time_ns >= kQuietNs) return trace::WalkTrigger::quiet;
+  if (worth && due && point.time_ns - last_change_.time_ns >= kQuietNs) return trace::WalkTrigger::quiet;
   if (static_cast<double>(since_ns) < static_cast<double>(last_walk_ns_) * costs_between_) return std::nullopt;
-  if (is_due && is_advised_) return trace::WalkTrigger::advise;
-  if (is_due && moved > noticeable_pages(last_walk_)) return trace::WalkTrigger::growth;
+  if (due && is_advised_) return trace::WalkTrigger::advise;
+  if (due && moved > noticeable_pages(last_walk_)) return trace::WalkTrigger::growth;
   if (since_ns >= kIntervalNs) return trace::WalkTrigger::interval;
   return std::nullopt;
 }

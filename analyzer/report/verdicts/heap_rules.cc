@@ -424,8 +424,12 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     }
     const CauseView* cause = process.find(Cause::heap_slack);
     if (cause == nullptr || !is_worth_naming(cause->rss.growth(), process)) continue;
-    const Account* last = last_at(process.account->accounts, process.interval.to_s);
-    if (cause->estimate && (last == nullptr || !last->has_liveness)) continue;  // of a peak it does not matter
+    const auto is_estimate = [&](double time_s) {
+      const Account* then = last_at(process.account->accounts, time_s);
+      return then != nullptr && !then->has_liveness;
+    };
+    // The peak may be one.
+    if (cause->estimate && (is_estimate(process.interval.from_s) || is_estimate(process.interval.to_s))) continue;
     const std::int64_t growth = cause->rss.growth();
     const std::int64_t live_bytes = last_bytes(process, Cause::heap_live);
     if (!is_fragmented(cause->rss.last, live_bytes)) continue;

@@ -137,8 +137,9 @@ bool runs_callbacks(const Frame& frame, const std::string& module) {
 }
 
 // Code of the executable that has no name: stripped, or gone.
-bool is_nameless_program(NativeCode code, const std::string& module) {
-  return (code == NativeCode::program_offset || code == NativeCode::library_offset) && !is_shared_library(module);
+bool is_nameless_program(const Frame& frame, NativeCode code, const std::string& module) {
+  return frame.function.empty() && (code == NativeCode::program_offset || code == NativeCode::library_offset) &&
+         !is_shared_library(module);
 }
 
 std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
@@ -158,7 +159,7 @@ std::optional<FrameId> find_blamed(const StackTable& stacks, StackId stack) {
         nameless.reset();
       }
       const std::string& module = stacks[frame.module].path;
-      if (!nameless && is_nameless_program(code, module)) nameless = id;
+      if (!nameless && is_nameless_program(frame, code, module)) nameless = id;
       if (code == NativeCode::nowhere && frame.function.empty()) continue;
       if (native.offer(id, code)) is_called_back = nameless && nameless != id && is_shared_library(module);
       continue;

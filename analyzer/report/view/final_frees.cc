@@ -1,7 +1,6 @@
 #include "report/view/final_frees.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <optional>
 #include <vector>
 
@@ -79,18 +78,8 @@ bool was_there(const ProcessView& process, const FinalFrees& final_frees, Cause 
 // it does all the time. By the polls: snapshots may come at the same moment of each round.
 bool fell_often(const ProcessAccount& account, double until_s, std::int64_t depth) {
   constexpr int kOften = 3;
-  int falls = 0;
-  bool rising = true;
-  std::optional<std::int64_t> turn;  // the highest since the last fall, or the lowest since the last rise
-  for (const auto& poll : account.live_polls) {
-    if (poll.time_s > until_s) break;
-    if (!turn || (rising ? poll.live_bytes > *turn : poll.live_bytes < *turn)) turn = poll.live_bytes;
-    if (std::abs(poll.live_bytes - *turn) < depth) continue;
-    if (rising) ++falls;
-    rising = !rising;
-    turn = poll.live_bytes;
-  }
-  return falls >= kOften;
+  return count_falls(points_until(account.live_polls, until_s, [](const auto& at) { return at.live_bytes; }), depth) >=
+         kOften;
 }
 
 FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees) {

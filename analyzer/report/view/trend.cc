@@ -10,6 +10,7 @@
 
 #include "report/view/line_text.h"
 #include "report/view/memory_series.h"
+#include "report/view/series.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
@@ -23,21 +24,6 @@ struct Span {
   [[nodiscard]] double length() const { return to_s - from_s; }
   [[nodiscard]] double at(double part) const { return from_s + part * length(); }
 };
-
-// How often it fell by `depth` or more from a height that it had climbed by as much.
-int count_falls(const Points& points, std::int64_t depth) {
-  int falls = 0;
-  bool rising = true;
-  std::int64_t turn = points.front().bytes;  // the highest since the last fall, or the lowest since the last rise
-  for (const MemorySeries::Point& point : points) {
-    if (rising ? point.bytes > turn : point.bytes < turn) turn = point.bytes;
-    if (std::abs(point.bytes - turn) < depth) continue;
-    if (rising) ++falls;
-    rising = !rising;
-    turn = point.bytes;
-  }
-  return falls;
-}
 
 // By how much the lowest of the last third is above that of the first.
 std::int64_t risen(const MemorySeries& series, Span span) {

@@ -297,8 +297,8 @@ TEST(WalkPolicy, WalksMoreRarelyTheLongerItHasRunWhereItsSizeIsKnown) {
   const auto after = [&](std::int64_t seconds, std::uint64_t pages, std::uint64_t faults) {
     return policy.observe({.time_ns = kHour + seconds * kSecond, .rss_pages = pages, .faults = faults});
   };
-  EXPECT_EQ(after(4, 6000, 100'000), std::nullopt) << "it had more at a walk";
-  EXPECT_TRUE(after(15, 6000, 100'000));
+  EXPECT_EQ(after(9, 6000, 100'000), std::nullopt) << "it had more at a walk";
+  EXPECT_TRUE(after(10, 6000, 100'000)) << "1.118 of a 400th of 59 minutes";
   EXPECT_EQ(after(9, 4000, 200'000), std::nullopt) << "what comes and goes at one size may wait longer";
   EXPECT_TRUE(after(10, 4000, 200'000));
   EXPECT_EQ(after(1, 8100, 100'000), trace::WalkTrigger::growth) << "so much was never there";
@@ -313,20 +313,19 @@ TEST(WalkPolicy, WalksMoreRarelyTheLongerItHasRunWhereItsSizeIsKnown) {
 
 TEST(WalkPolicy, LeavesAPartOfItsAgeBetweenWalksOfSizesThatItHadBefore) {
   constexpr std::int64_t kMs = 1'000'000;
-  const auto after = [](WalkPolicy& policy, std::int64_t age_ms, std::int64_t ms, std::uint64_t pages) {
-    policy.forget();
+  const auto after = [](std::int64_t age_ms, std::int64_t ms, std::uint64_t pages, double share) {
+    WalkPolicy policy(share);
     policy.walked({.time_ns = 0, .rss_pages = 8000}, 100);
     policy.walked({.time_ns = age_ms * kMs, .rss_pages = 4000}, 100);
     return policy.observe({.time_ns = (age_ms + ms) * kMs, .rss_pages = pages, .faults = 100});
   };
-  WalkPolicy policy;
-  EXPECT_EQ(after(policy, 1000, 24, 6000), std::nullopt) << "half of a 20th";
-  EXPECT_EQ(after(policy, 1000, 82, 6000), trace::WalkTrigger::growth) << "half as much more";
-  EXPECT_EQ(after(policy, 20'000, 124, 6000), std::nullopt);
-  EXPECT_EQ(after(policy, 20'000, 375, 6000), trace::WalkTrigger::growth);
-  EXPECT_EQ(after(policy, 20'000, 20, 8100), trace::WalkTrigger::growth) << "so much was never there";
-  WalkPolicy another(10 * WalkBudget::kShare);
-  EXPECT_EQ(after(another, 20'000, 38, 6000), trace::WalkTrigger::growth) << "--overhead asks for more";
+  const double share = WalkBudget::kShare;
+  EXPECT_EQ(after(1000, 59, 6000, share), std::nullopt);
+  EXPECT_EQ(after(1000, 60, 6000, share), trace::WalkTrigger::growth) << "1.118 of a 20th";
+  EXPECT_EQ(after(20'000, 279, 6000, share), std::nullopt);
+  EXPECT_EQ(after(20'000, 280, 6000, share), trace::WalkTrigger::growth) << "of 250 ms";
+  EXPECT_EQ(after(20'000, 20, 8100, share), trace::WalkTrigger::growth) << "so much was never there";
+  EXPECT_EQ(after(20'000, 28, 6000, 10 * share), trace::WalkTrigger::growth) << "--overhead asks for more";
 }
 
 // Each wave is larger than all before, and so walked at its top.
