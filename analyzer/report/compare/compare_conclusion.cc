@@ -135,12 +135,26 @@ std::string trim_sentence(const Comparison& comparison) {
   return "";
 }
 
+double heap_at_peak(const ContestantFigures& figures) {
+  return figures.live_at_peak.median + figures.slack_at_peak.median + figures.retained_at_peak.median +
+         figures.unsplit_at_peak.median;
+}
+
+// A program that has an allocator linked in asks malloc for little.
+std::string own_allocator_sentence(const Entry& base) {
+  const ContestantFigures& figures = base.figures;
+  if (!figures.has_parts || 2 * figures.unsplit_at_peak.median <= heap_at_peak(figures)) return "";
+  return fmt::format(
+      "{} of the {} of heap at the peak are of an allocator inside the program or a library of it, which no row "
+      "replaces.",
+      size_of(figures.unsplit_at_peak), size_text(std::llround(heap_at_peak(figures))));
+}
+
 std::string live_sentence(const Entry& base) {
   const ContestantFigures& figures = base.figures;
   if (!figures.has_parts)
     return "What of the heap was live and what the allocator only kept is not known of these recordings.";
-  const double heap = figures.live_at_peak.median + figures.slack_at_peak.median + figures.retained_at_peak.median +
-                      figures.unsplit_at_peak.median;
+  const double heap = heap_at_peak(figures);
   if (heap <= 0 || figures.live_at_peak.median < kMostlyLive * heap) return "";
   return fmt::format("{} of {}'s heap at the peak was live: that much no allocator can save.",
                      percent_text(figures.live_at_peak.median / heap), base.who->label);
@@ -172,6 +186,7 @@ std::string conclusion(const Comparison& comparison) {
   std::vector<std::string> sentences;
   if (!several_runs(base.figures.peak_rss))
     sentences.emplace_back("One run each: how much runs differ by themselves is not known.");
+  sentences.push_back(own_allocator_sentence(base));
   const Entry* peak = nullptr;
   const Entry* end = nullptr;
   if (entries.size() > 1) {

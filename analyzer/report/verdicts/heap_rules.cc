@@ -32,7 +32,8 @@ struct AllocatorAdvice {
 
 constexpr std::array<AllocatorAdvice, 4> kAllocatorAdvice{{
     {"glibc", "glibc malloc",
-     "malloc_trim(0) after the work gives back nearly all of what it keeps; jemalloc (LD_PRELOAD=libjemalloc.so.2 "
+     "malloc_trim(0) after the work gives back nearly all of what it keeps, but for the free end of each arena that "
+     "threads have; jemalloc (LD_PRELOAD=libjemalloc.so.2 "
      "MALLOC_CONF=dirty_decay_ms:0,muzzy_decay_ms:0) keeps less, and where dozens of threads allocate "
      "MALLOC_ARENA_MAX=2 may too."},
     {"jemalloc", "jemalloc",
@@ -95,6 +96,16 @@ constexpr std::string_view kFreeListsWhy =
 
 std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
   return growth_by_line(view.recording->stacks, pointers(cause.sites));
+}
+
+// Where one line has grown by much more than all together.
+std::string less_elsewhere_text(const std::vector<LineGrowth>& lines, std::int64_t growth) {
+  constexpr std::int64_t kNotedPart = 4;
+  const LineGrowth* top = top_named(lines);
+  const std::int64_t less = top == nullptr ? 0 : top->bytes - growth;
+  return less < kNamedGrowthBytes || kNotedPart * less < growth
+             ? ""
+             : fmt::format(", {} less at other lines", size_text(less));
 }
 
 std::string no_line_text(const std::vector<LineGrowth>& lines) {
@@ -250,7 +261,7 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
                                               : objects           ? "made"
                                                                   : "allocated"));
     if (top_named(lines) == nullptr) verdict.headline += no_line_text(lines);
-    verdict.headline += trend_text(trend, lines);
+    verdict.headline += less_elsewhere_text(lines, growth) + trend_text(trend, lines);
     const bool at_end = process.interval.to_s >= end_of_work(*view.recording, *process.account);
     const LineGrowth* const top = top_named(lines);
     verdict.why = fmt::format("The program allocated this{} and {}{}.",

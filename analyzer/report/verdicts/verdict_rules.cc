@@ -53,14 +53,15 @@ std::int64_t own_growth(const ProcessView& process, const CauseView& own) {
   return inherited ? std::min(own.rss.growth(), own.uss_growth) : own.rss.growth();
 }
 
-// Arrays that images declare: no call mapped them, but what wrote to them is known.
+// Arrays that images declare, with initial values (file_cow, once written) or without (anonymous): no call mapped
+// them, but what wrote to them is known.
 struct StaticData {
   std::int64_t bytes = 0;
   std::string text;  // "static data of grid (touched at grid.c:9 in fill)"
 };
 
 StaticData static_data(const StackTable& stacks, const CauseView& cause) {
-  if (cause.cause != Cause::anonymous) return {};
+  if (cause.cause != Cause::anonymous && cause.cause != Cause::file_cow) return {};
   std::vector<SiteView> arrays;
   for (const SiteView& site : cause.sites)
     if (site.stack == kEmptyStack && site.mapping().starts_with('/')) arrays.push_back(site);
@@ -159,8 +160,11 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       if (unknown && !process.account->traced) explain_untraced(verdict, *process.account);
       if (is_static) {
         verdict.why =
-            "Arrays that a program or a library declares (.bss) become resident page by page when they are "
-            "first used, and stay as long as it is loaded.";
+            cause.cause == Cause::file_cow
+                ? "Arrays that a program or a library declares with initial values (.data) lie in its file: each page "
+                  "becomes a copy of the process's own when it is first written, and stays as long as it is loaded."
+                : "Arrays that a program or a library declares (.bss) become resident page by page when they are "
+                  "first used, and stay as long as it is loaded.";
       } else if (cause.cause == Cause::anonymous) {
         verdict.why =
             "The program maps this memory itself (mmap, sbrk), past any allocator: it stays until it is unmapped.";
@@ -170,7 +174,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
                              : "Unmap it as soon as it is done with (munmap, close), or map less at a time.";
         explain_runtime(verdict, view.recording->stacks, cause.sites, growth);
       }
-      if (cause.cause == Cause::file_cow && top_named(lines) != nullptr) {
+      if (cause.cause == Cause::file_cow && !is_static && top_named(lines) != nullptr) {
         verdict.why =
             "Each page that is written of a file that is mapped privately becomes a copy of the process's own, and "
             "stays until it is unmapped.";
@@ -270,6 +274,11 @@ Verdict unseen_peak(const View& view, const ProcessView& process, std::int64_t g
 
 bool is_heap(Cause cause) { return cause >= Cause::heap_live && cause <= Cause::heap_metadata; }
 
+std::int64_t kept_at_peak(const ProcessView& process) {
+  const CauseView* kept = process.find(Cause::heap_retained);
+  return kept == nullptr ? 0 : kept->at_peak;
+}
+
 // What of a cause was there at the peak, and is gone.
 struct GonePart {
   std::vector<SiteView> sites;  // their growth is what went
@@ -316,7 +325,8 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
   const CauseView* grown = until_peak->processes.empty() ? nullptr : until_peak->processes.front().find(cause.cause);
   if (grown != nullptr && dominates(gone, grown->rss.growth()) && dominates(grown->rss.growth(), gone)) {
     part.sites = grown->sites;
-    part.touch_verb = touch_verb(cause.cause);
+    // Nothing says of a page of a file that is gone whether it was written too.
+    part.touch_verb = cause.cause == Cause::file_cache ? "touched" : touch_verb(cause.cause);
   }
   return part;
 }
@@ -340,6 +350,16 @@ std::optional<double> live_before_peak(const ProcessView& process) {
   return fullest == nullptr ? std::nullopt : std::optional(fullest->time_s);
 }
 
+void gone_since_peak(const View& view, std::vector<Verdict>& verdicts);
+
+// Of a heap that a process held to its end: what had gone before it freed that.
+void heap_gone_before(const FinalFrees& frees, std::vector<Verdict>& verdicts) {
+  std::vector<Verdict> gone;
+  gone_since_peak(frees.before, gone);
+  for (Verdict& verdict : gone)
+    if (verdict.evidence["cause"] == info(Cause::heap_live).slug) verdicts.push_back(std::move(verdict));
+}
+
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
@@ -353,6 +373,7 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
                  : fmt::format("the peak of {} RSS", size_text(process.rss.peak));
     const std::shared_ptr<const FinalFrees>& final_frees = at_peak.final_frees;
     const bool is_held = held_heap(at_peak);  // heap-growth says until when
+    if (is_held) heap_gone_before(*final_frees, verdicts);
     std::optional<View> until_peak;
     const CauseView* unknown_part = process.find(Cause::not_looked_at);
     const std::int64_t unseen = unknown_part == nullptr ? 0 : unknown_part->at_peak;
@@ -379,12 +400,12 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       const char* const verb = received != nullptr ? "received" : part.verb;
       const std::int64_t lost = lost_bytes(lines), came = lost - gone_of_cause;
       const bool is_known = process.at_peak && !process.at_peak->is_estimate();
-      const bool is_replaced = is_known && came >= kNamedGrowthBytes && kReplacedPart * came >= gone_of_cause;
+      const bool is_replaced = came >= kNamedGrowthBytes && kReplacedPart * came >= gone_of_cause;
       if (is_replaced) {
         verdict.bytes = lost;
-        verdict.headline =
-            fmt::format("{} {} gone since {}{}, while {} came at other lines", size_text(lost), part.what, peak,
-                        kept_where(lines, lost, verb, part.touch_verb), size_text(came));
+        verdict.headline = fmt::format("{}{} {} gone since {}{}, while {} came at other lines",
+                                       is_known ? "" : "about ", size_text(lost), part.what, peak,
+                                       kept_where(lines, lost, verb, part.touch_verb), size_text(came));
       } else if (is_known && !dominates(gone, gone_of_cause))
         verdict.headline =
             fmt::format("{} less than at {}: {} less {}{}, while other memory grew", size_text(gone), peak,
@@ -406,12 +427,18 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",
             size_text(left));
+      if (before_s && cause.cause == Cause::heap_live && kept_at_peak(at_peak) >= kNamedGrowthBytes)
+        verdict.why += fmt::format(" When RSS was largest, at {}, {} of the heap was freed already, but kept.",
+                                   seconds_text(at_peak.at_peak->time_s), size_text(kept_at_peak(at_peak)));
       const std::string late = freed_late_text(view, at_peak);
-      if (cause.cause == Cause::heap_live && !late.empty() && dominates(final_frees->live_bytes, cause.at_peak)) {
-        verdict.headline += late;
-        verdict.why =
-            "The memory was freed right before the end, by the program or as main() returned: whether it would be "
-            "freed in a longer run is not known.";
+      if (cause.cause == Cause::heap_live && !late.empty()) {
+        const bool is_all = dominates(final_frees->live_bytes, cause.at_peak);
+        if (is_all) verdict.headline += late;
+        verdict.why = fmt::format(
+            "{} freed right before the end, by the program or as main() returned: whether it would be freed in a "
+            "longer run is not known.{}",
+            is_all ? "The memory was" : fmt::format("{} of the memory was", size_text(final_frees->freed_bytes)),
+            is_all ? "" : " The rest was freed before, so it is no leak.");
       }
       const bool is_mapped = cause.cause == Cause::anonymous || cause.cause == Cause::heap_unsplit;
       if (is_mapped && final_frees != nullptr && was_held(process, *final_frees, cause.cause, gone_of_cause)) {

@@ -84,13 +84,11 @@ bool fell_often(const ProcessAccount& account, double until_s, std::int64_t dept
 
 FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees) {
   const ProcessView& before = final_frees.process();
-  const std::int64_t kept = last_bytes(process, Cause::heap_retained);
-  const std::int64_t more = kept - last_bytes(before, Cause::heap_retained);
+  const std::int64_t more = last_bytes(process, Cause::heap_retained) - last_bytes(before, Cause::heap_retained);
   // What lay free beside live blocks is kept with them.
   const std::int64_t beside =
       std::max<std::int64_t>(last_bytes(before, Cause::heap_slack) - last_bytes(process, Cause::heap_slack), 0);
-  const bool was_kept_before = kept >= kNamedGrowthBytes && more * 2 < kept;
-  if (final_frees.freed_bytes < kNamedGrowthBytes || final_frees.freed_bytes * 2 < more - beside || was_kept_before)
+  if (final_frees.freed_bytes < kNamedGrowthBytes || final_frees.freed_bytes * 2 < more - beside)
     return FinalFrees::Heap::as_before;
   if (fell_often(*process.account, final_frees.until_s, final_frees.freed_bytes / 2)) return FinalFrees::Heap::freed;
   const CauseView* live = before.find(Cause::heap_live);
@@ -98,9 +96,7 @@ FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const Fin
   if (trend.kind == Trend::Kind::growing && trend.evenly) return FinalFrees::Heap::held;
   if (trend.kind == Trend::Kind::waves) return FinalFrees::Heap::freed;
   if (was_held(process, final_frees, Cause::heap_live, final_frees.freed_bytes)) return FinalFrees::Heap::held;
-  const bool is_late = is_worth_naming(final_frees.freed_bytes, process) &&
-                       was_there(process, final_frees, Cause::heap_live, final_frees.freed_bytes, kLeavingS);
-  return is_late ? FinalFrees::Heap::late : FinalFrees::Heap::freed;
+  return is_worth_naming(final_frees.freed_bytes, process) ? FinalFrees::Heap::late : FinalFrees::Heap::freed;
 }
 
 }  // namespace

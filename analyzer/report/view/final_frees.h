@@ -13,9 +13,9 @@ namespace whyrss {
 
 struct FinalFrees {
   enum class Heap {
-    as_before,  // it freed little of its heap, or the allocator has kept most of that since longer
-    freed,      // most of it, but it may have made that for this moment, or no more than is worth naming
-    late,       // which it had for a second
+    as_before,  // it freed little of its heap
+    freed,      // most of it, as it had done again and again, or no more than is worth naming
+    late,       // which it may have made for that moment
     held,       // which it had grown evenly, or had for a second and an eighth of its life
   };
   double until_s = 0;                            // the last moment before

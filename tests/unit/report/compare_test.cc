@@ -137,6 +137,20 @@ TEST(Conclusion, TrimAndLiveShare) {
   EXPECT_TRUE(says(comparison, "is not known of these recordings"));
 }
 
+TEST(Conclusion, AnAllocatorOfTheProgramsOwnIsNotReplaced) {
+  Comparison comparison = comparison_of({contestant("glibc", 600, 300, 1.0)});
+  const auto with_parts = [&](const HeapParts& parts) {
+    for (RecordedRun& run : comparison.contestants[0].recorded) run.at_peak = parts;
+    return conclusion(comparison)
+               .find(
+                   "900 MiB of the 1000 MiB of heap at the peak are of an allocator inside the program or a library of "
+                   "it, "
+                   "which no row replaces.") != std::string::npos;
+  };
+  EXPECT_TRUE(with_parts({.live = 100 * kMiB, .unsplit = 900 * kMiB}));
+  EXPECT_FALSE(with_parts({.live = 900 * kMiB, .unsplit = 100 * kMiB}));
+}
+
 // A shell that starts the program, the program itself, and its fork.
 RecordingAccount job() {
   RecordingAccount recording;

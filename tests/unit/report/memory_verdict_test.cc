@@ -698,9 +698,11 @@ TEST(GoneSincePeak, WhatOtherLinesReplacedIsGoneAsAWhole) {
   StackTable stacks;
   const StackId features = literal::python_stack(stacks, "a.py", 3, "features");
   const StackId index = literal::python_stack(stacks, "a.py", 4, "index");
+  bool estimated_peak = false;
   const auto gone = [&](std::int64_t later_mib) {
-    const ProcessAccount process =
+    ProcessAccount process =
         process_of(10, {{1, {{Cause::heap_live, 200, features}}}, {2, {{Cause::heap_live, later_mib, index}}}});
+    if (estimated_peak) process.accounts[0].estimated_from_s = 0.5;
     return verdicts_of(recording_of(stacks, 9, {process}), "gone-since-peak").at(0);
   };
   EXPECT_EQ(
@@ -713,6 +715,10 @@ TEST(GoneSincePeak, WhatOtherLinesReplacedIsGoneAsAWhole) {
             "only, as other memory came.");
   EXPECT_EQ(gone(10).headline,
             "190 MiB live Python objects gone since the peak of 200 MiB RSS (made at a.py:3 in features)");
+  estimated_peak = true;
+  EXPECT_EQ(gone(180).headline,
+            "about 200 MiB live Python objects gone since the peak of 200 MiB RSS (made at a.py:3 in features), while "
+            "180 MiB came at other lines");
 }
 
 TEST(KeptWhere, OtherThreadsWhileALineRan) {
@@ -818,12 +824,13 @@ TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
             "while other memory grew");
   EXPECT_EQ(walked.bytes, 54 * kMiB);
   recording.processes[0].accounts[0].slices.open()[0].touched = {{.stack = lines.fills, .bytes = 428 * kMiB}};
-  EXPECT_NE(verdicts_of(recording, "gone-since-peak").at(0).headline.find("(mapped at a.py:3 in load, read at a.py:9"),
-            std::string::npos);
+  EXPECT_NE(
+      verdicts_of(recording, "gone-since-peak").at(0).headline.find("(mapped at a.py:3 in load, touched at a.py:9"),
+      std::string::npos);
   // Of an estimate no more is certain than how RSS fell.
   recording.processes[0].accounts[0].estimated_from_s = 0.5;
   EXPECT_EQ(verdicts_of(recording, "gone-since-peak").at(0).headline,
-            "54 MiB file cache of a gone since the peak of 630 MiB RSS (mapped at a.py:3 in load, read at a.py:9 "
+            "54 MiB file cache of a gone since the peak of 630 MiB RSS (mapped at a.py:3 in load, touched at a.py:9 "
             "in fill)");
 }
 

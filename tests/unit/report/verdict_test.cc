@@ -213,6 +213,9 @@ TEST(Verdict, StaticDataIsNamedByItsImageAndWhoFirstUsedIt) {
   EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid (touched in fill (grid))\n");
   EXPECT_EQ(headlines(holding({}, {{Cause::anonymous, 60, kEmptyStack, "/opt/grid"}, {Cause::anonymous, 100}})),
             "cause-growth info: 160 MiB anonymous mappings; 60 MiB of it static data of grid\n");
+
+  recording.processes[0].accounts.back().slices.open()[0].site.cause = Cause::file_cow;  // with initial values
+  EXPECT_EQ(headlines(recording), "cause-growth info: 300 MiB static data of grid (written in fill (grid))\n");
 }
 
 TEST(Verdict, RelocatedPagesThatAForkChildSharesAreNotItsOwn) {
