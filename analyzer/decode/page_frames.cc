@@ -239,7 +239,7 @@ class Reader {
       const std::string path = json_text(file, "path");
       const auto size = json_integer(file, "size_bytes"), mapped = json_integer(file, "mapped_bytes");
       if (path.starts_with('/') && size && mapped && *size >= 0 && *mapped >= 0)
-        sizes.files[file_name(path, Backing::file)] = {*size, *mapped};
+        sizes.files[file_name(path, Backing::file)] = {*size, *mapped, json_true(file, "writable")};
     }
     out_.account.file_sizes.push_back(std::move(sizes));
   }

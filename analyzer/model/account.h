@@ -74,6 +74,7 @@ struct FileSizes {
   struct Size {
     std::int64_t size_bytes = 0;    // of the file
     std::int64_t mapped_bytes = 0;  // of all its mappings, up to its end
+    bool is_writable = false;       // through one of them, to the file
   };
   double time_s = 0;
   std::map<std::string, Size> files;

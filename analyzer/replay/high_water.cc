@@ -24,6 +24,13 @@ void add_companion(ProcessAccount& process, std::vector<Account>::iterator large
   process.accounts.insert(largest, std::move(companion));
 }
 
+// Exit handlers may have: no account shows that time.
+bool was_reached_as_it_ended(const ProcessAccount& process, std::int64_t least_bytes) {
+  return process.teardown_s && std::ranges::any_of(process.polls, [&](const RssPoint& poll) {
+           return poll.time_s > *process.teardown_s && poll.rss_bytes >= least_bytes;
+         });
+}
+
 }  // namespace
 
 void settle_high_water(ProcessAccount& process) {
@@ -35,7 +42,8 @@ void settle_high_water(ProcessAccount& process) {
   process.high_water_bytes = std::max(process.high_water_bytes, largest->rss_bytes);
   const auto noise =
       std::max(kPollNoiseBytes, static_cast<std::int64_t>(kPollNoisePart * static_cast<double>(reported)));
-  if (reported - largest->rss_bytes > noise) add_companion(process, largest);
+  if (reported - largest->rss_bytes > noise && !was_reached_as_it_ended(process, reported - noise))
+    add_companion(process, largest);
 }
 
 }  // namespace whyrss

@@ -63,7 +63,8 @@ enum class FrameKind : std::uint16_t {
   huge = 17,        // HugePagesHeader + HugePage x n: of the walk before it, where there are any
   lazy_free = 18,   // LazyFreeHeader + LazyFreeMapping x n: of the walk before it, where there is any
   tracked = 16,     // TrackedHeader + PageRun x run_count: pages whose writes are known from now on
-  file_sizes = 24,  // JSON object: files, each with path, size_bytes and mapped_bytes, as of the walk before it
+  file_sizes = 24,  // JSON object: files, each with path, size_bytes, mapped_bytes and writable (where writes go to
+                    // it), as of the walk before it
   live_polls = 26,  // LivePoll x n
   unmapped = 27,    // JSON object: shared memory that no process maps and that is counted at this one, from now on:
                     // bytes (null: its open files may not be read), count, files: the largest, each with name, bytes,

@@ -36,6 +36,12 @@ std::int64_t mapped_bytes(const std::vector<const trace::WalkVma*>& mappings, st
   return static_cast<std::int64_t>(sum);
 }
 
+bool is_writable(const std::vector<const trace::WalkVma*>& mappings) {
+  constexpr std::uint32_t kWritesToFile = trace::VmaPerms::write | trace::VmaPerms::shared;
+  return std::ranges::any_of(mappings,
+                             [](const trace::WalkVma* vma) { return (vma->perms & kWritesToFile) == kWritesToFile; });
+}
+
 }  // namespace
 
 std::optional<nlohmann::json> MappedFileSizes::changes(const PageWalk& walk, const BackingResolver& resolver, pid_t pid,
@@ -57,10 +63,12 @@ std::optional<nlohmann::json> MappedFileSizes::changes(const PageWalk& walk, con
     Reported now;
     now.size_bytes = known == reported_.end() || anew ? size_of(key.first, key.second, pid) : known->second.size_bytes;
     if (now.size_bytes >= 0) now.mapped_bytes = mapped_bytes(file.mappings, now.size_bytes);
+    now.is_writable = is_writable(file.mappings);
     if (known != reported_.end() && known->second == now) continue;
     reported_[key] = now;
-    if (now.size_bytes >= 0)
-      list.push_back({{"path", key.first}, {"size_bytes", now.size_bytes}, {"mapped_bytes", now.mapped_bytes}});
+    if (now.size_bytes < 0) continue;
+    list.push_back({{"path", key.first}, {"size_bytes", now.size_bytes}, {"mapped_bytes", now.mapped_bytes}});
+    if (now.is_writable) list.back()["writable"] = true;
   }
   if (list.empty()) return std::nullopt;
   return nlohmann::json{{"files", std::move(list)}};

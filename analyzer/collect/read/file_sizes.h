@@ -19,9 +19,9 @@ namespace whyrss {
 class MappedFileSizes {
  public:
   // The payload of a `file_sizes` frame for that walk of the process: the files with 1 MiB of pages in it or more, of
-  // which the size, or what of it is mapped, is not as reported before. Nothing when there is none. Asks the kernel for
-  // each file anew where `anew`, else only for those that it has not asked for yet. Only of local file systems.
-  // `resolver`: that of the walk.
+  // which the size, or what of it is mapped, or whether writes go to it, is not as reported before. Nothing when there
+  // is none. Asks the kernel for each file anew where `anew`, else only for those that it has not asked for yet. Only
+  // of local file systems. `resolver`: that of the walk.
   [[nodiscard]] std::optional<nlohmann::json> changes(const PageWalk& walk, const BackingResolver& resolver, pid_t pid,
                                                       bool anew);
 
@@ -29,6 +29,7 @@ class MappedFileSizes {
   struct Reported {
     std::int64_t size_bytes = 0;
     std::int64_t mapped_bytes = 0;
+    bool is_writable = false;
     friend bool operator==(const Reported&, const Reported&) = default;
   };
 

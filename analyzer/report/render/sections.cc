@@ -238,7 +238,7 @@ Table line_table(const View& view, std::size_t top) {
         where = name.empty() ? "(no call recorded)" : name;
       else if (is_of_file(cause))
         where += " (" + name + ")";
-      where += printable(touched_where(line, touch_verb(cause)));
+      where += printable(touched_where(line, touch_verb(*view.recording, cause, sites.front()->mapping())));
       rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = {}});
     }
     return rows;

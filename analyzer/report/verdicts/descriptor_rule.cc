@@ -17,6 +17,8 @@ namespace {
 
 // Python's SharedMemory keeps two for each segment, mmap one, and something else may be open as well.
 constexpr std::int64_t kDescriptorsPerMapping = 4;
+// Half of what a process may have open: fewer are as many as a server works with at a time.
+constexpr std::int64_t kManyDescriptors = 512;
 
 struct Count {
   std::int64_t first = 0, most = 0;
@@ -80,6 +82,7 @@ void descriptor_growth(const View& view, std::vector<Verdict>& verdicts) {
     const MappingLine top = top_mapper(view, process);
     const bool reported = top.mappings * kDescriptorsPerMapping >= descriptors->growth();
     Verdict verdict{.id = "descriptor-growth", .severity = Severity::warning, .pid = account.pid};
+    if (!reported && descriptors->most < kManyDescriptors) verdict.severity = Severity::info;
     verdict.bytes = reported ? top.bytes : 0;
     verdict.headline = fmt::format(
         "{} files {}, {} of them since its start{}", descriptors->most,
@@ -93,7 +96,8 @@ void descriptor_growth(const View& view, std::vector<Verdict>& verdicts) {
         reported
             ? "Close and unmap what was used, or keep a copy of the part that is needed: a view of a batch that came "
               "in shared memory (numpy() of a DataLoader's tensor) keeps its segment and descriptor."
-            : "Close what was used. ls -l /proc/PID/fd of the running process shows what they are.";
+            : "They were counted once a second: a server has as many open as it works with at a time. If they grow in "
+              "number, close what was used; ls -l /proc/PID/fd of the running process shows what they are.";
     verdict.evidence["descriptors"] = {{"first", descriptors->first}, {"most", descriptors->most}};
     if (counted_s) verdict.evidence["counted_s"] = *counted_s;
     if (mappings) verdict.evidence["mappings"] = {{"first", mappings->first}, {"last", mappings->most}};

@@ -207,12 +207,13 @@ void file_cache_growth(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> readers = growth_by_touch(view.recording->stacks, top.sites);
     Verdict verdict{.id = "file-cache-growth", .severity = Severity::ok, .pid = process.account->pid};
     const std::string name = printable(base_name(top.mapping));
+    const char* const touched = touch_verb(*view.recording, Cause::file_cache, top.mapping);
     if (dominates(top.bytes, growth)) {
       verdict.bytes = top.bytes;
       verdict.headline = fmt::format("{} file cache of {}{}{}: reclaimable, not a leak", size_text(top.bytes), name,
                                      is_mapped_again(process, top) ? ", mapped more than once" : "",
-                                     top_named(lines) != nullptr ? kept_where(lines, top.bytes, "mapped", "read")
-                                                                 : kept_where(readers, top.bytes, "read"));
+                                     top_named(lines) != nullptr ? kept_where(lines, top.bytes, "mapped", touched)
+                                                                 : kept_where(readers, top.bytes, touched));
     } else {
       verdict.bytes = growth;
       verdict.headline =

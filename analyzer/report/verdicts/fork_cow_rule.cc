@@ -12,6 +12,7 @@
 #include "report/view/blame_sums.h"
 #include "report/view/line_text.h"
 #include "report/view/native_code.h"
+#include "report/view/trend.h"
 #include "report/view/verdict_thresholds.h"
 #include "report/wording/format.h"
 
@@ -255,6 +256,19 @@ CopyWords words_of_user(bool freed, bool also_collector) {
           .advice = instead};
 }
 
+// Since when none of these workers copied any more.
+std::optional<double> copied_until(const View& view, const std::vector<int>& pids) {
+  std::optional<double> since_s;
+  for (const ProcessView& process : view.processes) {
+    const CauseView* copies = process.find(Cause::fork_cow);
+    if (copies == nullptr || std::ranges::find(pids, process.account->pid) == pids.end()) continue;
+    const Trend trend = trend_of(view.recording->stacks, process, *copies);
+    if (trend.kind != Trend::Kind::flat) return std::nullopt;
+    since_s = std::max(since_s.value_or(trend.since_s), trend.since_s);
+  }
+  return since_s;
+}
+
 Verdict object_verdict(const View& view, std::optional<int> parent, const Workers& workers, const CopyWords& words) {
   // Who made small blocks of [heap] is known of the copies, and not of the pages.
   std::vector<LineGrowth> lines = growth_by_line(view.recording->stacks, pointers(workers.allocation_sites));
@@ -272,6 +286,9 @@ Verdict object_verdict(const View& view, std::optional<int> parent, const Worker
       "{}RSS does not show it, PSS and USS do. It stops when all that a worker inherited ({}) is copied; {} of objects "
       "are left.",
       words.why, size_text(workers.inherited_peak), size_text(workers.left_peak));
+  if (const auto until_s = copied_until(view, workers.pids))
+    verdict.why +=
+        fmt::format(" It has not grown since {}: the work may need no more of them.", seconds_text(*until_s));
   verdict.advice = words.advice;
   verdict.covered_pids = workers.pids;
   auto list = nlohmann::ordered_json::array();

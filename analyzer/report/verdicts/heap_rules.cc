@@ -98,9 +98,12 @@ std::vector<LineGrowth> lines_of(const View& view, const CauseView& cause) {
   return growth_by_line(view.recording->stacks, pointers(cause.sites));
 }
 
+// "486 KiB ± 30 %".
+std::string with_error(const LineGrowth& line) { return size_text(line.bytes) + error_text(line.bytes, line.variance); }
+
 // Where one line has grown by much more than all together.
 std::string less_elsewhere_text(const std::vector<LineGrowth>& lines, std::int64_t growth) {
-  constexpr std::int64_t kNotedPart = 4;
+  constexpr std::int64_t kNotedPart = 10;
   const LineGrowth* top = top_named(lines);
   const std::int64_t less = top == nullptr ? 0 : top->bytes - growth;
   return less < kNamedGrowthBytes || kNotedPart * less < growth
@@ -181,9 +184,10 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
         "It fell {} times by half of this or more and came back: what the program works with at a time. No leak as far "
         "as this recording goes; if the peak is the trouble, make the line hold less at a time.",
         trend.falls);
+  const bool is_short = trend.kind == Trend::Kind::unknown && trend.span_s < kTrendSpanS;
   return fmt::format(
-      "Expected if the program needs this data at once. If it should have been freed, look for what keeps it{}: {}.",
-      from, holders);
+      "Expected if the program needs this data at once.{} If it should have been freed, look for what keeps it{}: {}.",
+      is_short ? " Whether it would go on growing, so short a run does not say." : "", from, holders);
 }
 
 // Two walks one after the other: half of what the allocator has come to keep was live at the first, and no more since.
@@ -268,7 +272,9 @@ void heap_growth(const View& view, std::vector<Verdict>& verdicts) {
                               objects        ? " for Python objects"
                               : some_objects ? fmt::format(" ({} of it for Python objects)", size_text(object_growth))
                                              : "",
-                              at_end ? "has not freed it" : "had not freed it by then",
+                              !at_end                       ? "had not freed it by then"
+                              : process.account->teardown_s ? "had not freed it when it began to exit"
+                                                            : "has not freed it",
                               by_arena || top == nullptr ? "" : asked_text(*top));
     if (!by_arena && top != nullptr) verdict.why += callers_text(*top);
     if (by_arena) verdict.why += kByArenaWhy;
@@ -449,8 +455,8 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     const std::vector<LineGrowth> live_lines = live == nullptr ? std::vector<LineGrowth>{} : lines_of(view, *live);
     const auto held_by = [&](const LineGrowth& pinning) {
       for (const LineGrowth& line : live_lines)
-        if (line.line == pinning.line && line.file == pinning.file) return line.bytes;
-      return std::int64_t{0};
+        if (line.line == pinning.line && line.file == pinning.file) return line;
+      return LineGrowth{};
     };
     Verdict verdict{
         .id = "heap-fragmented", .severity = Severity::warning, .pid = process.account->pid, .bytes = growth};
@@ -459,8 +465,8 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     if (by_arena)
       verdict.headline += kept_where(lines, growth, "in arenas mapped");
     else if (const LineGrowth* top = top_named(lines); top != nullptr && !mostly_unseen(lines, growth))
-      verdict.headline += fmt::format(": {} allocated {} pin {}{}", size_text(held_by(*top)), placed_text(*top),
-                                      size_text(top->bytes), error_text(top->bytes, top->variance));
+      verdict.headline +=
+          fmt::format(": {} allocated {} pin {}", with_error(held_by(*top)), placed_text(*top), with_error(*top));
     verdict.why = fmt::format(
         "A page goes back only when nothing on it is live. Here live blocks lie scattered over pages whose other "
         "blocks "
@@ -481,7 +487,7 @@ void heap_fragmented(const View& view, std::vector<Verdict>& verdicts) {
     verdict.evidence["live_bytes"] = live_bytes;
     verdict.evidence["pymalloc_growth_bytes"] = process.pymalloc_growth.slack;
     auto list = line_evidence(lines);
-    for (std::size_t i = 0; i < list.size(); ++i) list[i]["live_growth_bytes"] = held_by(lines[i]);
+    for (std::size_t i = 0; i < list.size(); ++i) list[i]["live_growth_bytes"] = held_by(lines[i]).bytes;
     verdict.evidence["pinned_by"] = std::move(list);
     verdicts.push_back(std::move(verdict));
   }

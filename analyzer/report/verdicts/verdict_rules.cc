@@ -60,10 +60,10 @@ struct StaticData {
   std::string text;  // "static data of grid (touched at grid.c:9 in fill)"
 };
 
-StaticData static_data(const StackTable& stacks, const CauseView& cause) {
-  if (cause.cause != Cause::anonymous && cause.cause != Cause::file_cow) return {};
+StaticData static_data(const StackTable& stacks, Cause cause, const std::vector<SiteView>& sites) {
+  if (cause != Cause::anonymous && cause != Cause::file_cow) return {};
   std::vector<SiteView> arrays;
-  for (const SiteView& site : cause.sites)
+  for (const SiteView& site : sites)
     if (site.stack == kEmptyStack && site.mapping().starts_with('/')) arrays.push_back(site);
   const std::vector<const SiteView*> all = pointers(arrays);
   const std::int64_t bytes = sum_growth(all);
@@ -72,7 +72,7 @@ StaticData static_data(const StackTable& stacks, const CauseView& cause) {
   std::string text = fmt::format("static data of {}", base_name(images.front().mapping));
   if (images.size() > 1 && !dominates(images.front().bytes, bytes)) text += " and others";
   const std::vector<LineGrowth> lines = growth_by_touch(stacks, all);
-  return {bytes, text + kept_where(lines, bytes, touch_verb(cause.cause))};
+  return {bytes, text + kept_where(lines, bytes, touch_verb(cause))};
 }
 
 // " (its environment has no LD_PRELOAD)"; "" where it is not known. A note goes on with what to do about it.
@@ -126,7 +126,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       const bool unknown = cause.cause == Cause::unknown;
       verdict.headline = size_text(growth) + " ";
       constexpr std::int64_t kGoodPart = 5;  // one in so many
-      const StaticData arrays = static_data(view.recording->stacks, cause);
+      const StaticData arrays = static_data(view.recording->stacks, cause.cause, cause.sites);
       const bool is_static = dominates(arrays.bytes, growth);
       const bool has_thread_locals = are_thread_locals(view.recording->stacks, cause);
       verdict.headline += is_static           ? arrays.text
@@ -279,6 +279,24 @@ std::int64_t kept_at_peak(const ProcessView& process) {
   return kept == nullptr ? 0 : kept->at_peak;
 }
 
+// How often half of what is gone went. Of the heap polls say more than snapshots.
+int falls_of(const ProcessView& process, Cause cause, std::int64_t gone) {
+  struct Point {
+    std::int64_t bytes = 0;
+  };
+  std::vector<Point> points;
+  const auto is_within = [&](double time_s) {
+    return time_s >= process.interval.from_s && time_s <= process.interval.to_s;
+  };
+  if (cause == Cause::heap_live)
+    for (const auto& poll : process.account->live_polls)
+      if (is_within(poll.time_s)) points.push_back({poll.live_bytes});
+  if (points.empty())
+    for (const Account& account : process.account->accounts)
+      if (is_within(account.time_s)) points.push_back({bytes_of(account, cause)});
+  return count_falls(points, gone / 2);
+}
+
 // What of a cause was there at the peak, and is gone.
 struct GonePart {
   std::vector<SiteView> sites;  // their growth is what went
@@ -315,7 +333,12 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
       if (is_nearly_all(allocator.growth, gone)) part.what = "of " + allocator.text();
   part.verb = cause.cause == Cause::fork_cow ? "allocated" : cause.cause == Cause::stack ? "made" : "mapped";
   const std::vector<MappingGrowth> files = growth_by_mapping(part.sites);
-  if (!files.empty() && files.front().mapping.starts_with('/') && dominates(files.front().bytes, gone))
+  constexpr std::string_view kSharedAnonymous = "/dev/zero (deleted)";  // a name that the kernel gives
+  const bool is_file =
+      !files.empty() && files.front().mapping.starts_with('/') && files.front().mapping != kSharedAnonymous;
+  if (const StaticData arrays = static_data(stacks, cause.cause, part.sites); dominates(arrays.bytes, gone))
+    part.what = arrays.text;
+  else if (is_file && dominates(files.front().bytes, gone))
     part.what += " of " + printable(base_name(files.front().mapping));
   // Who touched it is known of what has grown by a moment, and not of what has gone since.
   if (!process.at_peak) return part;
@@ -325,8 +348,7 @@ GonePart gone_part(const View& view, const ProcessView& process, const CauseView
   const CauseView* grown = until_peak->processes.empty() ? nullptr : until_peak->processes.front().find(cause.cause);
   if (grown != nullptr && dominates(gone, grown->rss.growth()) && dominates(grown->rss.growth(), gone)) {
     part.sites = grown->sites;
-    // Nothing says of a page of a file that is gone whether it was written too.
-    part.touch_verb = cause.cause == Cause::file_cache ? "touched" : touch_verb(cause.cause);
+    part.touch_verb = touch_verb(*view.recording, cause.cause, files.empty() ? "" : files.front().mapping);
   }
   return part;
 }
@@ -363,7 +385,7 @@ void heap_gone_before(const FinalFrees& frees, std::vector<Verdict>& verdicts) {
 // What was there at the peak and is gone at the end: a program that frees everything before it exits, as
 // CPython does, has no growth left to speak of.
 void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
-  constexpr std::int64_t kReplacedPart = 4;
+  constexpr std::int64_t kReplacedPart = 10;
   for (const ProcessView& at_peak : view.processes) {
     const std::optional<double> before_s = live_before_peak(at_peak);
     const ProcessView process =
@@ -430,6 +452,8 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
       if (before_s && cause.cause == Cause::heap_live && kept_at_peak(at_peak) >= kNamedGrowthBytes)
         verdict.why += fmt::format(" When RSS was largest, at {}, {} of the heap was freed already, but kept.",
                                    seconds_text(at_peak.at_peak->time_s), size_text(kept_at_peak(at_peak)));
+      if (const int falls = falls_of(process, cause.cause, gone_of_cause); falls >= 2)
+        verdict.why += fmt::format(" It came and went {} times.", falls);
       const std::string late = freed_late_text(view, at_peak);
       if (cause.cause == Cause::heap_live && !late.empty()) {
         const bool is_all = dominates(final_frees->live_bytes, cause.at_peak);

@@ -11,6 +11,9 @@
 namespace whyrss {
 namespace {
 
+// What was made before, and freed in turn, is older.
+constexpr double kPauseS = 0.2;
+
 struct Point {
   double time_s = 0;
   std::int64_t bytes = 0;
@@ -19,8 +22,8 @@ struct Point {
 // The last moment before the fall that goes on to the end of `points`: nothing where they do not fall, or it was more
 // than a second before `end_s`. A point's figure may have been reached up to `unread_s` before it was read.
 std::optional<double> fell_after(const std::vector<Point>& points, double end_s, double unread_s) {
-  constexpr double kPauseS = 0.2;  // what was made before, and freed in turn, is older
   constexpr std::int64_t kLeastPartOfFall = 100;
+  constexpr std::int64_t kMostTimesLarger = 10;  // than all that followed, unless it was right before the end
   if (points.empty()) return std::nullopt;
   std::optional<double> from_s;
   std::int64_t bytes = points.back().bytes;
@@ -28,7 +31,9 @@ std::optional<double> fell_after(const std::vector<Point>& points, double end_s,
     const Point &before = points[i - 1], &read = points[i];
     const double full_s = std::max(before.time_s, read.time_s - unread_s);
     if (end_s - full_s > kLeavingS || from_s.value_or(end_s) - read.time_s > kPauseS) break;
-    if (before.bytes - bytes <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
+    const std::int64_t fall = before.bytes - bytes, later = bytes - points.back().bytes;
+    if (fall <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
+    if (end_s - read.time_s > kPauseS && fall > kMostTimesLarger * later) break;
     bytes = before.bytes;
     from_s = full_s;
   }
@@ -74,6 +79,16 @@ bool was_there(const ProcessView& process, const FinalFrees& final_frees, Cause 
   return false;
 }
 
+// Whether nearly all was freed a while before the end: an allocator may give pages back for seconds after that.
+bool was_freed_before(const ProcessView& process, const FinalFrees& final_frees, double end_s) {
+  constexpr std::int64_t kLeftPart = 10;
+  const std::int64_t last = last_bytes(process, Cause::heap_live);
+  return std::ranges::any_of(process.account->accounts, [&](const Account& snapshot) {
+    return snapshot.time_s > final_frees.until_s && snapshot.time_s < end_s - kPauseS &&
+           kLeftPart * (bytes_of(snapshot, Cause::heap_live) - last) <= final_frees.freed_bytes;
+  });
+}
+
 // Whether the heap fell by that much again and again before, and came back each time: at its end it did once more what
 // it does all the time. By the polls: snapshots may come at the same moment of each round.
 bool fell_often(const ProcessAccount& account, double until_s, std::int64_t depth) {
@@ -82,7 +97,7 @@ bool fell_often(const ProcessAccount& account, double until_s, std::int64_t dept
          kOften;
 }
 
-FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees) {
+FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const FinalFrees& final_frees, double end_s) {
   const ProcessView& before = final_frees.process();
   const std::int64_t more = last_bytes(process, Cause::heap_retained) - last_bytes(before, Cause::heap_retained);
   // What lay free beside live blocks is kept with them.
@@ -90,6 +105,7 @@ FinalFrees::Heap heap_of(const View& view, const ProcessView& process, const Fin
       std::max<std::int64_t>(last_bytes(before, Cause::heap_slack) - last_bytes(process, Cause::heap_slack), 0);
   if (final_frees.freed_bytes < kNamedGrowthBytes || final_frees.freed_bytes * 2 < more - beside)
     return FinalFrees::Heap::as_before;
+  if (was_freed_before(process, final_frees, end_s)) return FinalFrees::Heap::as_before;
   if (fell_often(*process.account, final_frees.until_s, final_frees.freed_bytes / 2)) return FinalFrees::Heap::freed;
   const CauseView* live = before.find(Cause::heap_live);
   const Trend trend = live == nullptr ? Trend{} : trend_of(view.recording->stacks, before, *live);
@@ -133,7 +149,7 @@ std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const Process
   if (!final_frees->process().walked || before == nullptr) return nullptr;
   final_frees->live_bytes = last_bytes(final_frees->process(), Cause::heap_live);
   final_frees->freed_bytes = final_frees->live_bytes - last_bytes(process, Cause::heap_live);
-  final_frees->heap = heap_of(view, process, *final_frees);
+  final_frees->heap = heap_of(view, process, *final_frees, end_s);
   return final_frees;
 }
 

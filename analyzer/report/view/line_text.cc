@@ -86,6 +86,18 @@ const char* touch_verb(Cause cause) {
   }
 }
 
+const char* touch_verb(const RecordingAccount& recording, Cause cause, const std::string& mapping) {
+  const auto is_writable = [&](const FileSizes& sizes) {
+    const auto found = sizes.files.find(mapping);
+    return found != sizes.files.end() && found->second.is_writable;
+  };
+  const bool may_be_written =
+      cause == Cause::file_cache && std::ranges::any_of(recording.processes, [&](const auto& process) {
+        return std::ranges::any_of(process.file_sizes, is_writable);
+      });
+  return may_be_written ? "touched" : touch_verb(cause);
+}
+
 std::string touched_where(const LineGrowth& line, const char* verb) {
   if (line.other_line.empty()) return "";
   const char* most = dominates(line.other_bytes, line.bytes) ? "" : "mostly ";

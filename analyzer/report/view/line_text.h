@@ -66,6 +66,8 @@ const ReceivedText* mostly_received(const StackTable& stacks, const std::vector<
 
 // What made memory of a cause resident: read, written, touched ... Of lazy_free, what is to make it go.
 const char* touch_verb(Cause cause);
+// The same of one file: what a process maps so that writes go to it need not have been read.
+const char* touch_verb(const RecordingAccount& recording, Cause cause, const std::string& mapping);
 // ", read at a.py:9 in g" where a line names the one that touched most of it, else "". "mostly" unless nearly all.
 std::string touched_where(const LineGrowth& line, const char* verb);
 

@@ -430,6 +430,19 @@ TEST(HighWater, WhatNobodySawIsNotWalked) {
   EXPECT_EQ(peak.slices[1].bytes, 30 * kMiB);
 }
 
+TEST(HighWater, MayHaveBeenReachedByExitHandlers) {
+  ProcessAccount process;
+  process.accounts = {account_of(1, 10 * kMiB), account_of(2, 20 * kMiB)};
+  process.high_water_bytes = 80 * kMiB;
+  process.teardown_s = 2;
+  process.polls = {{.time_s = 2.5, .rss_bytes = 79 * kMiB}};
+  settle_high_water(process);
+  EXPECT_EQ(process.accounts.size(), 2U);
+  process.teardown_s.reset();
+  settle_high_water(process);
+  EXPECT_EQ(process.accounts.size(), 3U);
+}
+
 TEST(HighWater, IsAtLeastWhatWasSeenAndSmallDifferencesAreNoise) {
   ProcessAccount process;
   process.accounts = {account_of(1, 50 * kMiB)};

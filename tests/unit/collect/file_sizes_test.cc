@@ -77,6 +77,13 @@ TEST_F(AFile, ItsSizeAndWhatOfItIsMappedAreReportedOnce) {
   EXPECT_FALSE(changes({mapping(0, 64 * kMiB, 300), mapping(6 * kMiB, kMiB, 0)}));
   ASSERT_EQ(ftruncate(fd_.get(), static_cast<off_t>(16 * kMiB)), 0);
   EXPECT_FALSE(changes({mapping(0, 64 * kMiB, 300), mapping(6 * kMiB, kMiB, 0)}));
+  WalkedVma written = mapping(0, 64 * kMiB, 300);
+  written.vma.perms = trace::VmaPerms::read | trace::VmaPerms::write;
+  EXPECT_FALSE(changes({written, mapping(6 * kMiB, kMiB, 0)}));  // to a copy
+  written.vma.perms |= trace::VmaPerms::shared;
+  const auto writable = changes({written, mapping(6 * kMiB, kMiB, 0)});
+  ASSERT_TRUE(writable);
+  EXPECT_EQ(writable->at("files")[0].at("writable"), true);
   const auto grown = changes({mapping(0, 64 * kMiB, 300)}, true);
   ASSERT_TRUE(grown);
   EXPECT_EQ(grown->at("files")[0].at("size_bytes"), 16 * kMiB);

@@ -298,6 +298,26 @@ TEST(HeapGrowth, WhatHadGoneBeforeTheEndIsNamedBesideWhatWasHeld) {
             "gone-since-peak info: 96 MiB live heap gone since the peak of 196 MiB RSS (allocated in build (prog))\n");
 }
 
+// An allocator may give back for seconds what was freed at once, long before the end.
+TEST(HeapGrowth, WhatWasFreedBeforeTheEndIsNotFreedOnlyAsItEnded) {
+  const Lines lines;
+  RecordingAccount recording =
+      seen(lines, {{{Cause::heap_live, 240, lines.built}},
+                   {{Cause::heap_live, 240, lines.built}},
+                   {{Cause::heap_live, 10, lines.built}, {Cause::heap_retained, 200, lines.built}},
+                   {{Cause::heap_live, 10, lines.built}}});
+  recording.info.duration_s = 20;
+  ProcessAccount& process = recording.processes.front();
+  for (std::size_t i = 0; i < process.accounts.size(); ++i)
+    process.accounts[i].time_s = std::array{2.0, 19.1, 19.3, 20.0}.at(i);
+  process.polls = {{2, 250 * kMiB}, {19.1, 250 * kMiB}};
+  for (int step = 1; step <= 8; ++step) process.polls.push_back({19.1 + 0.1 * step, (250 - 28 * step) * kMiB});
+  process.ended_s = 20;
+  process.has_left = true;
+  EXPECT_TRUE(headlines(recording).starts_with("gone-since-peak info: 230 MiB live heap gone since the peak of "))
+      << headlines(recording);
+}
+
 // The same where the allocator keeps what was freed first.
 TEST(HeapRetained, WhatWasFreedLongBeforeIsNotWhatWasHeld) {
   const Lines lines;

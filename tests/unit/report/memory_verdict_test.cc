@@ -721,6 +721,19 @@ TEST(GoneSincePeak, WhatOtherLinesReplacedIsGoneAsAWhole) {
             "180 MiB came at other lines");
 }
 
+TEST(GoneSincePeak, WavesAreCounted) {
+  const Lines lines;
+  std::vector<Seen> walks;
+  for (int second = 1; second <= 6; ++second) walks.push_back({1. * second, {{Cause::heap_live, 2, lines.fills}}});
+  const auto why = [&] {
+    return verdicts_of(recording_of(lines.stacks, 7, {process_of(10, walks)}), "gone-since-peak").at(0).why;
+  };
+  walks[1].parts[0].mib = 42;
+  EXPECT_EQ(why().find("came and went"), std::string::npos);
+  walks[3].parts[0].mib = 40;
+  EXPECT_NE(why().find(" It came and went 2 times."), std::string::npos);
+}
+
 TEST(KeptWhere, OtherThreadsWhileALineRan) {
   StackTable stacks;
   const auto meanwhile = [&](const char* function, int line) {
@@ -824,14 +837,16 @@ TEST(GoneSincePeak, IsNoMoreThanRssFellBy) {
             "while other memory grew");
   EXPECT_EQ(walked.bytes, 54 * kMiB);
   recording.processes[0].accounts[0].slices.open()[0].touched = {{.stack = lines.fills, .bytes = 428 * kMiB}};
-  EXPECT_NE(
-      verdicts_of(recording, "gone-since-peak").at(0).headline.find("(mapped at a.py:3 in load, touched at a.py:9"),
-      std::string::npos);
+  EXPECT_NE(verdicts_of(recording, "gone-since-peak").at(0).headline.find("(mapped at a.py:3 in load, read at a.py:9"),
+            std::string::npos);
   // Of an estimate no more is certain than how RSS fell.
   recording.processes[0].accounts[0].estimated_from_s = 0.5;
   EXPECT_EQ(verdicts_of(recording, "gone-since-peak").at(0).headline,
-            "54 MiB file cache of a gone since the peak of 630 MiB RSS (mapped at a.py:3 in load, touched at a.py:9 "
+            "54 MiB file cache of a gone since the peak of 630 MiB RSS (mapped at a.py:3 in load, read at a.py:9 "
             "in fill)");
+  // What was mapped for writing may have been written.
+  recording.processes[0].file_sizes = {{.time_s = 1, .files = {{"/a", {.is_writable = true}}}}};
+  EXPECT_NE(verdicts_of(recording, "gone-since-peak").at(0).headline.find(", touched at a.py:9"), std::string::npos);
 }
 
 TEST(Trends, ASawtoothThatClimbsStillGrows) {

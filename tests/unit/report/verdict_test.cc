@@ -85,6 +85,14 @@ TEST(Verdict, DescriptorGrowth) {
   EXPECT_EQ(of(few, whole_life(few)), "");
   auto sockets = holding_segments(2005);
   EXPECT_EQ(of(sockets, whole_life(sockets)), "2005 files are open, 2000 of them since its start");
+  const auto severity = [](const RecordingAccount& recording) {
+    for (const Verdict& verdict : find_verdicts(build_view(recording, whole_life(recording))))
+      if (verdict.id == "descriptor-growth") return verdict.severity;
+    return Severity::ok;
+  };
+  EXPECT_EQ(severity(sockets), Severity::warning);
+  EXPECT_EQ(severity(many), Severity::warning);                // its mappings hold them
+  EXPECT_EQ(severity(holding_segments(401)), Severity::info);  // a server may work with as many at a time
   sockets.processes.front().ended_s = 5;
   sockets.processes.front().counters["descriptors_last_ms"] = 4500;
   EXPECT_EQ(of(sockets, whole_life(sockets)), "2005 files are open, 2000 of them since its start");
@@ -353,6 +361,20 @@ TEST(ForkCow, DoubtfulCopiesMakeARange) {
   EXPECT_EQ(verdict.evidence["workers"][1]["copied_at_least_bytes"], 24 * kMiB);
   const char* const numpy = "/x/numpy/core/_multiarray.so";
   EXPECT_EQ(text({36}, numpy), "1 worker (pid 11) copied 24 MiB to 60 MiB by writing to memory shared since fork");
+}
+
+TEST(ForkCow, WhatIsLeftNeedNotFollow) {
+  RecordingAccount recording = workers({60}, "/usr/bin/python3.11", true);
+  const auto why = [&] { return verdicts_of(recording).front().why; };
+  EXPECT_EQ(why().find("It has not grown since"), std::string::npos) << why();
+  ProcessAccount& worker = recording.processes[1];
+  recording.info.duration_s = 20;
+  const Account copied = worker.accounts.back();
+  for (int second = 2; second < 9; ++second) {
+    worker.accounts.push_back(copied);
+    worker.accounts.back().time_s = second;
+  }
+  EXPECT_NE(why().find("It has not grown since "), std::string::npos) << why();
 }
 
 TEST(ForkCow, SmallCopiesAreNotNamed) {
