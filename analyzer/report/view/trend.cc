@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <optional>
 
 #include "report/view/line_text.h"
+#include "report/view/memory_figures.h"
 #include "report/view/memory_series.h"
 #include "report/view/series.h"
 #include "report/view/verdict_thresholds.h"
@@ -248,6 +250,35 @@ Span span_of_work(const CauseSeries& series, Span life) {
   return imported_s < life.at(kLeastPart) || imported_s > life.at(kMostPart) ? life : Span{imported_s, life.to_s};
 }
 
+// A process at rest is not walked: to the end of it the heap is as at the last walk, where neither RSS nor the bytes of
+// its live blocks moved. Of other causes that says little, as one may take the place of another.
+void rest_to_end(const ProcessView& process, CauseSeries& series) {
+  constexpr double kLeastRestS = 0.2;
+  constexpr std::int64_t kMovedBytes = 1024 * 1024;
+  if (series.whole.points().empty()) return;
+  const ProcessAccount& account = *process.account;
+  const MemorySeries::Point walked = series.whole.points().back();
+  double end_s = walked.time_s;
+  for (const RssPoint& poll : account.polls) {
+    if (poll.time_s <= walked.time_s || poll.time_s > process.interval.to_s) continue;
+    if (!is_like(poll.rss_bytes, walked.rss_bytes)) return;
+    end_s = poll.time_s;
+  }
+  const LivePoint* live = last_at(account.live_polls, walked.time_s);
+  for (const LivePoint& poll : account.live_polls) {
+    const bool is_of_rest = poll.time_s > walked.time_s && poll.time_s <= end_s;
+    if (is_of_rest && std::abs(poll.live_bytes - (live == nullptr ? 0 : live->live_bytes)) >= kMovedBytes) return;
+  }
+  if (end_s - walked.time_s < kLeastRestS) return;
+  const auto extend = [&](MemorySeries& at_walks) {
+    MemorySeries::Point point = at_walks.points().back();
+    point.time_s = end_s;
+    at_walks.add(point);
+  };
+  extend(series.whole);
+  for (LineSeries& line : series.lines) extend(line.series);
+}
+
 // Whether it was not read for a good part of that time, at its end.
 bool was_unseen(const ProcessAccount& account, Span span) {
   constexpr double kUnseenPart = 4;
@@ -259,7 +290,8 @@ bool was_unseen(const ProcessAccount& account, Span span) {
 
 Trend trend_of(const StackTable& stacks, const ProcessView& process, const CauseView& cause) {
   Trend trend;
-  const CauseSeries series = series_of(stacks, process, cause, kSlowGrowthBytes);
+  CauseSeries series = series_of(stacks, process, cause, kSlowGrowthBytes);
+  if (cause.cause == Cause::heap_live) rest_to_end(process, series);
   const Points& points = series.whole.points();
   const Interval& interval = process.interval;
   // What came after the last walk, of a damaged recording for one, is not known.

@@ -370,5 +370,21 @@ TEST(SlowGrowth, BetweenWalksRssTellsHowItMoved) {
   EXPECT_TRUE(contains(heap_verdict(recording).headline, "flat since")) << heap_verdict(recording).headline;
 }
 
+// A program that is killed is not walked at its end, nor while it rests before.
+TEST(Trend, ARestAfterTheLastWalkIsKnownByPolls) {
+  const Lines lines;
+  RecordingAccount recording = seen(
+      lines, {.duration_s = 20, .load = [](double) { return 5.; }, .leak = [](double time_s) { return 2 * time_s; }});
+  recording.info.duration_s = 60;
+  ProcessAccount& process = recording.processes.front();
+  const Account walked = process.accounts.back();
+  const auto headline = [&] { return heap_verdict(recording).headline; };
+  EXPECT_NE(headline().find("still growing at the end"), std::string::npos) << headline();
+  for (double time_s = 21; time_s <= 60; ++time_s) process.polls.push_back({time_s, walked.rss_bytes});
+  EXPECT_NE(headline().find("flat since 20.0 s"), std::string::npos) << headline();
+  process.live_polls = {{19, 0}, {40, 30 * kMiB}};  // of what was live something else had gone
+  EXPECT_NE(headline().find("still growing at the end"), std::string::npos) << headline();
+}
+
 }  // namespace
 }  // namespace whyrss::trend_test
