@@ -145,8 +145,8 @@ std::string own_allocator_sentence(const Entry& base) {
   const ContestantFigures& figures = base.figures;
   if (!figures.has_parts || 2 * figures.unsplit_at_peak.median <= heap_at_peak(figures)) return "";
   return fmt::format(
-      "{} of the {} of heap at the peak are of an allocator inside the program or a library of it, which no row "
-      "replaces.",
+      "{} of the {} of heap at the peak are of an allocator inside the program or a library of it, which another "
+      "malloc does not replace.",
       size_of(figures.unsplit_at_peak), size_text(std::llround(heap_at_peak(figures))));
 }
 

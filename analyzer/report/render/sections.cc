@@ -232,13 +232,15 @@ bool is_of_file(Cause cause) { return cause == Cause::file_cache || cause == Cau
 Table line_table(const View& view, std::size_t top) {
   const auto rows_of = [&](Cause cause, const std::string& name, const std::vector<const SiteView*>& sites) {
     std::vector<LineRow> rows;
+    const char* const touched =
+        touch_verb(*view.recording, cause, sites.empty() ? std::string() : sites.front()->mapping());
     for (const LineGrowth& line : growth_by_line(view.recording->stacks, sites)) {
       std::string where = line.line.empty() ? "" : printable(line.line) + done_by_text(line);
       if (where.empty())
         where = name.empty() ? "(no call recorded)" : name;
       else if (is_of_file(cause))
         where += " (" + name + ")";
-      where += printable(touched_where(line, touch_verb(*view.recording, cause, sites.front()->mapping())));
+      where += printable(touched_where(line, touched));
       rows.push_back({.bytes = line.bytes, .variance = line.variance, .cause = {}, .where = where, .other = {}});
     }
     return rows;

@@ -419,8 +419,7 @@ Verdict write_verdict(const View& view, std::optional<int> pid, const std::vecto
       left == 0 ? std::string("nothing is left") : fmt::format("at most {} are left", size_text(left)));
   verdict.advice =
       "If the processes need no copies of their own, put the data into shared memory, or do all writing to it before "
-      "the "
-      "fork.";
+      "the fork.";
   // What was free when the fork came: no allocation site is known, or the line that wrote to it has allocated it anew.
   if (2 * (nobodys + reused) > verdict.bytes)
     verdict.advice +=

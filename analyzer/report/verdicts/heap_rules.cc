@@ -187,7 +187,7 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
   const bool is_short = trend.kind == Trend::Kind::unknown && trend.span_s < kTrendSpanS;
   return fmt::format(
       "Expected if the program needs this data at once.{} If it should have been freed, look for what keeps it{}: {}.",
-      is_short ? " Whether it would go on growing, so short a run does not say." : "", from, holders);
+      is_short ? " So short a run does not tell whether it would go on growing." : "", from, holders);
 }
 
 // Two walks one after the other: half of what the allocator has come to keep was live at the first, and no more since.

@@ -43,8 +43,7 @@ constexpr std::array<Remedy, 7> kRemedies{{
      "SET memory_limit bounds it; closing the connection frees it."},
     {"", "jemalloc", "Its own statistics (mallctl stats.allocated) say how much of it is in use.",
      "With dirty_decay_ms:0,muzzy_decay_ms:0 in its MALLOC_CONF (in Rust programs _RJEM_MALLOC_CONF) it gives back at "
-     "once "
-     "what is freed."},
+     "once what is freed."},
     {"", "mimalloc", "MIMALLOC_SHOW_STATS=1 prints how much of it is in use.",
      "With MIMALLOC_PURGE_DELAY=0 it gives back at once what is freed."},
     {"", "", "", "See the allocator's own statistics and settings."},

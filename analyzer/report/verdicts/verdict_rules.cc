@@ -161,8 +161,10 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
       if (is_static) {
         verdict.why =
             cause.cause == Cause::file_cow
-                ? "Arrays that a program or a library declares with initial values (.data) lie in its file: each page "
-                  "becomes a copy of the process's own when it is first written, and stays as long as it is loaded."
+                ? "Data that a program or a library declares with initial values (.data), and tables of addresses that "
+                  "the "
+                  "loader fills in, lie in its file: each page becomes a copy of the process's own when it is first "
+                  "written, and stays as long as it is loaded."
                 : "Arrays that a program or a library declares (.bss) become resident page by page when they are "
                   "first used, and stay as long as it is loaded.";
       } else if (cause.cause == Cause::anonymous) {
@@ -449,11 +451,6 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "The memory was there when RSS was largest and has been freed since, so it is no leak. RSS fell by {} of "
             "it; the rest was kept, or is used again.",
             size_text(left));
-      if (before_s && cause.cause == Cause::heap_live && kept_at_peak(at_peak) >= kNamedGrowthBytes)
-        verdict.why += fmt::format(" When RSS was largest, at {}, {} of the heap was freed already, but kept.",
-                                   seconds_text(at_peak.at_peak->time_s), size_text(kept_at_peak(at_peak)));
-      if (const int falls = falls_of(process, cause.cause, gone_of_cause); falls >= 2)
-        verdict.why += fmt::format(" It came and went {} times.", falls);
       const std::string late = freed_late_text(view, at_peak);
       if (cause.cause == Cause::heap_live && !late.empty()) {
         const bool is_all = dominates(final_frees->live_bytes, cause.at_peak);
@@ -472,6 +469,11 @@ void gone_since_peak(const View& view, std::vector<Verdict>& verdicts) {
             "give it back is not known.";
         verdict.evidence["until_s"] = final_frees->until_s;
       }
+      if (before_s && cause.cause == Cause::heap_live && kept_at_peak(at_peak) >= kNamedGrowthBytes)
+        verdict.why += fmt::format(" When RSS was largest, at {}, {} of the heap was freed already, but kept.",
+                                   seconds_text(at_peak.at_peak->time_s), size_text(kept_at_peak(at_peak)));
+      if (const int falls = falls_of(process, cause.cause, gone_of_cause); falls >= 2)
+        verdict.why += fmt::format(" It came and went {} times.", falls);
       const std::optional<LineGrowth> top = named_line(lines, gone);
       const bool is_one_line = top && top->runtime.empty() && top->number > 0 && top->thread_bytes == 0;
       verdict.advice = cause.cause == Cause::file_cache

@@ -23,7 +23,6 @@ struct Point {
 // than a second before `end_s`. A point's figure may have been reached up to `unread_s` before it was read.
 std::optional<double> fell_after(const std::vector<Point>& points, double end_s, double unread_s) {
   constexpr std::int64_t kLeastPartOfFall = 100;
-  constexpr std::int64_t kMostTimesLarger = 10;  // than all that followed, unless it was right before the end
   if (points.empty()) return std::nullopt;
   std::optional<double> from_s;
   std::int64_t bytes = points.back().bytes;
@@ -31,9 +30,7 @@ std::optional<double> fell_after(const std::vector<Point>& points, double end_s,
     const Point &before = points[i - 1], &read = points[i];
     const double full_s = std::max(before.time_s, read.time_s - unread_s);
     if (end_s - full_s > kLeavingS || from_s.value_or(end_s) - read.time_s > kPauseS) break;
-    const std::int64_t fall = before.bytes - bytes, later = bytes - points.back().bytes;
-    if (fall <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
-    if (end_s - read.time_s > kPauseS && fall > kMostTimesLarger * later) break;
+    if (before.bytes - bytes <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
     bytes = before.bytes;
     from_s = full_s;
   }

@@ -13,7 +13,7 @@ namespace whyrss {
 
 struct FinalFrees {
   enum class Heap {
-    as_before,  // it freed little of its heap
+    as_before,  // it freed little of its heap, or nearly all of that a while before its end
     freed,      // most of it, as it had done again and again, or no more than is worth naming
     late,       // which it may have made for that moment
     held,       // which it had grown evenly, or had for a second and an eighth of its life

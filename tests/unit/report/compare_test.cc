@@ -145,7 +145,7 @@ TEST(Conclusion, AnAllocatorOfTheProgramsOwnIsNotReplaced) {
                .find(
                    "900 MiB of the 1000 MiB of heap at the peak are of an allocator inside the program or a library of "
                    "it, "
-                   "which no row replaces.") != std::string::npos;
+                   "which another malloc does not replace.") != std::string::npos;
   };
   EXPECT_TRUE(with_parts({.live = 100 * kMiB, .unsplit = 900 * kMiB}));
   EXPECT_FALSE(with_parts({.live = 900 * kMiB, .unsplit = 100 * kMiB}));

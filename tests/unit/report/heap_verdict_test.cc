@@ -35,6 +35,15 @@ RecordingAccount seen(const Lines& lines, const std::vector<std::vector<Part>>& 
   return recording;
 }
 
+// It is walked at these times, and ends by itself.
+void ends(RecordingAccount& recording, const std::vector<double>& walks_s, double ended_s) {
+  recording.info.duration_s = ended_s;
+  ProcessAccount& process = recording.processes.front();
+  for (std::size_t i = 0; i < walks_s.size(); ++i) process.accounts[i].time_s = walks_s[i];
+  process.ended_s = ended_s;
+  process.has_left = true;
+}
+
 TEST(HeapRetained, FreedMemoryThatStaysIsReportedAtTheEnd) {
   const Lines lines;
   const RecordingAccount recording =
@@ -106,15 +115,10 @@ TEST(HeapGrowth, LiveUntilRssBeganToFall) {
   RecordingAccount recording = seen(lines, {{{Cause::heap_live, 240, lines.built}},
                                             {{Cause::heap_live, 24, lines.built}},
                                             {{Cause::heap_live, 1, lines.built}}});
-  recording.info.duration_s = 20;
+  ends(recording, {2, 19.9, 20}, 20);
   ProcessAccount& process = recording.processes.front();
-  process.accounts[0].time_s = 2;
-  process.accounts[1].time_s = 19.9;
-  process.accounts[2].time_s = 20;
   process.polls = {{2, 250 * kMiB}, {19.78, 250 * kMiB}};
   for (int step = 1; step <= 10; ++step) process.polls.push_back({19.8 + 0.02 * step, (250 - 24 * step) * kMiB});
-  process.ended_s = 20;
-  process.has_left = true;
   EXPECT_EQ(headlines(recording),
             "heap-growth info: 240 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.8 s\n");
 }
@@ -126,15 +130,10 @@ TEST(HeapGrowth, LiveUntilItsBlocksBeganToBeFreed) {
       seen(lines, {{{Cause::heap_live, 64, lines.built}, {Cause::heap_slack, 64, lines.built, "[heap]"}},
                    {{Cause::heap_live, 30, lines.built}, {Cause::heap_retained, 98, lines.built, "[heap]"}},
                    {{Cause::heap_retained, 128, lines.built, "[heap]"}}});
-  recording.info.duration_s = 20;
+  ends(recording, {12, 19.96, 20}, 20);
   ProcessAccount& process = recording.processes.front();
-  process.accounts[0].time_s = 12;
-  process.accounts[1].time_s = 19.96;
-  process.accounts[2].time_s = 20;
   for (double time_s = 1; time_s < 20; time_s += 0.1) process.polls.push_back({time_s, 130 * kMiB});
   process.live_polls = {{2, 128 * kMiB}, {12, 64 * kMiB}, {19.95, 40 * kMiB}, {19.96, 30 * kMiB}, {19.99, 0}};
-  process.ended_s = 20;
-  process.has_left = true;
   EXPECT_EQ(headlines(recording),
             "heap-growth info: 64 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.9 s\n"
             "heap-fragmented warning: 64 MiB free, but pinned by live blocks on the same pages: 64 MiB allocated in "
@@ -172,13 +171,7 @@ TEST(HeapFragmented, OfAProgramThatFreesItsHeapAsItEndsIsThatOfBefore) {
   const std::vector<Part> pinned{{Cause::heap_live, 84, lines.kept}, {Cause::heap_slack, 73, lines.kept, "[heap]"}};
   RecordingAccount recording = seen(
       lines, {pinned, pinned, {{Cause::heap_live, 1, lines.kept}, {Cause::heap_retained, 156, lines.kept, "[heap]"}}});
-  recording.info.duration_s = 20;
-  ProcessAccount& process = recording.processes.front();
-  process.accounts[0].time_s = 2;
-  process.accounts[1].time_s = 19.9;
-  process.accounts[2].time_s = 20;
-  process.ended_s = 20;
-  process.has_left = true;
+  ends(recording, {2, 19.9, 20}, 20);
   EXPECT_EQ(
       headlines(recording),
       "heap-growth info: 84 MiB live heap (allocated in keep (prog)), freed only as it ended, after 19.9 s\n"
@@ -260,12 +253,8 @@ TEST(HeapGrowth, WhatWasHeldForLongIsLiveUntilTheEnd) {
               {{Cause::heap_live, 10, lines.kept}, {Cause::heap_live, 180, lines.built}},
               {{Cause::heap_live, 10, lines.kept}, {Cause::heap_live, 250, lines.built}, {Cause::heap_retained, 20}},
               {{Cause::heap_live, 10, lines.kept}, {Cause::heap_retained, 270, lines.built, "[heap]"}}});
-  recording.info.duration_s = 20.1;
+  ends(recording, {5.0, 16.5, 19.4, 20.0}, 20.1);
   ProcessAccount& process = recording.processes.front();
-  for (std::size_t i = 0; i < process.accounts.size(); ++i)
-    process.accounts[i].time_s = std::array{5.0, 16.5, 19.4, 20.0}.at(i);
-  process.ended_s = 20.1;
-  process.has_left = true;
   EXPECT_EQ(
       headlines(recording),
       "heap-growth info: 260 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.4 s\n"
@@ -286,12 +275,7 @@ TEST(HeapGrowth, WhatHadGoneBeforeTheEndIsNamedBesideWhatWasHeld) {
                                             {{Cause::heap_live, 100, lines.kept}},
                                             {{Cause::heap_live, 100, lines.kept}},
                                             {}});
-  recording.info.duration_s = 20.1;
-  ProcessAccount& process = recording.processes.front();
-  for (std::size_t i = 0; i < process.accounts.size(); ++i)
-    process.accounts[i].time_s = std::array{5.0, 6.0, 7.0, 19.9, 20.0}.at(i);
-  process.ended_s = 20.1;
-  process.has_left = true;
+  ends(recording, {5.0, 6.0, 7.0, 19.9, 20.0}, 20.1);
   EXPECT_EQ(headlines(recording),
             "heap-growth info: 100 MiB live heap (allocated in keep (prog)), flat since 7.0 s, freed only as it ended, "
             "after 19.9 s\n"
@@ -306,19 +290,15 @@ TEST(HeapGrowth, WhatWasFreedBeforeTheEndIsNotFreedOnlyAsItEnded) {
                    {{Cause::heap_live, 240, lines.built}},
                    {{Cause::heap_live, 10, lines.built}, {Cause::heap_retained, 200, lines.built}},
                    {{Cause::heap_live, 10, lines.built}}});
-  recording.info.duration_s = 20;
+  ends(recording, {2.0, 19.1, 19.3, 20.0}, 20);
   ProcessAccount& process = recording.processes.front();
-  for (std::size_t i = 0; i < process.accounts.size(); ++i)
-    process.accounts[i].time_s = std::array{2.0, 19.1, 19.3, 20.0}.at(i);
   process.polls = {{2, 250 * kMiB}, {19.1, 250 * kMiB}};
   for (int step = 1; step <= 8; ++step) process.polls.push_back({19.1 + 0.1 * step, (250 - 28 * step) * kMiB});
-  process.ended_s = 20;
-  process.has_left = true;
   EXPECT_TRUE(headlines(recording).starts_with("gone-since-peak info: 230 MiB live heap gone since the peak of "))
       << headlines(recording);
 }
 
-// The same where the allocator keeps what was freed first.
+// What was freed long before, and kept, has the figures of before the end.
 TEST(HeapRetained, WhatWasFreedLongBeforeIsNotWhatWasHeld) {
   const Lines lines;
   RecordingAccount recording =
@@ -326,12 +306,7 @@ TEST(HeapRetained, WhatWasFreedLongBeforeIsNotWhatWasHeld) {
                    {{Cause::heap_live, 60, lines.kept}, {Cause::heap_retained, 120, lines.built, "[heap]"}},
                    {{Cause::heap_live, 60, lines.kept}, {Cause::heap_retained, 120, lines.built, "[heap]"}},
                    {{Cause::heap_retained, 150, lines.built, "[heap]"}}});
-  recording.info.duration_s = 20.1;
-  ProcessAccount& process = recording.processes.front();
-  for (std::size_t i = 0; i < process.accounts.size(); ++i)
-    process.accounts[i].time_s = std::array{5.0, 6.0, 19.9, 20.0}.at(i);
-  process.ended_s = 20.1;
-  process.has_left = true;
+  ends(recording, {5.0, 6.0, 19.9, 20.0}, 20.1);
   EXPECT_EQ(headlines(recording),
             "heap-retained warning: 120 MiB freed, but kept by glibc malloc (last allocated in build (prog)): not a "
             "leak, and not reclaimable by the kernel; until 19.9 s\n"
