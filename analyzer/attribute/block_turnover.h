@@ -19,11 +19,17 @@ struct BlockKind {
 };
 
 // An eighth of an octave.
+inline constexpr unsigned kSizeFractionBits = 3;
 constexpr std::uint16_t size_class_of(std::uint32_t bytes) {
-  constexpr unsigned kFractionBits = 3;
   const auto width = static_cast<unsigned>(std::bit_width(bytes | 1));
-  const unsigned drop = std::max(width, kFractionBits + 1) - (kFractionBits + 1);
-  return static_cast<std::uint16_t>(width << kFractionBits | ((bytes >> drop) & ((1U << kFractionBits) - 1)));
+  const unsigned drop = std::max(width, kSizeFractionBits + 1) - (kSizeFractionBits + 1);
+  return static_cast<std::uint16_t>(width << kSizeFractionBits | ((bytes >> drop) & ((1U << kSizeFractionBits) - 1)));
+}
+// The smallest size of a class from 8 bytes on.
+constexpr std::uint32_t least_bytes_of(std::uint16_t size_class) {
+  const unsigned width = size_class >> kSizeFractionBits;
+  const std::uint32_t leading = (1U << kSizeFractionBits) | (size_class & ((1U << kSizeFractionBits) - 1));
+  return width > kSizeFractionBits ? leading << (width - kSizeFractionBits - 1) : 0;
 }
 
 class BlockTurnover {

@@ -36,6 +36,15 @@ class LivePageTable {
     page.last_size_class = kind.size_class;
     page.live = static_cast<std::uint16_t>(page.live + (is_new ? 1 : 0));
   }
+  // The pages behind the one that the block begins on.
+  void allocate_rest(std::uint64_t address, std::uint64_t size_bytes, BlockKind kind) {
+    const std::uint64_t last = (address + size_bytes - 1) >> kPageShift;
+    for (std::uint64_t number = (address >> kPageShift) + 1; number <= last; ++number) {
+      Page& page = page_for(number);
+      page.last = kind.stack;
+      page.last_size_class = kind.size_class;
+    }
+  }
   // Of a block that was allocated.
   void release(std::uint64_t address) { --page_for(address >> kPageShift).live; }
   // Either, without a branch on it: `released` is 1 or 0; of a release `kind` does not matter.

@@ -18,6 +18,7 @@
 #include "attribute/live_block.h"
 #include "attribute/live_pages.h"
 #include "model/stack_table.h"
+#include "support/page_size.h"
 
 namespace whyrss {
 
@@ -34,6 +35,9 @@ class LiveSet {
     if (replaced && replaced->weight > 1) turnover_.released(replaced->kind(), replaced->weight);
     if (block.weight > 1) turnover_.allocated(block.kind(), block.weight, usual_weight);
     pages_.allocate(block.address, block.kind(), !replaced);
+    // A sample tells as often by one page as a small block does: RetainedWeights counts on it.
+    if (block.weight == 1 && block.size_bytes > kPageBytes)
+      pages_.allocate_rest(block.address, block.size_bytes, block.kind());
     return replaced ? Outcome::replaced : Outcome::added;
   }
 
@@ -71,7 +75,8 @@ class LiveSet {
   // Nothing where no live block begins, or none that is known.
   [[nodiscard]] std::optional<LiveBlock> block_at(std::uint64_t address) const { return blocks_.find(address); }
 
-  // The call that last allocated a block which begins on this page, as far as it is known.
+  // The call that last allocated a block on this page, as far as it is known: of a sample where it begins, else of one
+  // of more than a page or that begins there.
   [[nodiscard]] StackId last_on_page(std::uint64_t address) const { return pages_.last(address).stack; }
   [[nodiscard]] BlockKind last_kind_on_page(std::uint64_t address) const { return pages_.last(address); }
 
@@ -118,7 +123,10 @@ std::size_t LiveSet::play_some(std::span<const Event> events, std::size_t ahead,
     if (!stack_of(event->stack_id & (released - 1), stack) || !hand.play(released, address, size_bytes, stack, was))
         [[unlikely]]
       break;
-    pages_.play(released, address, {stack, size_class_of(size_bytes)});
+    const BlockKind kind{stack, size_class_of(size_bytes)};
+    pages_.play(released, address, kind);
+    if (size_bytes > kPageBytes && released == 0) [[unlikely]]
+      pages_.allocate_rest(address, size_bytes, kind);
     releases += released;
     last[released] = {.address = address, .block = was};
   }

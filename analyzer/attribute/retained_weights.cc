@@ -3,14 +3,19 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/page_size.h"
+
 namespace whyrss {
 namespace {
 
 // Beyond, a page tells for certain; below, one in a million does.
 constexpr double kMostRate = 32, kLeastRate = 1e-6;
 constexpr int kHalvings = 50;
-// A page and its neighbour: a block may lie on both.
-constexpr double kPagesPerBlock = 2;
+// A small one may lie on two, a larger one begins and ends on parts of pages.
+double most_pages_of(BlockKind kind) {
+  constexpr auto kPage = static_cast<double>(kPageBytes);
+  return 1 + std::max(1.0, least_bytes_of(kind.size_class) / kPage);
+}
 
 }  // namespace
 
@@ -23,7 +28,7 @@ void RetainedWeights::add(BlockKind last, std::int64_t bytes) {
 }
 
 double RetainedWeights::weight_of(const Pages& last_known, const BlockTurnover& turnover, double rate) {
-  const double most_pages = std::max(1.0, turnover.most_live(last_known.kind) * kPagesPerBlock);
+  const double most_pages = std::max(1.0, turnover.most_live(last_known.kind) * most_pages_of(last_known.kind));
   return std::min(-1 / std::expm1(-turnover.of(last_known.kind) * rate), most_pages / last_known.count);
 }
 

@@ -4,7 +4,7 @@
 // again had more of them, and so tells more often: a page that blocks of one kind filled c times on the way tells with
 // the probability 1 - exp(-c * rate), by independent samples of bytes. `rate`, samples of one filling, is the one with
 // which the pages that tell make up all pages. Blocks that come and go at once pass over many pages on which others
-// stay: a kind counts for no more pages than twice the blocks that it ever had at the same time.
+// stay: a kind counts for no more pages than the blocks can lie on that it ever had at the same time.
 #pragma once
 
 #include <cstdint>

@@ -35,7 +35,7 @@ std::map<int, std::vector<const Verdict*>> by_process(const std::vector<Verdict>
 // only. A line that has all is named without a size, and one that has nearly all with "most", a size and its error.
 std::string without_figures(const std::string& headline) {
   static const std::regex kFigure(
-      "(: )?[0-9][0-9.,]* (B|[KMGT]iB|%|m?s)( each)?( ± [0-9.]+ %)?|most |\\b[0-9]+(?= files)|/dev/shm/[^ ,)]*");
+      "(: )?[0-9][0-9.,]* (B|[KMGT]iB|%|m?s)( each)?( ± [0-9.]+ %)?|(the )?most |\\b[0-9]+(?= files)|/dev/shm/[^ ,)]*");
   return std::regex_replace(headline, kFigure, "");
 }
 
@@ -81,18 +81,34 @@ std::string own_words(const ProcessAccount& process, const ProcessAccount& first
   return text;
 }
 
+// "; killed by SIGSEGV". That of SIGKILL of the main process is a verdict's. A forked worker is ended by SIGTERM when
+// its pool closes.
+std::string end_signal_text(const RecordingAccount& recording, const ProcessView& process) {
+  const ProcessAccount& account = *process.account;
+  const bool is_main = process.account == &recording.processes.front();
+  const bool is_shown =
+      is_main ? account.end_signal != "SIGKILL" : account.end_signal != "SIGTERM" || !account.born_by_fork;
+  if (account.end_signal.empty() || !is_shown || process.interval.to_s < end_of_work(recording, account)) return "";
+  return fmt::format("; killed by {}", printable(account.end_signal));
+}
+
 // What is said of a process. Which of them is flat for long enough to
 // say so is chance.
 struct Said {
   const ProcessView* process = nullptr;
   std::string command{};
+  std::string end_signal{};              // as it is shown
   std::vector<std::string> sentences{};  // without kFlat
   std::vector<bool> flat{};              // of each
   std::size_t first = 0;                 // place of its first verdict among all
 };
 
-Said said_of(const ProcessView& process, const std::vector<const Verdict*>& verdicts, std::size_t first) {
-  Said said{.process = &process, .command = common_words(process.account->command), .first = first};
+Said said_of(const RecordingAccount& recording, const ProcessView& process, const std::vector<const Verdict*>& verdicts,
+             std::size_t first) {
+  Said said{.process = &process,
+            .command = common_words(process.account->command),
+            .end_signal = end_signal_text(recording, process),
+            .first = first};
   constexpr std::string_view kFlat = ", flat since ";
   for (const Verdict* verdict : verdicts) {
     std::string sentence =
@@ -108,7 +124,9 @@ Said said_of(const ProcessView& process, const std::vector<const Verdict*>& verd
 // What of that of one process does not hold of another one, of which nothing else and the first sentence is said;
 // nullopt: another thing is.
 std::optional<ProcessSection::Difference> difference_of(const Said& whole, const Said& part) {
-  if (whole.command != part.command || whole.sentences.front() != part.sentences.front()) return std::nullopt;
+  if (whole.command != part.command || whole.end_signal != part.end_signal ||
+      whole.sentences.front() != part.sentences.front())
+    return std::nullopt;
   ProcessSection::Difference missing;
   std::size_t found = 0;
   for (std::size_t i = 0; i < whole.sentences.size(); ++i) {
@@ -177,17 +195,6 @@ std::string grown_as_it_ended(const ProcessView& process) {
   return fmt::format("; {} as it ended, at {} (--from teardown)", size_text(most), seconds_text(most_s));
 }
 
-// "; killed by SIGSEGV". That of SIGKILL of the main process is a verdict's. A forked worker is ended by SIGTERM when
-// its pool closes.
-std::string end_signal_text(const RecordingAccount& recording, const ProcessView& process) {
-  const ProcessAccount& account = *process.account;
-  const bool is_main = process.account == &recording.processes.front();
-  const bool is_shown =
-      is_main ? account.end_signal != "SIGKILL" : account.end_signal != "SIGTERM" || !account.born_by_fork;
-  if (account.end_signal.empty() || !is_shown || process.interval.to_s < end_of_work(recording, account)) return "";
-  return fmt::format("; killed by {}", printable(account.end_signal));
-}
-
 // "3.1 s", or how much of it was recorded.
 std::string lasted_text(const RecordingAccount& recording, const ProcessAccount& process, double from_s, double to_s) {
   const auto broken_s = broken_off_s(recording, process);
@@ -247,7 +254,8 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
     const bool is_main = &process == &view.processes.front();
     if (!is_main && std::ranges::none_of(of_process->second, is_other)) continue;
     const auto at = std::ranges::find(verdicts, of_process->second.front(), [](const Verdict& one) { return &one; });
-    all.push_back(said_of(process, of_process->second, static_cast<std::size_t>(at - verdicts.begin())));
+    all.push_back(
+        said_of(*view.recording, process, of_process->second, static_cast<std::size_t>(at - verdicts.begin())));
   }
   std::vector<ProcessSection> sections;
   std::ranges::stable_sort(all, {}, &Said::first);

@@ -16,7 +16,7 @@ namespace whyrss {
 namespace {
 
 constexpr std::string_view kLibraryCode = "library code", kLibraryData = "library data", kImports = "imports",
-                           kOther = "other";
+                           kWhyrss = "whyrss", kOther = "other";
 
 std::string_view name_of(Cause cause) {
   switch (cause) {
@@ -49,6 +49,8 @@ std::string_view name_of(Cause cause) {
     case Cause::unknown:
     case Cause::not_looked_at:
       return "not known";
+    case Cause::whyrss:
+      return kWhyrss;
     default:
       return kOther;
   }
@@ -107,6 +109,18 @@ bool is_code_file(const ProcessAccount& process, std::string_view path) {
   return (at != std::string_view::npos && (at + 3 == path.size() || path[at + 3] == '.')) || path == process.exe;
 }
 
+CauseView without_library_data(const ProcessAccount& process, const CauseView& cause) {
+  if (cause.cause != Cause::file_cow) return cause;
+  CauseView own = cause;
+  std::erase_if(own.sites, [&](const SiteView& site) { return is_code_file(process, site.mapping()); });
+  std::int64_t left = 0, whole = 0;
+  for (const SiteView& site : own.sites) left += site.growth;
+  for (const SiteView& site : cause.sites) whole += site.growth;
+  if (whole - left >= kNamedGrowthBytes || left < kNamedGrowthBytes) return cause;
+  own.rss.last -= whole - left;
+  return own;
+}
+
 std::vector<GrowthPart> growth_parts(const StackTable& stacks, const ProcessView& process) {
   std::map<std::string_view, std::int64_t> sums;
   for (const CauseView& cause : process.causes) {
@@ -142,7 +156,8 @@ std::string growth_parts_text(const StackTable& stacks, const ProcessView& proce
   std::vector<Shown> shown;
   std::int64_t left = unit.shown, left_bytes = growth;
   for (const GrowthPart& part : growth_parts(stacks, process)) {
-    const bool is_small = std::abs(static_cast<double>(part.bytes)) < kShownShare * static_cast<double>(growth);
+    const bool is_small = std::abs(static_cast<double>(part.bytes)) < kShownShare * static_cast<double>(growth) ||
+                          (part.name == kWhyrss && part.bytes < kNamedGrowthBytes);
     if (is_small || part.name == kOther || unit.rounded(part.bytes) == 0) continue;
     shown.push_back({part.name, unit.rounded(part.bytes)});
     left -= shown.back().steps;

@@ -18,6 +18,10 @@ CauseView without_imports(const StackTable& stacks, const CauseView& cause);
 // Whether a mapped file is a library or the executable.
 bool is_code_file(const ProcessAccount& process, std::string_view path);
 
+// Copies of file pages without those of libraries, where these are few and what is left is worth naming. Another cause
+// as it is.
+CauseView without_library_data(const ProcessAccount& process, const CauseView& cause);
+
 struct GrowthPart {
   std::string_view name;
   std::int64_t bytes = 0;

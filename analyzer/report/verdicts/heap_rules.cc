@@ -157,7 +157,9 @@ std::string growth_advice(const Trend& trend, bool by_arena, std::string_view ho
   if (trend.filling) return filling_text(trend);
   const LineGrowth* line = growing_line(trend);
   const std::string lines = by_arena ? "where it was made" : growing_lines_text(trend);
-  const std::string from = lines.empty() ? "" : fmt::format(" from {} on", lines);
+  // What a thread is given to do, and by which line, its starter does not tell.
+  const bool of_thread = line != nullptr && 2 * line->thread_bytes > line->bytes;
+  const std::string from = lines.empty() || of_thread ? "" : fmt::format(" from {} on", lines);
   if (trend.kind == Trend::Kind::growing && trend.evenly)
     return (trend.since_s <= trend.from_s ? std::string("It grew evenly all the time")
                                           : fmt::format("From {} on it grew evenly to the end, by {}",

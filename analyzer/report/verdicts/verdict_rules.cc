@@ -116,7 +116,7 @@ void cause_growth(const View& view, std::vector<Verdict>& verdicts) {
   for (const ProcessView& process : view.processes) {
     for (const CauseView& whole : process.causes) {
       if (whole.rss.growth() < kNamedGrowthBytes) continue;
-      const CauseView cause = without_imports(view.recording->stacks, whole);
+      const CauseView cause = without_library_data(*process.account, without_imports(view.recording->stacks, whole));
       const std::int64_t growth = own_growth(process, cause);
       if (cause.cause == Cause::not_looked_at || has_own_verdict(cause.cause) || !is_worth_naming(growth, process))
         continue;

@@ -19,22 +19,31 @@ struct Point {
   std::int64_t bytes = 0;
 };
 
-// The last moment before the fall that goes on to the end of `points`: nothing where they do not fall, or it was more
-// than a second before `end_s`. A point's figure may have been reached up to `unread_s` before it was read.
-std::optional<double> fell_after(const std::vector<Point>& points, double end_s, double unread_s) {
+// The fall that goes on to the end of some points.
+struct Fall {
+  std::optional<double> from_s;  // nothing where they do not fall
+  std::int64_t bytes = 0;        // by how much
+  bool is_long = false;          // it began more than `longest_s` before the end: from_s is a moment in it
+};
+
+// A point's figure may have been reached up to `unread_s` before it was read.
+Fall fall_of(const std::vector<Point>& points, double end_s, double unread_s, double longest_s) {
   constexpr std::int64_t kLeastPartOfFall = 100;
-  if (points.empty()) return std::nullopt;
-  std::optional<double> from_s;
+  Fall fall;
+  if (points.empty()) return fall;
   std::int64_t bytes = points.back().bytes;
   for (std::size_t i = points.size() - 1; i > 0; --i) {
     const Point &before = points[i - 1], &read = points[i];
     const double full_s = std::max(before.time_s, read.time_s - unread_s);
-    if (end_s - full_s > kLeavingS || from_s.value_or(end_s) - read.time_s > kPauseS) break;
+    if (fall.from_s.value_or(end_s) - read.time_s > kPauseS) break;
     if (before.bytes - bytes <= std::max<std::int64_t>(bytes, 0) / kLeastPartOfFall) continue;
+    fall.is_long = end_s - full_s > longest_s;
+    if (fall.is_long) break;
     bytes = before.bytes;
-    from_s = full_s;
+    fall.from_s = full_s;
+    fall.bytes = bytes - points.back().bytes;
   }
-  return from_s;
+  return fall;
 }
 
 template <typename Source, typename BytesOf>
@@ -46,19 +55,24 @@ std::vector<Point> points_until(const std::vector<Source>& source, double end_s,
 }
 
 // The heap may fall and RSS stay as it was, as the allocator keeps the pages; Python's objects lie in no block of
-// malloc that is freed with them. Snapshots come too seldom, but where there is nothing else.
+// malloc that is freed with them. Snapshots come too seldom, but where there is nothing else. What a program works off
+// evenly to its end was no leak: a fall that is longer than a second and an eighth of its life is none.
 std::optional<double> full_until(const ProcessAccount& account, double end_s) {
   // Live bytes are noted where they changed, so up to a poll before; all else as it was at the point before.
-  constexpr double kPollS = 0.02, kToPointBefore = kLeavingS;
-  const auto heap =
-      fell_after(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }), end_s, kPollS);
-  const auto rss = fell_after(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s,
-                              kToPointBefore);
-  if (heap && rss) return std::min(*heap, *rss);
-  if (heap || rss || !account.live_polls.empty()) return heap ? heap : rss;
-  return fell_after(
-      points_until(account.accounts, end_s, [](const auto& at) { return bytes_of(at, Cause::heap_live); }), end_s,
-      kToPointBefore);
+  constexpr double kPollS = 0.02, kToPointBefore = kLeavingS, kLongestPart = 8;
+  const double longest_s = std::max(kLeavingS, (end_s - account.born_s) / kLongestPart);
+  const Fall heap = fall_of(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }),
+                            end_s, kPollS, longest_s);
+  const Fall rss = fall_of(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s,
+                           kToPointBefore, longest_s);
+  if (heap.is_long || (rss.is_long && 2 * heap.bytes < rss.bytes)) return std::nullopt;
+  if (heap.from_s && rss.from_s && !rss.is_long) return std::min(*heap.from_s, *rss.from_s);
+  if (heap.from_s) return heap.from_s;
+  if (rss.from_s || !account.live_polls.empty()) return rss.from_s;
+  const Fall walked =
+      fall_of(points_until(account.accounts, end_s, [](const auto& at) { return bytes_of(at, Cause::heap_live); }),
+              end_s, kToPointBefore, kLeavingS);
+  return walked.is_long ? std::nullopt : walked.from_s;
 }
 
 // Whether half of what has gone of a cause since had been there for so long before.

@@ -140,6 +140,24 @@ std::string placed_text(const LineGrowth& line) {
 
 namespace {
 
+// ", 80 MiB of it by a thread that it started", where placed_text() is true of the rest alone.
+std::string otherwise_text(const LineGrowth& line) {
+  constexpr std::int64_t kGoodPart = 5;
+  struct Doer {
+    std::int64_t bytes;
+    const char* text;
+  };
+  const std::int64_t own = line.bytes - line.thread_bytes - line.meanwhile_bytes - line.process_bytes;
+  std::string text;
+  for (const auto& [bytes, by] :
+       {Doer{own, "by the line itself"}, Doer{line.thread_bytes, "by a thread that it started"},
+        Doer{line.meanwhile_bytes, "by other threads while it ran"},
+        Doer{line.process_bytes, "by a process that it started"}})
+    if (2 * bytes <= line.bytes && kGoodPart * bytes >= line.bytes && bytes >= kNamedGrowthBytes)
+      text += fmt::format(", {} of it {}", size_text(bytes), by);
+  return text;
+}
+
 // ", 41 MiB at a.py:4 in f" for up to two more lines that have a good part of it too. Where half of it or more has no
 // line yet, ", 60 MiB at 9 other lines".
 std::string others_text(const std::vector<LineGrowth>& lines, const LineGrowth& top, std::int64_t whole) {
@@ -211,11 +229,13 @@ std::string kept_where(const std::vector<LineGrowth>& all, std::int64_t whole, c
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);
-  const std::string size = size_text(top->bytes) + error;
+  const std::string otherwise = otherwise_text(*top), size = size_text(top->bytes) + error + otherwise;
   if (is_nearly_all(top->bytes, whole))
-    return fmt::format(" ({}{}{})", placed, error.empty() ? "" : ": " + size, touched);
+    return fmt::format(" ({}{}{})", placed, error.empty() ? otherwise : ": " + size, touched);
   if (!names_line(lines, whole)) return fmt::format(" (no line has more than {} of it)", size_text(top->bytes));
-  if (2 * top->bytes <= whole) return fmt::format(" ({} of it {}{})", size, placed, others_text(lines, *top, whole));
+  if (2 * top->bytes <= whole)
+    return fmt::format(" ({}{} of it {}{}{})", size_text(top->bytes), error, placed, otherwise,
+                       others_text(lines, *top, whole));
   return fmt::format(" (most {}: {}{}{})", placed, size, touched, others_text(lines, *top, whole));
 }
 

@@ -50,7 +50,8 @@ std::optional<LineGrowth> named_line(const std::vector<LineGrowth>& lines, std::
 // f)" for less than half, each with up to two more lines that have a fifth too, " (no line has more than 3.0 MiB of
 // it)", or "" where no call is known. With `other_verb` also the line of the other kind, where one stands out: "
 // (mapped at a.py:3 in f, read at a.py:9 in g)". A line of Python is followed by the native one that asked for nearly
-// all of its memory, where that is known: " (made at a.py:3 in f, by a.c:7 in g)".
+// all of its memory, where that is known: " (made at a.py:3 in f, by a.c:7 in g)". Where the line's threads, or others
+// while it ran, made a good part: ", 80 MiB of it by a thread that it started".
 std::string kept_where(const std::vector<LineGrowth>& lines, std::int64_t whole, const char* verb,
                        const char* other_verb = nullptr);
 

@@ -48,6 +48,8 @@ TEST(LiveSet, AnswersAsAMapDoes) {
         EXPECT_EQ(outcome == LiveSet::Outcome::replaced, model.contains(address));
         model[address] = block;
         last[address >> 12] = block.stack;
+        const std::uint64_t end = block.weight == 1 && block.size_bytes > 4096 ? address + block.size_bytes : address;
+        for (std::uint64_t page = (address >> 12) + 1; page << 12 < end; ++page) last[page] = block.stack;
       } else {
         LiveBlock released;
         const auto found = model.find(address);

@@ -72,6 +72,27 @@ TEST(RetainedWeights, BlocksThatPassLeaveThePagesToThoseThatStay) {
   EXPECT_NEAR(pages_of(reported, turnover, kBuilt, kAll), kAll / 2.0, kPages / 50.0);
 }
 
+// Bodies of six pages, of which the first alone tells, and a head of a third of a page for each.
+TEST(RetainedWeights, BlocksOfSeveralPagesCountForAllOfThem) {
+  constexpr std::int64_t kBlocks = 4000, kPagesPerBody = 6, kHeadPages = kBlocks / 3;
+  constexpr BlockKind kBody{StackId{1}, size_class_of(kPagesPerBody * 4096)}, kHead{StackId{2}, size_class_of(1365)};
+  RetainedWeights reported;
+  BlockTurnover turnover;
+  for (const BlockKind kind : {kBody, kHead}) {
+    turnover.allocated(kind, kBlocks, kBlocks);
+    turnover.released(kind, kBlocks);
+  }
+  const auto add = [&](BlockKind kind, std::int64_t pages) {
+    const auto telling = std::llround(static_cast<double>(pages) * kRate);
+    for (std::int64_t i = 0; i < telling; ++i) reported.add(kind, kPageBytes);
+    for (std::int64_t i = telling; i < pages; ++i) reported.add_silent();
+  };
+  add(kBody, kBlocks * kPagesPerBody);
+  add(kHead, kHeadPages);
+  constexpr std::int64_t kAll = kBlocks * kPagesPerBody + kHeadPages;
+  EXPECT_NEAR(pages_of(reported, turnover, kBody, kAll), kBlocks * kPagesPerBody, kAll / 50.0);
+}
+
 TEST(RetainedWeights, PagesThatAllTellSpeakForThemselves) {
   RetainedWeights reported;
   BlockTurnover turnover;
@@ -85,6 +106,15 @@ TEST(RetainedWeights, NobodyTells) {
   RetainedWeights reported;
   reported.add_silent();
   EXPECT_EQ(pages_of(reported, BlockTurnover(), kBuilt, 1), 0);
+}
+
+TEST(BlockKind, AClassBeginsAtItsLeastSize) {
+  for (const std::uint32_t bytes : {8U, 9U, 15U, 16U, 100U, 4096U, 4097U, 30'000U, 131'071U}) {
+    const std::uint32_t least = least_bytes_of(size_class_of(bytes));
+    EXPECT_LE(least, bytes);
+    EXPECT_GT(least * 9 / 8 + 1, bytes);
+    EXPECT_EQ(size_class_of(least), size_class_of(bytes));
+  }
 }
 
 TEST(BlockKind, SizesOfOneClassAreAlike) {

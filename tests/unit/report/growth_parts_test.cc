@@ -195,5 +195,17 @@ TEST(GrowthParts, WhatFellHasItsSign) {
   EXPECT_EQ(growth_parts_text(recording.stacks, view.processes.front()), " = 120 live - 30 mapped");
 }
 
+// Its tables for some hundred threads are more than a user takes for "other".
+TEST(GrowthParts, WhyrssItselfIsNamedWhereItIsMuch) {
+  Job job;
+  const auto parts_text = [&](std::int64_t ours) {
+    const RecordingAccount recording = job.recording({{Cause::heap_live, 30, job.kept}, {Cause::whyrss, ours}});
+    const View view = build_view(recording, whole_life(recording));
+    return growth_parts_text(recording.stacks, view.processes.front());
+  };
+  EXPECT_EQ(parts_text(28), " = 30 live + 28 whyrss");
+  EXPECT_EQ(parts_text(3), " = 30 live + 3 other");
+}
+
 }  // namespace
 }  // namespace whyrss::growth_parts_test

@@ -123,6 +123,33 @@ TEST(HeapGrowth, LiveUntilRssBeganToFall) {
             "heap-growth info: 240 MiB live heap (allocated in build (prog)), freed only as it ended, after 19.8 s\n");
 }
 
+// A queue that is worked off evenly to the end is no data that was held: however much is left in the last second.
+TEST(GoneSincePeak, WorkedOffEvenlyToTheEnd) {
+  const Lines lines;
+  RecordingAccount recording = seen(lines, {{{Cause::heap_live, 200, lines.built}},
+                                            {{Cause::heap_live, 40, lines.built}},
+                                            {{Cause::heap_live, 1, lines.built}}});
+  ends(recording, {2, 5, 6}, 6);
+  ProcessAccount& process = recording.processes.front();
+  const auto drain = [&](double from_s) {
+    process.live_polls.clear();
+    for (double time_s = 0.1; time_s < 6; time_s += 0.1)
+      process.live_polls.push_back(
+          {time_s, time_s < from_s ? 200 * kMiB : std::llround(200.0 * kMiB * (6 - time_s) / (6 - from_s))});
+    return headlines(recording);
+  };
+  EXPECT_EQ(drain(2),
+            "gone-since-peak info: 199 MiB live heap gone since the peak of 200 MiB RSS (allocated in build (prog))\n");
+  EXPECT_NE(drain(5.2).find("freed only as it ended"), std::string::npos) << drain(5.2);
+
+  // Objects of Python, which no counted block holds: RSS tells, and what malloc had of them goes at the end.
+  process.live_polls = {{1, 3 * kMiB}, {5.9, 0}};
+  for (double time_s = 0.1; time_s < 6; time_s += 0.05)
+    process.polls.push_back(
+        {time_s, time_s < 2 ? 220 * kMiB : std::llround(200.0 * kMiB * (6 - time_s) / 4) + 20 * kMiB});
+  EXPECT_EQ(headlines(recording).find("freed only as it ended"), std::string::npos) << headlines(recording);
+}
+
 // RSS need not move as a heap is freed: the counters of malloc's blocks do.
 TEST(HeapGrowth, LiveUntilItsBlocksBeganToBeFreed) {
   const Lines lines;

@@ -673,6 +673,35 @@ TEST(KeptWhere, ASecondLineSaysThatAThreadStartedThereDidIt) {
             "a.py:9 in main started)");
 }
 
+// Of one line, which itself and by a thread asks for much.
+TEST(KeptWhere, WhatThreadsOfALineMadeIsSaidBesideWhatItMadeItself) {
+  StackTable stacks;
+  const StackId line = literal::python_stack(stacks, "a.py", 6, "query");
+  const StackId worker = in_thread_of(stacks, literal::native_stack(stacks, {{"work", "/l/libdb.so"}}), line);
+  const auto headline = [&](std::int64_t itself, std::int64_t thread) {
+    const std::vector<Part> parts{{Cause::anonymous, itself, line}, {Cause::anonymous, thread, worker}};
+    return verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline;
+  };
+  EXPECT_EQ(headline(60, 40),
+            "100 MiB anonymous mappings (mapped at a.py:6 in query, 40 MiB of it by a thread that it started)");
+  EXPECT_EQ(headline(40, 60),
+            "100 MiB anonymous mappings (mapped by a thread that a.py:6 in query started, 40 MiB of it by the line "
+            "itself)");
+  EXPECT_EQ(headline(85, 15), "100 MiB anonymous mappings (mapped at a.py:6 in query)");
+}
+
+TEST(CauseGrowth, FewPagesOfLibrariesAreNoneOfTheFilesThatWereWritten) {
+  StackTable stacks;
+  const StackId line = literal::python_stack(stacks, "a.py", 6, "load");
+  const auto headline = [&](std::int64_t of_library) {
+    const std::vector<Part> parts{{Cause::file_cow, 38, line, "/data/a.npy"},
+                                  {Cause::file_cow, of_library, kEmptyStack, "/lib/libx.so.6"}};
+    return verdicts_of(recording_of(stacks, 2, {process_of(10, {{1, parts}})}))[0].headline;
+  };
+  EXPECT_EQ(headline(2), "38 MiB private copies of file pages (mapped at a.py:6 in load)");
+  EXPECT_EQ(headline(9).substr(0, 6), "47 MiB");
+}
+
 // A program that frees while its RSS is largest: the allocator has not given it back yet.
 TEST(GoneSincePeak, WhatWasFreedAtThePeakIsShownAsItWasBefore) {
   StackTable stacks;

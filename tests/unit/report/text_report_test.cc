@@ -244,6 +244,25 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(sections[1].process->account->pid, 53);
 }
 
+TEST(ShortText, AWorkerThatWasKilledIsNotLikeOneThatEnded) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  std::vector<Verdict> verdicts;
+  for (int i = 0; i < 3; ++i) {
+    recording.processes.push_back(reader(50 + i, 100));
+    recording.processes.back().ended_s = 9;
+    verdicts.push_back({.id = "heap-growth", .pid = 50 + i, .headline = "8.1 MiB live heap (made at a.py:9)"});
+  }
+  recording.processes[2].end_signal = "SIGKILL";
+  const View view = build_view(recording, whole_life(recording));
+  const std::vector<ProcessSection> sections = process_sections(view, verdicts);
+  ASSERT_EQ(sections.size(), 2U);
+  EXPECT_EQ(sections[0].alike.size(), 1U);
+  EXPECT_EQ(sections[1].process->account->pid, 52);
+  const std::string head = head_line(recording, *sections[1].process);
+  EXPECT_NE(head.find("; killed by SIGKILL"), std::string::npos) << head;
+}
+
 TEST(ShortText, ProcessesThatWorkOnOtherFilesAreReportedOnce) {
   const std::vector<std::vector<std::string>> commands{
       {"python3", "-u", "convert.py", "--out=a.npy", "in/a.csv"},
