@@ -7,6 +7,7 @@
 
 #include "shim/stacks/python_frames.h"
 #include "shim/sys/hash.h"
+#include "shim/sys/own_memory.h"
 #include "shim/sys/start_check.h"
 #include "shim/trace/clock.h"
 
@@ -91,6 +92,19 @@ void note_library_call(const std::byte* state, const WalkedPythonFrame& innermos
 void forget_python_threads() noexcept {
   g_state.store(nullptr, std::memory_order_relaxed);
   g_is_main.store(false, std::memory_order_relaxed);
+}
+
+void WaiterMemo::clear_for_python() noexcept {
+  clear();
+  if (gave_back_ || pages_.next == 0) return;
+  gave_back_ = true;
+  pages_.address = {};
+  pages_.next = 0;
+  // As far as they are pages of their own.
+  constexpr std::uintptr_t kPage = CopiedPages::kBytes;
+  const auto start = reinterpret_cast<std::uintptr_t>(pages_.bytes.data());
+  const std::uintptr_t first = (start + kPage - 1) & ~(kPage - 1), end = (start + sizeof pages_.bytes) & ~(kPage - 1);
+  empty_own(reinterpret_cast<void*>(first), end - first);
 }
 
 bool WaiterMemo::take(const StackMemo* native, std::span<WalkedPythonFrame> walked, const trace::Writer& writer,

@@ -38,6 +38,9 @@ class WaiterMemo {
   bool take(const StackMemo* native, std::span<WalkedPythonFrame> walked, const trace::Writer& writer,
             trace::Lease& lease) noexcept;
   void clear() noexcept { count_ = 0; }
+  // The thread runs Python code, as a thread of Python does soon after its start: what was copied before that is given
+  // back. Once, since a thread of a library may run some again and again.
+  void clear_for_python() noexcept;
 
   // Of the frames taken last: innermost first, and their sum, 0: there are none.
   [[nodiscard]] std::span<const trace::PythonFrame> frames() const noexcept { return std::span(frames_).first(count_); }
@@ -73,6 +76,7 @@ class WaiterMemo {
   std::array<trace::PythonFrame, kMostFrames> frames_{};
   std::array<std::uint64_t, kMostFrames> numbers_{};
   std::array<bool, kMostFrames> pending_{};
+  bool gave_back_ = false;  // pages_
   CopiedPages pages_{};
 };
 

@@ -192,7 +192,7 @@ bool take_frames(const Caller& caller, const StackMemo* native, PythonWalk& walk
     note_library_call(walk.state, *innermost, caller.ip);
   if (!is_main && !walk.torn && !walk.unknown && scratch.python.hash() == 0)
     return scratch.waiter.take(native, scratch.walked, writer, lease);
-  scratch.waiter.clear();
+  innermost != nullptr ? scratch.waiter.clear_for_python() : scratch.waiter.clear();
   return true;
 }
 

@@ -1,5 +1,5 @@
 """What will stop by itself says where: file cache at the size of the file, copies of inherited memory when all of it is
-copied.
+copied. And what whyrss itself takes in a program with many threads.
 """
 import pytest
 
@@ -37,6 +37,20 @@ int main(void) {
   wait(NULL);
   return 0;
 }
+"""
+
+MANY_THREADS = """
+import threading, time
+end = threading.Event()
+kept = []
+def work():
+    kept.append(bytearray(100_000))
+    end.wait()
+threads = [threading.Thread(target=work) for _ in range(100)]
+for thread in threads:
+    thread.start()
+time.sleep(1)
+end.set()
 """
 
 
@@ -89,3 +103,13 @@ def test_copies_end_when_all_is_copied(whyrss, recording, compile_c):
     assert abs(verdict["evidence"]["left_to_copy_bytes"] - 48 * MIB) <= MIB
     assert abs(verdict["evidence"]["bound_bytes"] - 64 * MIB) <= MIB
     assert "It stops when all is copied: at most 48" in verdict["why"]
+
+
+def test_a_thread_takes_few_pages(whyrss, recording):
+    """Buffers (4 pages), the stack of the fault handler (4), and what a stack was taken into; not the frames of another
+    thread, which are copied until it runs Python code itself (8).
+    """
+    result, report = whyrss.record_whole(recording, ["/usr/bin/python3", "-c", MANY_THREADS])
+    assert result.returncode == 0, result.stderr
+    of_whyrss = next(cause for cause in report["processes"][0]["causes"] if cause["cause"] == "whyrss")
+    assert of_whyrss["rss"]["peak"] < 2.5 * MIB + 100 * 18 * 4096
