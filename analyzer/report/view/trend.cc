@@ -250,40 +250,53 @@ Span span_of_work(const CauseSeries& series, Span life) {
   return imported_s < life.at(kLeastPart) || imported_s > life.at(kMostPart) ? life : Span{imported_s, life.to_s};
 }
 
-// A process at rest is not walked: to the end of it the heap is as at the last walk, where neither RSS nor the bytes of
-// its live blocks moved. Of other causes that says little, as one may take the place of another.
-void rest_to_end(const ProcessView& process, CauseSeries& series) {
-  constexpr double kLeastRestS = 0.2;
+// The last poll up to `until_s` to which, from the walk on, neither RSS nor the bytes of live blocks moved. Nothing:
+// they did.
+std::optional<double> rested_until(const ProcessAccount& account, const MemorySeries::Point& walked, double until_s) {
   constexpr std::int64_t kMovedBytes = 1024 * 1024;
-  if (series.whole.points().empty()) return;
-  const ProcessAccount& account = *process.account;
-  const MemorySeries::Point walked = series.whole.points().back();
   double end_s = walked.time_s;
   for (const RssPoint& poll : account.polls) {
-    if (poll.time_s <= walked.time_s || poll.time_s > process.interval.to_s) continue;
-    if (!is_like(poll.rss_bytes, walked.rss_bytes)) return;
+    if (poll.time_s <= walked.time_s || poll.time_s > until_s) continue;
+    if (!is_like(poll.rss_bytes, walked.rss_bytes)) return std::nullopt;
     end_s = poll.time_s;
   }
   const LivePoint* live = last_at(account.live_polls, walked.time_s);
   for (const LivePoint& poll : account.live_polls) {
     const bool is_of_rest = poll.time_s > walked.time_s && poll.time_s <= end_s;
-    if (is_of_rest && std::abs(poll.live_bytes - (live == nullptr ? 0 : live->live_bytes)) >= kMovedBytes) return;
+    if (is_of_rest && std::abs(poll.live_bytes - (live == nullptr ? 0 : live->live_bytes)) >= kMovedBytes)
+      return std::nullopt;
   }
-  if (end_s - walked.time_s < kLeastRestS) return;
+  return end_s;
+}
+
+constexpr double kLeastRestS = 0.2;
+
+// A process at rest is not walked: to the end of it the heap is as at the last walk. Of other causes that says little,
+// as one may take the place of another.
+void rest_to_end(const ProcessView& process, CauseSeries& series) {
+  if (series.whole.points().empty()) return;
+  const MemorySeries::Point walked = series.whole.points().back();
+  const auto end_s = rested_until(*process.account, walked, process.interval.to_s);
+  if (!end_s || *end_s - walked.time_s < kLeastRestS) return;
   const auto extend = [&](MemorySeries& at_walks) {
     MemorySeries::Point point = at_walks.points().back();
-    point.time_s = end_s;
+    point.time_s = *end_s;
     at_walks.add(point);
   };
   extend(series.whole);
   for (LineSeries& line : series.lines) extend(line.series);
 }
 
-// Whether it was not read for a good part of that time, at its end.
-bool was_unseen(const ProcessAccount& account, Span span) {
+// Whether it was not read for a good part of that time, at its end, and did not rest then.
+bool was_unseen(const ProcessAccount& account, Cause cause, const Points& points, Span span) {
   constexpr double kUnseenPart = 4;
   const double unseen_s = account.unseen_s.value_or(0);
-  return unseen_s > span.length() / kUnseenPart && account.ended_s && *account.ended_s - unseen_s < span.to_s;
+  if (unseen_s <= span.length() / kUnseenPart || !account.ended_s || *account.ended_s - unseen_s >= span.to_s)
+    return false;
+  const auto unseen = std::ranges::upper_bound(points, *account.ended_s - unseen_s, {}, &MemorySeries::Point::time_s);
+  if (cause != Cause::heap_live || unseen == points.begin()) return true;
+  const auto rested_s = rested_until(account, *std::prev(unseen), *account.ended_s);
+  return !rested_s || *account.ended_s - *rested_s >= kLeastRestS;
 }
 
 }  // namespace
@@ -299,7 +312,8 @@ Trend trend_of(const StackTable& stacks, const ProcessView& process, const Cause
   const Span span = span_of_work(series, {from_s, points.empty() ? from_s : points.back().time_s});
   trend.from_s = from_s;
   trend.span_s = span.length();
-  if (points.size() < kTrendPoints || trend.span_s <= 0 || was_unseen(*process.account, span)) return trend;
+  if (points.size() < kTrendPoints || trend.span_s <= 0 || was_unseen(*process.account, cause.cause, points, span))
+    return trend;
   const std::int64_t growth = cause.rss.growth() - series.imported_growth;
   if (growth <= 0) return trend;
   constexpr double kLatestFlat = 0.25;  // of the time that it stays: else it grows from wave to wave

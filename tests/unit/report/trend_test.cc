@@ -242,6 +242,13 @@ TEST(SlowGrowth, WhatNobodySawForLongIsNotFlat) {
   EXPECT_TRUE(contains(heap_verdict(recording).headline, "flat since 2.0 s"));
   recording.processes[0].unseen_s = 30;
   EXPECT_FALSE(contains(heap_verdict(recording).headline, "flat"));
+  // Its polls to the end are those of a process at rest.
+  ProcessAccount& process = recording.processes[0];
+  const std::int64_t rss_bytes = process.accounts.back().rss_bytes;
+  for (double time_s = 1; time_s < 74; time_s += 0.1) process.polls.push_back({time_s, rss_bytes});
+  EXPECT_TRUE(contains(heap_verdict(recording).headline, "flat since 2.0 s"));
+  process.polls[700].rss_bytes += 40 * literal::kMiB;
+  EXPECT_FALSE(contains(heap_verdict(recording).headline, "flat"));
 }
 
 TEST(SlowGrowth, WhatRestedAtTheEndHasStopped) {
