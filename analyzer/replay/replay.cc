@@ -265,11 +265,12 @@ void Replay::run() {
       phases_.push_back({name, seconds_since(settings_.origin_ns, from_ns),
                          process->account->ended_s.value_or(seconds_since(settings_.origin_ns, last_ns_))});
     // A few blocks of every program are from before the library.
-    if (constexpr std::uint64_t kFewPages = 16; process->most_underflowed_pages > kFewPages)
+    constexpr std::uint64_t kFewPages = 16;
+    if (const auto pages = std::max(process->underflowed_pages, process->lasting_underflowed_pages); pages > kFewPages)
       process->account->notes.push_back(fmt::format(
           "on {} pages more was released than allocated: blocks that were made where no hook sees it (a library opened "
           "with RTLD_DEEPBIND, an allocator called by other names); more may be live there than is shown",
-          process->most_underflowed_pages));
+          pages));
     if (process->damaged_walks > 0)
       process->account->notes.push_back(fmt::format("{} page walks are damaged", process->damaged_walks));
     process->account->unseen_s = unseen_s(*process);

@@ -127,7 +127,9 @@ struct Replay::Process {
   std::vector<std::pair<std::string, std::uint64_t>> open_phases;
   std::vector<trace::Poll> sizes;  // that it gave at edges of phases; by time
   std::size_t damaged_walks = 0;
-  std::uint64_t most_underflowed_pages = 0;  // at one walk
+  // At the walk played last, and the most at two walks in a row: what one thread frees while the counts of another are
+  // read is below 0 at one.
+  std::uint64_t underflowed_pages = 0, lasting_underflowed_pages = 0;
 
   [[nodiscard]] std::uint64_t next_ns() const {
     std::uint64_t next = std::numeric_limits<std::uint64_t>::max();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "decode/huge_zeros.h"
 #include "decode/lazy_free.h"
@@ -23,7 +24,9 @@ void Replay::take_liveness(Process& process, std::uint64_t walk_ns, Evidence& ev
   if (!process.liveness || process.liveness->walk_end_ns != walk_ns) return;
   evidence.has_liveness = process.liveness->has_table;
   evidence.counts_underflowed = process.liveness->underflowed_pages > 0;
-  process.most_underflowed_pages = std::max(process.most_underflowed_pages, process.liveness->underflowed_pages);
+  const std::uint64_t before = std::exchange(process.underflowed_pages, process.liveness->underflowed_pages);
+  process.lasting_underflowed_pages =
+      std::max(process.lasting_underflowed_pages, std::min(before, process.underflowed_pages));
   evidence.live_pages = std::move(process.liveness->pages);
 }
 
