@@ -32,18 +32,13 @@ class LivePageTable {
   // Addresses are below 2^48. `is_new`: no block that begins there was live.
   void allocate(std::uint64_t address, BlockKind kind, bool is_new) {
     Page& page = page_for(address >> kPageShift);
-    page.last = kind.stack;
-    page.last_size_class = kind.size_class;
+    page.set_last(kind);
     page.live = static_cast<std::uint16_t>(page.live + (is_new ? 1 : 0));
   }
   // The pages behind the one that the block begins on.
   void allocate_rest(std::uint64_t address, std::uint64_t size_bytes, BlockKind kind) {
     const std::uint64_t last = (address + size_bytes - 1) >> kPageShift;
-    for (std::uint64_t number = (address >> kPageShift) + 1; number <= last; ++number) {
-      Page& page = page_for(number);
-      page.last = kind.stack;
-      page.last_size_class = kind.size_class;
-    }
+    for (std::uint64_t number = (address >> kPageShift) + 1; number <= last; ++number) page_for(number).set_last(kind);
   }
   // Of a block that was allocated.
   void release(std::uint64_t address) { --page_for(address >> kPageShift).live; }
@@ -84,6 +79,11 @@ class LivePageTable {
     StackId last = kEmptyStack;
     std::uint16_t last_size_class = 0;
     std::uint16_t live = 0;  // at most one at each multiple of 8
+
+    void set_last(BlockKind kind) {
+      last = kind.stack;
+      last_size_class = kind.size_class;
+    }
   };
   using Leaf = std::array<Page, kEntries>;
   using Middle = std::array<std::unique_ptr<Leaf>, kEntries>;

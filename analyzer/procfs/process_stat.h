@@ -16,9 +16,9 @@ struct ProcessStat {
   std::uint64_t cpu_ticks = 0;                       // user and system time of all its threads
   std::int64_t thread_count = 0;
   std::uint64_t start_ticks = 0;  // since boot
-  std::uint64_t start_code = 0;   // 0 without the right to trace
-  std::uint64_t start_stack = 0;
-  int exit_status = 0;  // as wait() tells it, of one that has ended; 0 also without the right to trace
+  std::uint64_t start_code = 0;   // 1 without the right to trace, 0 in the middle of an exec
+  std::uint64_t start_stack = 0;  // 0 without it, and when an exec begins
+  int exit_status = 0;            // as wait() tells it, of one that has ended; 0 also without the right to trace
 
   [[nodiscard]] bool has_ended() const { return state == 'Z' || state == 'X'; }
 };

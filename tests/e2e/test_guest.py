@@ -315,7 +315,7 @@ def test_program_that_cannot_be_preloaded(whyrss, recording, compile_c, tmp_path
     assert_same(bare, recorded)
     report = whyrss.finished_report(recording)
     found = [process for process in report["processes"] if process["command"][:1] == [str(program)]]
-    assert len(found) == 1
+    assert len(found) == 1, [(process["command"], process["traced"]) for process in report["processes"]]
     assert found[0]["traced"] == "kernel"
     assert found[0]["causes"] and found[0]["rss"]["peak"] > 0
 

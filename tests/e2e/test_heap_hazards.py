@@ -103,3 +103,33 @@ def test_program_with_its_own_malloc(whyrss, tmp_path, mode):
     heap = sum(entry["rss"]["last"] for entry in process["causes"] if entry["cause"].startswith("heap_") or
                entry["cause"] in ("anonymous", "unknown"))
     assert heap >= kept
+
+
+CROSSED = r"""
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  static char *unseen[20000], *kept[20000];
+  void *plugin = dlopen(words[1], RTLD_NOW | RTLD_DEEPBIND);
+  void *(*make_block)(size_t) = (void *(*)(size_t))dlsym(plugin, "make_block");
+  for (int i = 0; i < 20000; ++i) {
+    memset(unseen[i] = make_block(900), 1, 900);
+    memset(kept[i] = malloc(100), 1, 100);
+  }
+  for (int i = 0; i < 20000; ++i) free(unseen[i]);
+  usleep(600000);
+  return kept[count] == NULL;
+}
+"""
+
+
+def test_blocks_that_no_hook_saw_are_missed_at_their_release(whyrss, recording, compile_c):
+    """They are made by a library that has malloc to itself, and released by us, among blocks that are counted."""
+    program = compile_c(CROSSED, "-ldl", name="crossed")
+    assert whyrss.record(recording, [program, PROGRAMS / "heap_plugin.so"]).returncode == 0
+    report = whyrss.finished_report(recording)
+    assert_conserved(report)
+    notes = report["processes"][0]["notes"]
+    assert any(re.search(r"on [1-9][0-9]{3} pages more was released than allocated", note) for note in notes), notes

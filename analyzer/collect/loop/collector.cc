@@ -399,7 +399,10 @@ void Collector::handle_process_events() {
         const pid_t child = own == event.process ? static_cast<pid_t>(event.pid) : 0;
         const auto stat = child > 0 ? stat_of(child) : std::nullopt;
         const bool is_child = stat && (stat->parent_pid == followed.process->pid() || followed.process->has_ended());
-        if (is_child && (event.kind == RecordKind::fork || !shares_memory(*stat, child, followed)))
+        // A parent that waits in vfork() goes on, and reports the child, right before it leaves their common memory.
+        if (is_child && event.kind == RecordKind::spawn && shares_memory(*stat, child, followed))
+          followed.children_scanned_ns = 0;
+        else if (is_child)
           follow({.pid = event.pid, .start_ticks = stat->start_ticks}, child, &followed);
         if (event.kind == RecordKind::fork) schedule_walk(followed.family, WalkTrigger::fork);
         break;

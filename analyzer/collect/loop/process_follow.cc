@@ -192,10 +192,11 @@ bool ProcessFollow::poll(bool& exec_seen) {
   if (!reading) return false;
   const auto& [stat, memory, now_ns] = *reading;
   if (memory.size == 0 || stat.start_ticks != key_.start_ticks || stat.has_ended()) return false;
-  if (start_stack_ != 0 && stat.start_stack == 0) return false;  // leaving: its memory is gone already
-  exec_seen = start_stack_ != 0 && (stat.start_stack != start_stack_ || stat.start_code != start_code_);
-  start_code_ = stat.start_code;
-  start_stack_ = stat.start_stack;
+  const Image image{.start_code = stat.start_code, .start_stack = stat.start_stack};
+  if (image == Image{} && image_.start_stack != 0) return false;  // leaving: its memory is gone already
+  // A first poll in the middle of an exec found neither.
+  exec_seen = last_poll_.time_ns != 0 && image != image_;
+  image_ = image;
   thread_count_ = stat.thread_count;
   comm_ = stat.comm;
   parent_pid_ = stat.parent_pid;
@@ -209,6 +210,7 @@ bool ProcessFollow::poll(bool& exec_seen) {
                         .faults = stat.minor_faults + stat.major_faults,
                         .live_bytes = live_bytes_};
   if (may_have_peaked(last_poll_, point)) read_high_water();
+  if (deferred_process_ && !exec_seen) write_process(*deferred_process_);
   polled_movement_ = movement(point, last_poll_);
   cpu_ticks_ = stat.cpu_ticks;
   last_poll_ = point;
@@ -464,6 +466,14 @@ bool ProcessFollow::is_near_limit(std::int64_t now_ns) {
 }
 
 void ProcessFollow::write_process(bool announced) {
+  // The kernel lays out a new program's arguments before it sets where its code is. A parent that waits in vfork() goes
+  // on before both, and reports the child.
+  const bool in_exec = last_poll_.time_ns != 0 && image_.start_code == 0;
+  if (in_exec && !deferred_process_) {
+    deferred_process_ = announced;
+    return;
+  }
+  deferred_process_.reset();
   nlohmann::json json{{"pid", key_.pid},
                       {"start_ticks", key_.start_ticks},
                       {"born_ns", born_ns_},
@@ -474,7 +484,8 @@ void ProcessFollow::write_process(bool announced) {
     const auto status = read_file(proc("status"));
     json["parent"] = parent_pid_;
     json["comm"] = comm_;
-    json["exe"] = read_link(proc("exe"));
+    const std::string exe = read_link(proc("exe"));  // "": not ours to read
+    json["exe"] = exe;
     json["command"] = cmdline && !cmdline->empty() ? command_of(*cmdline) : std::vector<std::string>{};
     const auto environment = read_file(proc("environ"));
     if (const auto variables = job_variables(environment ? *environment : std::string()); !variables.empty())
@@ -484,7 +495,7 @@ void ProcessFollow::write_process(bool announced) {
     if (const std::string path = environment ? variable_of(*environment, "PYTHONPATH") : ""; !path.empty())
       if (const auto& folders = context_->package_folders->of(pid_, path); !folders.empty())
         json["package_folders"] = folders;
-    if (!announced) json["unfit"] = describe(inspect_target(proc("exe")).kind);
+    if (!announced && !exe.empty()) json["unfit"] = describe(inspect_target(proc("exe")).kind);
     json["uid"] = status ? status_value(*status, "Uid").value_or(-1) : -1;
   }
   append_json(FrameKind::process, dump(json));
@@ -520,6 +531,7 @@ std::string ProcessFollow::end_signal() const {
 
 void ProcessFollow::write_ended(const std::string& how, std::optional<int> status, const std::string& signal,
                                 const std::vector<KernelLine>& kernel_lines) {
+  if (deferred_process_) write_process(*deferred_process_);
   if (has_handles_ && counted_ns_ > handles_ns_) write_handles();
   nlohmann::json json{{"ended_ns", gone_ns_ != 0 ? gone_ns_ : monotonic_ns()}, {"how", how}};
   if (high_water_kilos_ > 0) json["high_water_kilos"] = high_water_kilos_;

@@ -71,8 +71,8 @@ class ProcessFollow {
   [[nodiscard]] std::uint64_t shared_pages() const { return shared_pages_; }
   // At its last walk, in files that are mapped so that what is written reaches them.
   [[nodiscard]] std::uint64_t written_file_pages() const { return written_file_pages_; }
-  [[nodiscard]] std::uint64_t start_code() const { return start_code_; }
-  [[nodiscard]] std::uint64_t start_stack() const { return start_stack_; }
+  [[nodiscard]] std::uint64_t start_code() const { return image_.start_code; }
+  [[nodiscard]] std::uint64_t start_stack() const { return image_.start_stack; }
   [[nodiscard]] std::int64_t thread_count() const { return thread_count_; }
   [[nodiscard]] WalkPolicy& policy() { return policy_; }
   [[nodiscard]] bool has_ended() const;
@@ -120,7 +120,8 @@ class ProcessFollow {
   [[nodiscard]] std::string cgroup_name() const;
   [[nodiscard]] bool wants_rollup(std::int64_t now_ns) const;
   [[nodiscard]] RollupPolicy& rollups() { return rollups_; }
-  // `announced`: the library in the program that it runs has said that it is there.
+  // `announced`: the library in the program that it runs has said that it is there. In the middle of an exec it is
+  // written with the next poll, or at the end: its command is not there yet.
   void write_process(bool announced);
   void write_counters(const trace::ProcessSlot& slot);
   // The payload of an `unmapped` frame.
@@ -150,6 +151,12 @@ class ProcessFollow {
   void lose_events(std::uint64_t count, const Error& why) { context_->faults->lost_events(events_.path(), count, why); }
 
  private:
+  // As the last poll found it: another program has another one.
+  struct Image {
+    std::uint64_t start_code = 0, start_stack = 0;
+    bool operator==(const Image&) const = default;
+  };
+
   [[nodiscard]] std::string file(const char* name) const;
   [[nodiscard]] FileIdentity identity(trace::FileKind kind) const;
   bool append(trace::FrameKind kind, std::span<const std::byte> payload);
@@ -205,8 +212,9 @@ class ProcessFollow {
   std::int64_t thread_count_ = 1;
   std::string comm_;  // at the last poll, like the next
   std::int64_t parent_pid_ = 0;
-  std::uint64_t start_code_ = 0, start_stack_ = 0;
-  std::int64_t gone_ns_ = 0;  // 0: it is there, as far as is known
+  Image image_;
+  std::optional<bool> deferred_process_;  // write_process() with this `announced` is due
+  std::int64_t gone_ns_ = 0;              // 0: it is there, as far as is known
   std::optional<CgroupMemory> cgroup_;
   CgroupFigures cgroup_figures_;  // as written last
   std::int64_t cgroup_ns_ = 0;    // when they were read

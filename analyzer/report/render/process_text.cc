@@ -92,8 +92,7 @@ std::string end_signal_text(const RecordingAccount& recording, const ProcessView
   return fmt::format("; killed by {}", printable(account.end_signal));
 }
 
-// What is said of a process. Which of them is flat for long enough to
-// say so is chance.
+// What is said of a process. Which of them is flat for long enough to say so is chance.
 struct Said {
   const ProcessView* process = nullptr;
   std::string command{};

@@ -14,6 +14,12 @@ namespace {
 // What was made before, and freed in turn, is older.
 constexpr double kPauseS = 0.2;
 
+// What a program has for longer than this before its end is not what it works with at a time.
+double longest_work_s(double life_s) {
+  constexpr double kPartOfLife = 8;
+  return std::max(kLeavingS, life_s / kPartOfLife);
+}
+
 struct Point {
   double time_s = 0;
   std::int64_t bytes = 0;
@@ -59,8 +65,8 @@ std::vector<Point> points_until(const std::vector<Source>& source, double end_s,
 // evenly to its end was no leak: a fall that is longer than a second and an eighth of its life is none.
 std::optional<double> full_until(const ProcessAccount& account, double end_s) {
   // Live bytes are noted where they changed, so up to a poll before; all else as it was at the point before.
-  constexpr double kPollS = 0.02, kToPointBefore = kLeavingS, kLongestPart = 8;
-  const double longest_s = std::max(kLeavingS, (end_s - account.born_s) / kLongestPart);
+  constexpr double kPollS = 0.02, kToPointBefore = kLeavingS;
+  const double longest_s = longest_work_s(end_s - account.born_s);
   const Fall heap = fall_of(points_until(account.live_polls, end_s, [](const auto& at) { return at.live_bytes; }),
                             end_s, kPollS, longest_s);
   const Fall rss = fall_of(points_until(account.polls, end_s, [](const auto& at) { return at.rss_bytes; }), end_s,
@@ -133,10 +139,8 @@ bool held_heap(const ProcessView& process) {
 }
 
 bool was_held(const ProcessView& process, const FinalFrees& final_frees, Cause cause, std::int64_t gone_bytes) {
-  constexpr double kHeldPart = 8;
   const double begun_s = std::max(process.account->born_s, process.interval.from_s);
-  const double held_s = std::max(kLeavingS, (final_frees.until_s - begun_s) / kHeldPart);
-  return was_there(process, final_frees, cause, gone_bytes, held_s);
+  return was_there(process, final_frees, cause, gone_bytes, longest_work_s(final_frees.until_s - begun_s));
 }
 
 std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process,

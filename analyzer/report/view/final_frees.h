@@ -26,8 +26,9 @@ struct FinalFrees {
   [[nodiscard]] const ProcessView& process() const { return before.processes.front(); }
 };
 
-// Nothing where neither its heap nor its RSS fell within its last second, or the process was killed, or is not shown to
-// its end. `process` is one of `view`'s; `view_until` is to show it alone until an earlier moment.
+// Nothing where neither its heap nor its RSS fell up to its end, or that fall took longer than a second and an eighth
+// of its life (a second, where snapshots alone show it), or the process was killed, or is not shown to its end.
+// `process` is one of `view`'s; `view_until` is to show it alone until an earlier moment.
 std::shared_ptr<const FinalFrees> final_frees_of(const View& view, const ProcessView& process,
                                                  const std::function<View(double)>& view_until);
 

@@ -140,8 +140,9 @@ std::string placed_text(const LineGrowth& line) {
 
 namespace {
 
-// ", 80 MiB of it by a thread that it started", where placed_text() is true of the rest alone.
-std::string otherwise_text(const LineGrowth& line) {
+// ", 80 MiB of it by a thread that it started", where placed_text() is true of the rest alone. `of`: what the line's
+// bytes are called, "it" or "that".
+std::string otherwise_text(const LineGrowth& line, const char* of) {
   constexpr std::int64_t kGoodPart = 5;
   struct Doer {
     std::int64_t bytes;
@@ -154,7 +155,7 @@ std::string otherwise_text(const LineGrowth& line) {
         Doer{line.meanwhile_bytes, "by other threads while it ran"},
         Doer{line.process_bytes, "by a process that it started"}})
     if (2 * bytes <= line.bytes && kGoodPart * bytes >= line.bytes && bytes >= kNamedGrowthBytes)
-      text += fmt::format(", {} of it {}", size_text(bytes), by);
+      text += fmt::format(", {} of {} {}", size_text(bytes), of, by);
   return text;
 }
 
@@ -229,14 +230,16 @@ std::string kept_where(const std::vector<LineGrowth>& all, std::int64_t whole, c
   const std::string touched =
       other_verb != nullptr && dominates(top->bytes, whole) ? touched_where(*top, other_verb) : "";
   const std::string error = error_text(top->bytes, top->variance);
-  const std::string otherwise = otherwise_text(*top), size = size_text(top->bytes) + error + otherwise;
+  const std::string size = size_text(top->bytes) + error;
+  const bool with_size = !is_nearly_all(top->bytes, whole) || !error.empty();
+  const std::string otherwise = otherwise_text(*top, with_size ? "that" : "it");
   if (is_nearly_all(top->bytes, whole))
-    return fmt::format(" ({}{}{})", placed, error.empty() ? otherwise : ": " + size, touched);
+    return fmt::format(" ({}{}{}{})", placed, error.empty() ? "" : ": " + size, otherwise, touched);
   if (!names_line(lines, whole)) return fmt::format(" (no line has more than {} of it)", size_text(top->bytes));
   if (2 * top->bytes <= whole)
     return fmt::format(" ({}{} of it {}{}{})", size_text(top->bytes), error, placed, otherwise,
                        others_text(lines, *top, whole));
-  return fmt::format(" (most {}: {}{}{})", placed, size, touched, others_text(lines, *top, whole));
+  return fmt::format(" (most {}: {}{}{}{})", placed, size, otherwise, touched, others_text(lines, *top, whole));
 }
 
 namespace {
