@@ -387,7 +387,7 @@ def test_a_fragmented_heap_is_seen(whyrss, tmp_path, opened):
     (tmp_path / "fragmented.py").write_text(FRAGMENTED)
     recording, page_file = written(whyrss, tmp_path, ["/usr/bin/python3", tmp_path / "fragmented.py"])
     pictures = json.loads(whyrss.report_text(recording, "--pages"))["processes"][0]["pages"]["pictures"]
-    full = max(range(len(pictures)), key=lambda number: pictures[number]["rss"])
+    most = max(picture["rss"] for picture in pictures)
     page = opened(page_file)
     described = "document.querySelector('[data-testid=page-described]').textContent"
 
@@ -395,11 +395,16 @@ def test_a_fragmented_heap_is_seen(whyrss, tmp_path, opened):
     height = page.run(rows)
     page.run("document.querySelector('.page-row .link').click()")  # the heap
     page.wait(f"{rows} > {height}")
-    choose_moment(page, full)
     causes = colours_of_causes(page)
     live, slack, retained = (causes[name] for name in ("live heap", "free beside live blocks, by their share of the page",
                                                        "heap kept by the allocator"))
-    assert colours_of_pages(page, "[heap]").get(live, 0) > 0.9
+    # The allocator keeps what is freed, and a walk that follows growth may come while it is: RSS is the same then.
+    full = []
+    for number, picture in enumerate(pictures):
+        if picture["rss"] > 0.95 * most:
+            choose_moment(page, number)
+            full.append(colours_of_pages(page, "[heap]").get(live, 0))
+    assert max(full) > 0.9
     choose_moment(page, len(pictures) - 1)
     emptied = colours_of_pages(page, "[heap]")
     assert emptied[retained] > 0.6 > 0.2 > emptied[live] and emptied[slack] > emptied[live]

@@ -43,22 +43,48 @@ class Imports {
 
 }  // namespace
 
-std::int64_t MemorySeries::between(const Point& before, const Point& after, double time_s) const {
-  const std::int64_t grown = after.bytes - before.bytes, moved = after.rss_bytes - before.rss_bytes;
-  double part = (time_s - before.time_s) / (after.time_s - before.time_s);
-  const auto next = std::ranges::upper_bound(*polls_, time_s, {}, &RssPoint::time_s);
-  if (go_together(grown, moved) && next != polls_->begin() && std::prev(next)->time_s >= before.time_s) {
+MemorySeries::Course MemorySeries::course(const Point& before, const Point& after) const {
+  constexpr std::int64_t kNoticedPart = 8;  // of what was grown: RSS would show it
+  const std::int64_t grown = after.bytes - before.bytes;
+  const auto begin = std::ranges::lower_bound(*polls_, before.time_s, {}, &RssPoint::time_s);
+  const auto end = std::ranges::upper_bound(begin, polls_->end(), after.time_s, {}, &RssPoint::time_s);
+  if (begin != end && go_together(grown, after.rss_bytes - before.rss_bytes))
+    return {before, after, after.time_s, after.time_s};
+  const auto moved_from = [&](const Point& walk) {
+    return [&walk, least = std::abs(grown) / kNoticedPart](const RssPoint& poll) {
+      return std::abs(poll.rss_bytes - walk.rss_bytes) > least;
+    };
+  };
+  const auto first = std::find_if(begin, end, moved_from(before));
+  const auto last = std::find_if(std::reverse_iterator(end), std::reverse_iterator(begin), moved_from(after)).base();
+  const double from_s = first == begin ? before.time_s : std::prev(first)->time_s;
+  const double to_s = last == end ? after.time_s : last->time_s;
+  // RSS may have stayed as it was while it grew and others shrank.
+  if (from_s >= to_s) return {before, after, before.time_s, after.time_s};
+  return {before, after, from_s, to_s};
+}
+
+std::int64_t MemorySeries::on_course(const Course& course, double time_s) const {
+  const auto& [before, after, from_s, to_s] = course;
+  double part = 0;
+  if (from_s < to_s) {
+    part = (time_s - from_s) / (to_s - from_s);
+  } else if (const auto next = std::ranges::upper_bound(*polls_, time_s, {}, &RssPoint::time_s);
+             next != polls_->begin() && std::prev(next)->time_s >= before.time_s) {
     const std::int64_t by_then = std::prev(next)->rss_bytes - before.rss_bytes;
-    part = std::clamp(static_cast<double>(by_then) / static_cast<double>(moved), 0.0, 1.0);
+    part = static_cast<double>(by_then) / static_cast<double>(after.rss_bytes - before.rss_bytes);
+  } else {
+    part = (time_s - before.time_s) / (after.time_s - before.time_s);
   }
-  return before.bytes + static_cast<std::int64_t>(std::llround(part * static_cast<double>(grown)));
+  const double grown = static_cast<double>(after.bytes - before.bytes);
+  return before.bytes + static_cast<std::int64_t>(std::llround(std::clamp(part, 0.0, 1.0) * grown));
 }
 
 std::int64_t MemorySeries::between_walks(double time_s) const {
   const auto after = std::ranges::upper_bound(points_, time_s, {}, &Point::time_s);
   if (after == points_.begin()) return 0;
   const Point& before = *std::prev(after);
-  return after == points_.end() ? before.bytes : between(before, *after, time_s);
+  return after == points_.end() ? before.bytes : on_course(course(before, *after), time_s);
 }
 
 std::int64_t MemorySeries::kept_from(double time_s) const {
@@ -101,10 +127,11 @@ std::vector<MemorySeries::Kept> MemorySeries::kept_over(double from_s) const {
     const auto before = std::next(point);
     if (before == points_.rend()) break;
     const double since_s = std::max(before->time_s, from_s);
+    const Course between = course(*before, *point);
     auto poll = std::ranges::lower_bound(*polls_, point->time_s, {}, &RssPoint::time_s);
     while (poll != polls_->begin() && std::prev(poll)->time_s > since_s) {
       --poll;
-      backwards.push_back({poll->time_s, std::min(kept, between(*before, *point, poll->time_s))});
+      backwards.push_back({poll->time_s, std::min(kept, on_course(between, poll->time_s))});
     }
   }
   backwards.push_back({from_s, kept_from(from_s)});

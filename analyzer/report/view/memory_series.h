@@ -26,7 +26,8 @@ class MemorySeries {
   [[nodiscard]] std::int64_t last() const { return points_.back().bytes; }
 
   // The least that it was from `time_s` on: what came with a temporary rise before the end does not count. Between two
-  // walks it moved as RSS did, if RSS moved by as much, else evenly: a faster rise would have been walked.
+  // walks it moved as RSS did, if RSS moved by as much, else evenly (a faster rise would have been walked) while RSS
+  // moved.
   [[nodiscard]] std::int64_t kept_from(double time_s) const;
   // Of the walk of or before it.
   [[nodiscard]] double variance_at(double time_s) const;
@@ -44,7 +45,14 @@ class MemorySeries {
 
  private:
   [[nodiscard]] std::int64_t between_walks(double time_s) const;
-  [[nodiscard]] std::int64_t between(const Point& before, const Point& after, double time_s) const;
+  // Of two walks after each other. `from_s`, `to_s`: where it moved evenly; from_s is to_s where it moved as RSS did.
+  struct Course {
+    const Point& before;
+    const Point& after;
+    double from_s, to_s;
+  };
+  [[nodiscard]] Course course(const Point& before, const Point& after) const;
+  [[nodiscard]] std::int64_t on_course(const Course& course, double time_s) const;
 
   const std::vector<RssPoint>* polls_;
   std::vector<Point> points_;  // by time

@@ -377,6 +377,23 @@ TEST(SlowGrowth, BetweenWalksRssTellsHowItMoved) {
   EXPECT_TRUE(contains(heap_verdict(recording).headline, "flat since")) << heap_verdict(recording).headline;
 }
 
+// RSS moved far more than the line did, so it tells only when nothing can have moved.
+TEST(SlowGrowth, BetweenWalksALineRestsWhileRssDoes) {
+  const Lines lines;
+  const auto with_rest_from = [&](double stop_s) {
+    const auto part = [=](double time_s) { return std::clamp((time_s - 4) / (stop_s - 4), 0., 1.); };
+    const Course load = [=](double time_s) { return 60 * part(time_s); };
+    const Course leak = [=](double time_s) { return 4 * std::min(time_s, 4.) + 4 * part(time_s); };
+    RecordingAccount recording = seen(lines, {.duration_s = 6, .load = load, .leak = leak, .walk_s = 2});
+    for (double time_s = 0; time_s <= 6; time_s += 0.05)
+      recording.processes[0].polls.push_back(
+          {time_s, static_cast<std::int64_t>((load(time_s) + leak(time_s)) * static_cast<double>(kMiB)), 0});
+    return heap_verdict(recording).headline;
+  };
+  EXPECT_FALSE(contains(with_rest_from(4.5), "still growing")) << with_rest_from(4.5);
+  EXPECT_TRUE(contains(with_rest_from(6), "still growing")) << with_rest_from(6);
+}
+
 // A program that is killed is not walked at its end, nor while it rests before.
 TEST(Trend, ARestAfterTheLastWalkIsKnownByPolls) {
   const Lines lines;
