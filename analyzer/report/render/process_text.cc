@@ -297,24 +297,34 @@ std::string together_text(const View& view, const ProcessSection& section) {
   return fmt::format("; {} together grew by {} of their own", all, size_text(growth));
 }
 
+// Whether it was so much larger or smaller than `first` at its peak that its figures are of another size.
+bool has_other_figures(const ProcessView& process, const ProcessView& first) {
+  constexpr std::int64_t kLeastPart = 4;
+  const std::int64_t apart = std::abs(process.rss.peak - first.rss.peak);
+  return process.walked && apart >= kNamedGrowthBytes && kLeastPart * apart > first.rss.peak;
+}
+
 std::string alike_text(const View& view, const ProcessSection& sections) {
   if (sections.alike.empty()) return "";
   const auto at_once = static_cast<std::size_t>(most_at_once(view, sections, [](const ProcessView&) { return 1; }));
   const std::string together = at_once == 1                       ? ", one at a time"
                                : at_once <= sections.alike.size() ? fmt::format(", at most {} at a time", at_once)
                                                                   : "";
+  const auto has_other = [&](const ProcessView* process) { return has_other_figures(*process, *sections.process); };
   std::string list;
   for (std::size_t i = 0; i < std::min(sections.alike.size(), kMostNamed); ++i) {
     const ProcessView& process = *sections.alike[i];
-    const std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
+    std::string growth = process.walked ? growth_text(process.rss.growth()) : "not known";
+    if (has_other(&process)) growth += fmt::format(", {} at its peak", size_text(process.rss.peak));
     list += fmt::format("{}pid {} ({}{}{}{})", i == 0 ? "" : ", ", process.account->pid,
                         own_words(*process.account, *sections.process->account), i == 0 ? "RSS " : "", growth,
                         without_text(sections.without[i]));
   }
   if (sections.alike.size() > kMostNamed) list += fmt::format(" and {} more", sections.alike.size() - kMostNamed);
   if (together.empty()) list += together_text(view, sections);
-  return fmt::format("The same holds for {} like it{}: {}", counted(sections.alike.size(), "more process"), together,
-                     list);
+  return fmt::format("The same holds{} for {} like it{}: {}",
+                     std::ranges::any_of(sections.alike, has_other) ? ", with other figures," : "",
+                     counted(sections.alike.size(), "more process"), together, list);
 }
 
 std::string left_out_text(const std::vector<ProcessSection>& sections, std::size_t first) {

@@ -50,7 +50,8 @@ std::vector<ProcessSection> process_sections(const View& view, const std::vector
 
 // "The same holds for 2 more processes like it: pid 12 (RSS +65 MiB), pid 13 (+64 MiB, but for the 2nd sentence and
 // "flat since")", "" for none; "pid 12 (b.csv, RSS +65 MiB)" where that one works on another file. Those that were not
-// all there together: "like it, one at a time", "like it, at most 3 at a time".
+// all there together: "like it, one at a time", "like it, at most 3 at a time". "The same holds, with other figures,
+// for 1 more process like it: pid 12 (RSS +65 MiB, 400 MiB at its peak)" where that differs by more than a quarter.
 std::string alike_text(const View& view, const ProcessSection& sections);
 
 // "4 more processes with verdicts of their own (whyrss report --top 9 shows all): python3 a.py (pid 12): RSS +20 MiB,

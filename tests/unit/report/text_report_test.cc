@@ -244,6 +244,20 @@ TEST(ShortText, WorkersOfWhichNearlyTheSameIsToBeSaidAreReportedOnce) {
   EXPECT_EQ(sections[1].process->account->pid, 53);
 }
 
+TEST(ShortText, OneThatWasFarSmallerHasOtherFigures) {
+  RecordingAccount recording = literal::quickstart();
+  recording.processes.clear();
+  std::vector<Verdict> verdicts;
+  for (int i = 0; i < 3; ++i) {
+    recording.processes.push_back(reader(50 + i, i == 2 ? 60 : 100 - 10 * i));
+    verdicts.push_back({.id = "heap-growth", .pid = 50 + i, .headline = "8.1 MiB live heap (made at a.py:9)"});
+  }
+  const View view = build_view(recording, whole_life(recording));
+  EXPECT_EQ(alike_text(view, process_sections(view, verdicts)[0]),
+            "The same holds, with other figures, for 2 more processes like it: pid 51 (RSS +90 MiB), pid 52 (+60 MiB, "
+            "60 MiB at its peak); the 3 together grew by 250 MiB of their own");
+}
+
 TEST(ShortText, AWorkerThatWasKilledIsNotLikeOneThatEnded) {
   RecordingAccount recording = literal::quickstart();
   recording.processes.clear();
